@@ -67,6 +67,14 @@ impl HistoryError {
         }
     }
 
+    /// Creates the error of a history that exceeds this limit in a file.
+    pub(crate) fn too_large(name: &str, limit: String) -> Self {
+        Self::TooLarge {
+            name: name.to_owned(),
+            limit,
+        }
+    }
+
     /// Creates an error of the operating system or of a compressed stream.
     pub(crate) fn io(name: &str, source: io::Error) -> Self {
         Self::Io {

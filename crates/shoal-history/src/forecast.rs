@@ -14,7 +14,7 @@ pub use crate::recurrence::inputs::Extent;
 use crate::recurrence::inputs::{DATES_LISTED_MAX, InputModel, Place, RangeBegin, month_begin};
 use crate::recurrence::schedule::Due;
 use crate::recurrence::{SlotModel, Template, Templates};
-use crate::stats::Spread;
+use crate::stats::{Spread, sum};
 
 /// Maximum number of jobs in a forecast. A longer one is truncated, and states until when it is complete.
 const JOBS_MAX: usize = 200_000;
@@ -76,6 +76,13 @@ pub struct ForecastJob {
     pub deadline_rule: DeadlineRule,
     /// Its inputs, the largest first.
     pub inputs: Vec<ForecastInput>,
+}
+
+impl ForecastJob {
+    /// Returns the bytes that it is expected to read.
+    pub(crate) fn bytes(&self) -> u64 {
+        sum(self.inputs.iter().map(|input| input.bytes.typical))
+    }
 }
 
 /// When a job is submitted.
@@ -196,22 +203,14 @@ fn once(inputs: impl Iterator<Item = ForecastInput>) -> Vec<ForecastInput> {
 
 /// Resolves an input of the run due at `due` to paths.
 fn resolved(input: &InputModel, due: Moment, paths: &Paths) -> Vec<ForecastInput> {
-    let at = |path: String, dates: u64, whole_at: Option<Moment>| {
-        let times = |bytes: u64| bytes.saturating_mul(dates);
-        let Spread { low, typical, high } = input.bytes;
-        ForecastInput {
-            path,
-            extent: input.extent,
-            bytes: Spread {
-                low: times(low),
-                typical: times(typical),
-                high: times(high),
-            },
-            objects: input.objects.map(times),
-            bytes_per_s: input.bytes_per_s,
-            probability: input.share,
-            whole_at,
-        }
+    let at = |path: String, dates: u64, whole_at: Option<Moment>| ForecastInput {
+        path,
+        extent: input.extent,
+        bytes: input.bytes.times(dates),
+        objects: input.objects.map(|objects| objects.saturating_mul(dates)),
+        bytes_per_s: input.bytes_per_s,
+        probability: input.share,
+        whole_at,
     };
     match &input.place {
         Place::Fixed(path) => vec![at(paths.text(*path).to_owned(), 1, None)],

@@ -7,6 +7,7 @@ use shoal_base::amount::counted;
 use crate::error::HistoryError;
 use crate::interned::Interned;
 use crate::moment::Moment;
+use crate::stats::sum;
 
 /// Id of a name or a path of a history.
 pub(crate) type TextId = u32;
@@ -42,7 +43,8 @@ pub struct Run {
 }
 
 /// An input of a run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Input {
     /// `s3://bucket/key` of an object, or a prefix with a trailing slash.
     pub path: String,
@@ -76,9 +78,7 @@ pub(crate) struct StoredInput {
 
 impl StoredRun {
     pub(crate) fn input_bytes(&self) -> u64 {
-        self.inputs
-            .iter()
-            .fold(0, |sum, input| sum.saturating_add(input.bytes))
+        sum(self.inputs.iter().map(|input| input.bytes))
     }
 
     /// Returns the time from submission to end.
@@ -209,10 +209,7 @@ impl History {
     ///
     /// Fails if the history would become too large.
     pub(crate) fn add(&mut self, source: &str, run: &Run) -> Result<(), HistoryError> {
-        let too_large = |limit: String| HistoryError::TooLarge {
-            name: source.to_owned(),
-            limit,
-        };
+        let too_large = |limit| HistoryError::too_large(source, limit);
         self.inputs = self.inputs.saturating_add(run.inputs.len() + run.outputs.len());
         if self.runs.len() >= RUNS_MAX {
             return Err(too_large(counted(RUNS_MAX as u64, "run")));

@@ -35,6 +35,15 @@ impl Spread {
             high: quantile(&range, 0.9)?.max(typical),
         })
     }
+
+    /// Returns the spread of a sum of this many equal values.
+    pub(crate) fn times(self, count: u64) -> Self {
+        Self {
+            low: self.low.saturating_mul(count),
+            typical: self.typical.saturating_mul(count),
+            high: self.high.saturating_mul(count),
+        }
+    }
 }
 
 /// Returns the quantile `share` of sorted values; `None` without values.
@@ -43,6 +52,11 @@ pub(crate) fn quantile<T: Copy>(sorted: &[T], share: f64) -> Option<T> {
     #[expect(clippy::cast_sign_loss, reason = "a share of a length is not negative")]
     let at = (last as f64 * share).round() as usize;
     sorted.get(at.min(last)).copied()
+}
+
+/// Returns the sum of values; the greatest number if it is greater.
+pub(crate) fn sum(values: impl Iterator<Item = u64>) -> u64 {
+    values.fold(0, u64::saturating_add)
 }
 
 /// Returns the median of unsorted values; `None` without values.

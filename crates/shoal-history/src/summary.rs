@@ -7,7 +7,8 @@ use serde::Serialize;
 use shoal_base::amount::{counted, human_bytes};
 
 use crate::moment::Moment;
-use crate::run::{History, Passed};
+use crate::run::{History, Passed, StoredRun};
+use crate::stats::sum;
 
 /// Summary of a history.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -37,10 +38,7 @@ impl Summary {
         Self {
             runs: history.len() as u64,
             names: history.names.len() as u64,
-            bytes: history
-                .runs
-                .iter()
-                .fold(0, |sum, run| sum.saturating_add(run.input_bytes())),
+            bytes: sum(history.runs.iter().map(StoredRun::input_bytes)),
             inputs: history.runs.iter().map(|run| run.inputs.len() as u64).sum(),
             paths: history.input_paths() as u64,
             from: span.map(|(from, _)| from),

@@ -194,17 +194,13 @@ impl Matching<'_> {
                 foreseen_inputs += 1;
             }
         }
-        let expected_bytes = job
-            .inputs
-            .iter()
-            .fold(0_u64, |sum, input| sum.saturating_add(input.bytes.typical));
         Outcome {
             template: Some(job.template),
             cause: Cause::Foreseen { job: number },
             submission_error_ms: run.submitted.since_ms(job.submission.at),
             foreseen_bytes,
             foreseen_inputs,
-            expected_bytes,
+            expected_bytes: job.bytes(),
             ..outcome(run, name)
         }
     }

@@ -16,7 +16,7 @@ use crate::recurrence::Templates;
 use crate::recurrence::inputs::Extent;
 use crate::recurrence::words;
 use crate::run::History;
-use crate::stats::quantile;
+use crate::stats::{quantile, sum};
 
 /// Maximum fraction of a history to forecast; the rest is needed for learning.
 const SHARE_MAX: f64 = 0.5;
@@ -232,9 +232,7 @@ impl Report {
             .collect();
         by_job.sort_by_key(|job| std::cmp::Reverse((job.bytes.foreseen, job.jobs.foreseen, job.bytes.of)));
         by_job.truncate(JOBS_MAX);
-        let silent_bytes = silent
-            .values()
-            .fold(0_u64, |sum, silent| sum.saturating_add(silent.1));
+        let silent_bytes = sum(silent.values().map(|silent| silent.1));
         Self {
             learned: window,
             learned_runs: 0,
@@ -270,15 +268,11 @@ fn silent(window: Window, forecast: &Forecast, outcomes: &[Outcome]) -> BTreeMap
         .zip(ran)
         .filter(|(job, ran)| !ran && is_due(job))
     {
-        let bytes = job
-            .inputs
-            .iter()
-            .filter(|input| input.extent != Extent::PartOfPrefix);
+        let inputs = job.inputs.iter();
+        let wanted = inputs.filter(|input| input.extent != Extent::PartOfPrefix);
+        let bytes = sum(wanted.map(|input| input.bytes.typical));
         let of = silent.entry(job.template).or_default();
-        *of = (
-            of.0 + 1,
-            bytes.fold(of.1, |sum, input| sum.saturating_add(input.bytes.typical)),
-        );
+        *of = (of.0 + 1, of.1.saturating_add(bytes));
     }
     silent
 }

@@ -6,6 +6,7 @@ use shoal_base::amount::{counted, human_bytes};
 
 use super::{Extent, Forecast, ForecastJob};
 use crate::recurrence::words::duration;
+use crate::stats::sum;
 
 /// Maximum number of jobs in the text.
 const JOBS: usize = 20;
@@ -16,8 +17,7 @@ impl Forecast {
     /// Formats the forecast as text.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        let bytes = self.jobs.iter().flat_map(|job| &job.inputs);
-        let bytes = bytes.fold(0_u64, |sum, input| sum.saturating_add(input.bytes.typical));
+        let bytes = sum(self.jobs.iter().map(ForecastJob::bytes));
         // Writing to a string cannot fail; the same applies below.
         let _ = writeln!(
             text,
@@ -62,10 +62,6 @@ impl Forecast {
 }
 
 fn write_job(text: &mut String, job: &ForecastJob) {
-    let bytes = job
-        .inputs
-        .iter()
-        .fold(0_u64, |sum, input| sum.saturating_add(input.bytes.typical));
     let spread_ms = job.submission.late.since_ms(job.submission.early);
     let _ = writeln!(
         text,
@@ -73,7 +69,7 @@ fn write_job(text: &mut String, job: &ForecastJob) {
         job.submission.at.to_minute(),
         duration(spread_ms),
         job.probability * 100.0,
-        human_bytes(bytes),
+        human_bytes(job.bytes()),
         format!("+{}", duration(job.deadline.since_ms(job.submission.at))),
         job.name
     );

@@ -148,22 +148,27 @@ impl Row {
     }
 
     fn moment(&self, column: Column) -> Result<Option<Moment>, Mismatch> {
-        let Some(text) = self.value(column) else {
-            return Ok(None);
-        };
-        Moment::parse(text).map(Some).ok_or_else(|| {
-            let found = format!("`{text}` in the column `{}`", COLUMNS[column as usize]);
-            Mismatch::new(found, MOMENT_FORM)
-        })
+        self.parsed(column, MOMENT_FORM, Moment::parse)
     }
 
     fn bytes(&self, column: Column) -> Result<Option<u64>, Mismatch> {
+        let form = "a whole number of bytes below 2^64";
+        self.parsed(column, form, |text| text.parse().ok())
+    }
+
+    /// Returns a value that has this form; `None` if there is none.
+    fn parsed<T>(
+        &self,
+        column: Column,
+        form: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, Mismatch> {
         let Some(text) = self.value(column) else {
             return Ok(None);
         };
-        text.parse().map(Some).map_err(|_| {
+        parse(text).map(Some).ok_or_else(|| {
             let found = format!("`{text}` in the column `{}`", COLUMNS[column as usize]);
-            Mismatch::new(found, "a whole number of bytes below 2^64")
+            Mismatch::new(found, form)
         })
     }
 

@@ -37,19 +37,9 @@ struct RunLine {
     #[serde(default)]
     deadline: Option<Moment>,
     #[serde(default)]
-    inputs: Vec<InputOfLine>,
+    inputs: Vec<Input>,
     #[serde(default)]
     outputs: Vec<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct InputOfLine {
-    path: String,
-    #[serde(default)]
-    bytes: Option<u64>,
-    #[serde(default)]
-    bytes_per_s: Option<u64>,
 }
 
 /// Reads all runs of `input`.
@@ -66,24 +56,9 @@ pub(super) fn read(history: &mut History, name: &str, input: impl BufRead) -> Re
             started: line.started,
             ended: line.ended,
             deadline: line.deadline,
-            inputs: line.inputs.into_iter().map(Input::from).collect(),
+            inputs: line.inputs,
             outputs: line.outputs,
         };
         Ok(history.add(name, &run))
     })
-}
-
-impl From<InputOfLine> for Input {
-    fn from(input: InputOfLine) -> Self {
-        let InputOfLine {
-            path,
-            bytes,
-            bytes_per_s,
-        } = input;
-        Self {
-            path,
-            bytes,
-            bytes_per_s,
-        }
-    }
 }

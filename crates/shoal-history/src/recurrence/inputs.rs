@@ -20,7 +20,7 @@ use self::sample::{items, sample};
 use crate::moment::{Moment, SECOND_MS};
 use crate::path::{DATES_MAX, Grain, Padding, PathDate, PathId, Paths};
 use crate::run::StoredRun;
-use crate::stats::Spread;
+use crate::stats::{Spread, sum};
 
 /// An input is expected if at least one in this many runs had it.
 const SHARE_OF: usize = 2;
@@ -442,12 +442,7 @@ impl Learning<'_, '_> {
             };
             parts.entry((item.occurrence, date)).or_default().push(item);
         }
-        let sum = |items: &Vec<&Item>| {
-            items
-                .iter()
-                .fold(0_u64, |sum, item| sum.saturating_add(item.bytes))
-        };
-        let bytes: Vec<u64> = parts.values().map(sum).collect();
+        let bytes: Vec<u64> = parts.values().map(|items| bytes_of(items)).collect();
         let objects: Vec<u64> = parts.values().map(|items| items.len() as u64).collect();
         let rates: Vec<u64> = parts
             .iter()
@@ -485,9 +480,7 @@ impl Learning<'_, '_> {
     /// time of the slowest item, because objects of one prefix are read concurrently; otherwise it is derived
     /// from the duration of the run.
     fn rate(&self, occurrence: usize, items: &[&Item]) -> Option<u64> {
-        let bytes = items
-            .iter()
-            .fold(0_u64, |sum, item| sum.saturating_add(item.bytes));
+        let bytes = bytes_of(items);
         let given = items.iter().filter(|item| item.bytes_per_s > 0);
         let slowest_s = given
             .map(|item| item.bytes as f64 / item.bytes_per_s as f64)
@@ -535,6 +528,10 @@ impl Learning<'_, '_> {
             Extent::Prefix
         }
     }
+}
+
+fn bytes_of(items: &[&Item]) -> u64 {
+    sum(items.iter().map(|item| item.bytes))
 }
 
 /// Returns true if these objects are enough to conclude that runs select among them.

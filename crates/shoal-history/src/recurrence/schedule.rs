@@ -12,34 +12,13 @@ use std::ops::Range;
 
 use serde::Serialize;
 
-use crate::moment::{DAY_MS, HOUR_MS, MINUTE_MS, Moment, SECOND_MS, WEEK_MS};
+use crate::moment::{DAY_MS, HOUR_MS, MINUTE_MS, Moment, SECOND_MS};
 use crate::stats::{median, quantile};
 
-/// Periods used by people and by cron.
-const PERIODS_MS: [i64; 22] = [
-    MINUTE_MS,
-    2 * MINUTE_MS,
-    3 * MINUTE_MS,
-    4 * MINUTE_MS,
-    5 * MINUTE_MS,
-    6 * MINUTE_MS,
-    10 * MINUTE_MS,
-    12 * MINUTE_MS,
-    15 * MINUTE_MS,
-    20 * MINUTE_MS,
-    30 * MINUTE_MS,
-    HOUR_MS,
-    2 * HOUR_MS,
-    3 * HOUR_MS,
-    4 * HOUR_MS,
-    6 * HOUR_MS,
-    8 * HOUR_MS,
-    12 * HOUR_MS,
-    DAY_MS,
-    2 * DAY_MS,
-    WEEK_MS,
-    2 * WEEK_MS,
-];
+/// Periods used by people and by cron: minutes, hours and days.
+const MINUTES: [i64; 11] = [1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30];
+const HOURS: [i64; 7] = [1, 2, 3, 4, 6, 8, 12];
+const DAYS: [i64; 4] = [1, 2, 7, 14];
 
 /// Minimum number of runs of a slot.
 pub(crate) const RUNS_MIN: usize = 3;
@@ -178,8 +157,12 @@ impl Schedule {
 
 fn by_clock(times: &[Moment], until: Moment) -> Option<Schedule> {
     let span_ms = times[times.len() - 1].since_ms(times[0]);
-    let of_calendar = PERIODS_MS
+    let periods_ms = MINUTES
+        .map(|minutes| minutes * MINUTE_MS)
         .into_iter()
+        .chain(HOURS.map(|hours| hours * HOUR_MS))
+        .chain(DAYS.map(|days| days * DAY_MS));
+    let of_calendar = periods_ms
         // Three runs span two periods, or a little less if the first one was late.
         .filter(|period_ms| span_ms >= period_ms * 19 / 10 && typical_gap_allows(times, *period_ms))
         .map(|period_ms| Fold::new(times, period_ms))

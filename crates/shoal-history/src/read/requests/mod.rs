@@ -175,10 +175,7 @@ impl Requests {
         self.paths += session.paths() - known;
         if self.paths > PATHS_MAX {
             let limit = format!("{PATHS_MAX} paths in jobs that run at the same time");
-            return Err(HistoryError::TooLarge {
-                name: name.to_owned(),
-                limit,
-            });
+            return Err(HistoryError::too_large(name, limit));
         }
         Ok(())
     }
@@ -203,21 +200,17 @@ impl Requests {
         // Requests may be out of order by up to the gap.
         let reach_ms = self.options.gap_ms.saturating_mul(2);
         let is_over = |session: &Session| self.latest.since_ms(session.last) > reach_ms;
-        let mut over: Vec<String> = self
-            .open
-            .iter()
-            .filter(|(_, session)| is_over(session))
-            .map(|(job, _)| job.clone())
-            .collect();
+        let over = self.open.iter().filter(|(_, session)| is_over(session));
+        let mut over: Vec<String> = over.map(|(job, _)| job.clone()).collect();
         over.sort();
         for job in over {
             self.end(history, &job)?;
         }
         if self.open.len() >= OPEN_MAX {
-            return Err(HistoryError::TooLarge {
-                name: name.to_owned(),
-                limit: format!("{OPEN_MAX} jobs at a time"),
-            });
+            return Err(HistoryError::too_large(
+                name,
+                format!("{OPEN_MAX} jobs at a time"),
+            ));
         }
         Ok(())
     }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::stats::sum;
+
 /// Maximum number of ranges kept per object. Beyond it, the two nearest are merged.
 const RANGES_MAX: usize = 64;
 
@@ -29,13 +31,10 @@ impl Ranges {
 
     /// Returns the distinct bytes read, at most the size of the object.
     pub(super) fn bytes(&self) -> u64 {
-        let placed = self
-            .ends
-            .iter()
-            .fold(0_u64, |sum, (first, end)| sum.saturating_add(end - first));
-        let sum = placed.saturating_add(self.unplaced_bytes);
+        let placed = sum(self.ends.iter().map(|(first, end)| end - first));
+        let all = placed.saturating_add(self.unplaced_bytes);
         self.object_bytes
-            .map_or(sum, |object_bytes| sum.min(object_bytes))
+            .map_or(all, |object_bytes| all.min(object_bytes))
     }
 
     fn insert(&mut self, mut first: u64, mut end: u64) {

@@ -39,10 +39,14 @@ pub(super) struct Filter {
 pub(super) enum Selects {
     /// Exactly these values.
     Values(Vec<String>),
-    /// Values from this one on, exclusive if `is_after`.
-    From { value: String, is_after: bool },
-    /// Values up to this one, exclusive if `is_before`.
-    To { value: String, is_before: bool },
+    /// Values from this one on.
+    From(String),
+    /// Values after this one.
+    After(String),
+    /// Values up to this one.
+    To(String),
+    /// Values before this one.
+    Before(String),
 }
 
 /// Parses the location of a scan from the text of its node, and from its metadata, which newer scans lack.
@@ -65,13 +69,10 @@ pub(super) fn location(text: &str, location: Option<&str>, filters: Option<&str>
         .split_once('(')
         .and_then(|(_, count)| count.split(' ').next()?.parse().ok())
         .unwrap_or(paths.len());
-    let filters = filters
-        .or_else(|| field(text, "PartitionFilters: "))
-        .map(parsed)
-        .unwrap_or_default();
+    let filters = filters.or_else(|| field(text, "PartitionFilters: "));
+    let mut filters = filters.map(parsed).unwrap_or_default();
     let order = partition_order(text);
     let place = |filter: &Filter| order.iter().position(|column| *column == filter.column);
-    let mut filters = filters;
     filters.sort_by_key(|filter| place(filter).unwrap_or(usize::MAX));
     Some(Location {
         count: count.min(COUNT_MAX).max(paths.len()),
@@ -208,25 +209,10 @@ fn filter(text: &str) -> Option<Filter> {
         return named(column, Selects::Values(values)).filter(|_| !list.contains("..."));
     }
     for (sign, selects) in [
-        (
-            " >= ",
-            (|value| Selects::From {
-                value,
-                is_after: false,
-            }) as fn(String) -> Selects,
-        ),
-        (" <= ", |value| Selects::To {
-            value,
-            is_before: false,
-        }),
-        (" > ", |value| Selects::From {
-            value,
-            is_after: true,
-        }),
-        (" < ", |value| Selects::To {
-            value,
-            is_before: true,
-        }),
+        (" >= ", Selects::From as fn(String) -> Selects),
+        (" <= ", Selects::To),
+        (" > ", Selects::After),
+        (" < ", Selects::Before),
         (" = ", |value| Selects::Values(vec![value])),
     ] {
         if let Some((column, value)) = text.split_once(sign) {
@@ -306,11 +292,13 @@ fn selected(filters: &[&Filter], submitted: Moment) -> Option<Vec<String>> {
     }
     let day = |text: &str| Moment::parse(text).filter(|_| text.len() == "2026-11-20".len());
     let begin = filters.iter().find_map(|filter| match &filter.selects {
-        Selects::From { value, is_after } => Some(day(value)?.plus_ms(if *is_after { DAY_MS } else { 0 })),
+        Selects::From(value) => day(value),
+        Selects::After(value) => Some(day(value)?.plus_ms(DAY_MS)),
         _ => None,
     })?;
     let end = filters.iter().find_map(|filter| match &filter.selects {
-        Selects::To { value, is_before } => Some(day(value)?.plus_ms(if *is_before { -DAY_MS } else { 0 })),
+        Selects::To(value) => day(value),
+        Selects::Before(value) => Some(day(value)?.plus_ms(-DAY_MS)),
         _ => None,
     });
     let end = end.unwrap_or(submitted);
