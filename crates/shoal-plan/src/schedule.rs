@@ -8,7 +8,7 @@ mod insert;
 
 use std::collections::HashMap;
 
-use crate::instance::Instance;
+use crate::instance::{Instance, JobUse};
 
 /// The solver's rounding, as a share of the link or the cache.
 const ROUNDING: f64 = 1e-6;
@@ -47,10 +47,21 @@ impl FileSchedule {
         }
     }
 
+    /// The cached bytes before a slot; `held_bytes` are cached before the first one.
+    pub fn level_before(&self, slot: usize, held_bytes: f64) -> f64 {
+        slot.checked_sub(1).map_or(held_bytes, |slot| self.level(slot))
+    }
+
+    /// The bytes that are fetched in a slot.
+    fn fetched(&self, slot: usize) -> f64 {
+        let in_slot = self.fetches.iter().filter(|fetch| fetch.0 == slot);
+        in_slot.map(|fetch| fetch.1).sum()
+    }
+
     /// The bytes that a job can read from the cache in `from..until`: those that are cached when it starts
     /// and stay until it ends. `held_bytes` are cached before the first slot.
     pub fn usable(&self, from: usize, until: usize, held_bytes: f64) -> f64 {
-        let before = from.checked_sub(1).map_or(held_bytes, |slot| self.level(slot));
+        let before = self.level_before(from, held_bytes);
         let begin = self.cached.partition_point(|step| step.0 <= from);
         let end = self.cached.partition_point(|step| step.0 < until);
         let during = self.cached[begin.min(end)..end].iter().map(|step| step.1);
@@ -114,6 +125,20 @@ impl Schedule {
             .for_each(|left| *left -= bytes);
     }
 
+    /// Fetches bytes of a file in a slot.
+    fn fetch_in(&mut self, instance: &Instance, file: usize, slot: usize, bytes: f64) {
+        self.files[file].fetches.push((slot, bytes));
+        self.link_left[slot] -= bytes / instance.slots.seconds();
+    }
+
+    /// Lets a job read `bytes` more from the lake, from its first slot to its last.
+    fn read_remotely(&mut self, job: &JobUse, bytes: f64) {
+        let rate = bytes / job.seconds;
+        self.link_left[job.from..job.until]
+            .iter_mut()
+            .for_each(|left| *left -= rate);
+    }
+
     /// Plans a job with the bytes that are cached: it reads the rest of its files remotely. Returns false,
     /// and changes nothing, if the link has too little left.
     pub fn admit(&mut self, instance: &Instance, job: usize) -> bool {
@@ -133,18 +158,14 @@ impl Schedule {
     /// Plans a job with these remote bytes, even beyond the rate that the link has left; [`Schedule::shed`]
     /// has to follow.
     pub(crate) fn force(&mut self, instance: &Instance, job: usize, remote: Vec<f64>) {
-        let rate = remote.iter().sum::<f64>() / instance.jobs[job].seconds;
-        let slots = instance.jobs[job].from..instance.jobs[job].until;
-        self.link_left[slots].iter_mut().for_each(|left| *left -= rate);
+        self.read_remotely(&instance.jobs[job], remote.iter().sum());
         self.jobs[job] = Some(remote);
     }
 
     /// Removes a job from the plan, but not the bytes that are cached for it; see [`Schedule::trim`].
     pub fn dismiss(&mut self, instance: &Instance, job: usize) {
         if let Some(remote) = self.jobs[job].take() {
-            let rate = remote.iter().sum::<f64>() / instance.jobs[job].seconds;
-            let slots = instance.jobs[job].from..instance.jobs[job].until;
-            self.link_left[slots].iter_mut().for_each(|left| *left += rate);
+            self.read_remotely(&instance.jobs[job], -remote.iter().sum::<f64>());
         }
     }
 
@@ -154,10 +175,7 @@ impl Schedule {
         let hit = remote[read].min(bytes);
         remote[read] -= hit;
         *self.hits.entry((job, read)).or_default() += hit;
-        let reader = &instance.jobs[job];
-        self.link_left[reader.from..reader.until]
-            .iter_mut()
-            .for_each(|left| *left += hit / reader.seconds);
+        self.read_remotely(&instance.jobs[job], -hit);
     }
 
     /// The bytes of each read of a job that it could not read from the cache.
@@ -245,21 +263,16 @@ impl Schedule {
         for slot in (0..end.saturating_sub(1)).rev() {
             wanted[slot] = wanted[slot].max(wanted[slot + 1].min(levels[slot]));
         }
-        let mut fetches = std::mem::take(&mut self.files[number].fetches);
         let mut before = file.held_bytes;
         for slot in 0..end {
             let level = levels[slot].min(wanted[slot]);
-            let fetched: f64 = fetches
-                .iter()
-                .filter(|fetch| fetch.0 == slot)
-                .map(|fetch| fetch.1)
-                .sum();
+            let fetched = self.files[number].fetched(slot);
             // Bytes that are cached already need not be fetched.
             let still = (level - before).clamp(0.0, fetched);
             if fetched > 0.0 {
                 let share = still / fetched;
+                let fetches = self.files[number].fetches.iter_mut();
                 fetches
-                    .iter_mut()
                     .filter(|fetch| fetch.0 == slot)
                     .for_each(|fetch| fetch.1 *= share);
                 self.link_left[slot] += (fetched - still) / instance.slots.seconds();
@@ -268,11 +281,9 @@ impl Schedule {
             levels[slot] = level;
             before = level;
         }
-        fetches.retain(|fetch| fetch.1 > 0.0);
-        self.files[number] = FileSchedule {
-            fetches,
-            cached: steps(&levels),
-        };
+        let schedule = &mut self.files[number];
+        schedule.fetches.retain(|fetch| fetch.1 > 0.0);
+        schedule.cached = steps(&levels);
     }
 
     /// Checks every bound.
@@ -294,18 +305,13 @@ impl Schedule {
                 }
                 rates[slot] += bytes / slots.seconds();
             }
-            let fetched = |slot| {
-                schedule
-                    .fetches
-                    .iter()
-                    .filter(move |f| f.0 == slot)
-                    .map(|f| f.1)
-                    .sum::<f64>()
-            };
             let mut before = file.held_bytes;
             for (slot, total) in levels.iter_mut().enumerate() {
-                let (level, fetched, rounding) =
-                    (schedule.level(slot), fetched(slot), ROUNDING * file.bytes);
+                let (level, fetched, rounding) = (
+                    schedule.level(slot),
+                    schedule.fetched(slot),
+                    ROUNDING * file.bytes,
+                );
                 if level > before + fetched + rounding {
                     return Err(format!(
                         "file {} has {level} bytes in slot {slot} that were not fetched",

@@ -1,19 +1,6 @@
 //! Algorithm 1: a file's time-varying fetch rate as blocks that are each fetched at a constant rate (4.3).
 
-/// Blocks that are fetched one after the other at a rate.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Run {
-    /// The start of the first block.
-    pub start_s: f64,
-    /// The end of the last block.
-    pub end_s: f64,
-    /// The rate.
-    pub bytes_per_second: f64,
-    /// The position of the first block in the list of blocks.
-    pub first: u64,
-    /// The number of blocks.
-    pub blocks: u64,
-}
+use crate::plan::TransferPlan;
 
 /// A rate that changes at the edges of slots.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +16,8 @@ pub struct Skyline {
 /// Blocks of a file that follow each other, and that a skyline fetches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Blocks {
+    /// The position of the first one in the file.
+    pub first: u64,
     /// Their number.
     pub count: u64,
     /// The size of each but the last, which may be short.
@@ -94,9 +83,9 @@ struct Rectangle {
 /// right, as `X'` is less by `r` outside of the interval, too; `r` must only be taken away inside. If the
 /// skyline has less room than the blocks need (rounding of the solver), the last rectangle takes the blocks
 /// that are left.
-pub fn translate(skyline: &Skyline, blocks: &Blocks) -> Vec<Run> {
+pub fn translate(skyline: &Skyline, blocks: &Blocks) -> Vec<TransferPlan> {
     let rectangles = rectangles(&skyline.rates);
-    let (mut runs, mut first) = (Vec::new(), 0_u64);
+    let (mut transfers, mut first) = (Vec::new(), 0_u64);
     let mut room_so_far = blocks.cached_bytes;
     for (number, rectangle) in rectangles.iter().enumerate() {
         let start_s = skyline.start_s + skyline.slot_s * rectangle.begin as f64;
@@ -116,16 +105,16 @@ pub fn translate(skyline: &Skyline, blocks: &Blocks) -> Vec<Run> {
         }
         let bytes = blocks.bytes_of(end) - blocks.bytes_of(first);
         let bytes_per_second = rectangle.rate.max(bytes / seconds);
-        runs.push(Run {
+        transfers.push(TransferPlan {
             start_s,
             end_s: (start_s + bytes / bytes_per_second).min(stop_s),
             bytes_per_second,
-            first,
+            first_block: blocks.first + first,
             blocks: end - first,
         });
         first = end;
     }
-    runs
+    transfers
 }
 
 /// The rectangles below a skyline, in the order of the listing.

@@ -207,9 +207,7 @@ fn transfers(slots: &Slots, file: &FileUse, schedule: &FileSchedule, block_bytes
     let mut transfers = Vec::new();
     let mut fetches = schedule.fetches.as_slice();
     while let Some(&(first, _)) = fetches.first() {
-        let before = first
-            .checked_sub(1)
-            .map_or(file.held_bytes, |slot| schedule.level(slot));
+        let before = schedule.level_before(first, file.held_bytes);
         // Up to the next eviction.
         let mut level = before.min(schedule.level(first));
         let start = level;
@@ -234,36 +232,22 @@ fn transfers(slots: &Slots, file: &FileUse, schedule: &FileSchedule, block_bytes
         let (from, to) = (blocks(file, block_bytes, start), blocks(file, block_bytes, level));
         let begin = from as f64 * block_bytes;
         let blocks = Blocks {
+            first: from,
             count: to.saturating_sub(from),
             block_bytes,
             // The last block of the file may be short.
             bytes: ((to as f64 * block_bytes).min(file.bytes) - begin).max(0.0),
             cached_bytes: (start - begin).max(0.0),
         };
-        let runs = translate(&skyline, &blocks);
-        transfers.extend(runs.into_iter().map(|run| TransferPlan {
-            start_s: run.start_s,
-            end_s: run.end_s,
-            bytes_per_second: run.bytes_per_second,
-            first_block: from + run.first,
-            blocks: run.blocks,
-        }));
+        transfers.extend(translate(&skyline, &blocks));
     }
     transfers
 }
 
 fn cached(slots: &Slots, schedule: &FileSchedule) -> Vec<Cached> {
-    let ends = schedule
-        .cached
-        .iter()
-        .skip(1)
-        .map(|step| step.0)
-        .chain([slots.len()]);
-    let intervals = schedule
-        .cached
-        .iter()
-        .zip(ends)
-        .filter(|((_, bytes), _)| *bytes > 0.0);
+    let steps = &schedule.cached;
+    let ends = steps.iter().skip(1).map(|step| step.0).chain([slots.len()]);
+    let intervals = steps.iter().zip(ends).filter(|((_, bytes), _)| *bytes > 0.0);
     intervals
         .map(|(&(from, bytes), until)| Cached {
             from_s: slots.start_s(from),

@@ -34,15 +34,13 @@ impl Request {
 
     fn check_window(&self) -> Result<(), RequestError> {
         let window = &self.window;
-        finite("the window's start_s", window.start_s)?;
-        finite("the window's end_s", window.end_s)?;
-        positive("the window's slot_s", window.slot_s)?;
-        after(
+        interval(
             "the window",
-            ("start_s", window.start_s),
-            ("end_s", window.end_s),
+            window.start_s,
+            window.end_s,
             "give start_s before end_s",
         )?;
+        positive("the window's slot_s", window.slot_s)?;
         let end_s = self
             .jobs
             .iter()
@@ -74,15 +72,9 @@ impl Request {
             before_s = change.at_s;
         }
         for promise in &self.link.promised {
-            finite("a promise's start_s", promise.start_s)?;
-            finite("a promise's end_s", promise.end_s)?;
+            let hint = "leave out promises that are over";
+            interval("a promise", promise.start_s, promise.end_s, hint)?;
             not_negative("a promise's bytes_per_second", promise.bytes_per_second)?;
-            after(
-                "a promise",
-                ("start_s", promise.start_s),
-                ("end_s", promise.end_s),
-                "leave out promises that are over",
-            )?;
         }
         Ok(())
     }
@@ -103,12 +95,11 @@ impl Request {
             if let Some(available_s) = file.available_s {
                 finite(format!("the available_s of file {}", file.name), available_s)?;
             }
-            if sizes.insert(file.name.as_str(), file.bytes).is_some() {
-                return Err(RequestError::Twice {
-                    kind: "files",
-                    name: file.name.clone(),
-                });
-            }
+            once(
+                "files",
+                &file.name,
+                sizes.insert(file.name.as_str(), file.bytes).is_none(),
+            )?;
         }
         Ok(sizes)
     }
@@ -129,12 +120,7 @@ impl Request {
                     bytes,
                 });
             }
-            if !seen.insert(held.file.as_str()) {
-                return Err(RequestError::Twice {
-                    kind: "held files",
-                    name: held.file.clone(),
-                });
-            }
+            once("held files", &held.file, seen.insert(held.file.as_str()))?;
             if let Some(pinned_until_s) = held.pinned_until_s {
                 finite(
                     format!("the pinned_until_s of file {}", held.file),
@@ -195,12 +181,7 @@ impl Request {
                     });
                 }
             }
-            if !names.insert(job.name.as_str()) {
-                return Err(RequestError::Twice {
-                    kind: "jobs",
-                    name: job.name.clone(),
-                });
-            }
+            once("jobs", &job.name, names.insert(job.name.as_str()))?;
         }
         let reads = self.jobs.iter().map(|job| job.inputs.len() as u64).sum();
         at_most(
@@ -233,23 +214,35 @@ fn finite(what: impl Into<String>, value: f64) -> Result<(), RequestError> {
 }
 
 fn positive(what: impl Into<String>, value: f64) -> Result<(), RequestError> {
-    let what = what.into();
+    sensible(what.into(), value, value > 0.0)
+}
+
+fn not_negative(what: &str, value: f64) -> Result<(), RequestError> {
+    sensible(what.to_owned(), value, value >= 0.0)
+}
+
+fn sensible(what: String, value: f64, is_enough: bool) -> Result<(), RequestError> {
     finite(what.as_str(), value)?;
-    if value > 0.0 {
+    if is_enough {
         return Ok(());
     }
     Err(RequestError::NotPositive { what, value })
 }
 
-fn not_negative(what: &str, value: f64) -> Result<(), RequestError> {
-    finite(what, value)?;
-    if value >= 0.0 {
+fn once(kind: &'static str, name: &str, is_first: bool) -> Result<(), RequestError> {
+    if is_first {
         return Ok(());
     }
-    Err(RequestError::NotPositive {
-        what: what.to_owned(),
-        value,
+    Err(RequestError::Twice {
+        kind,
+        name: name.to_owned(),
     })
+}
+
+fn interval(what: &str, start_s: f64, end_s: f64, hint: &'static str) -> Result<(), RequestError> {
+    finite(format!("{what}'s start_s"), start_s)?;
+    finite(format!("{what}'s end_s"), end_s)?;
+    after(what, ("start_s", start_s), ("end_s", end_s), hint)
 }
 
 fn after(

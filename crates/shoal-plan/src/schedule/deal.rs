@@ -41,8 +41,7 @@ impl Schedule {
                 for demand in demands.iter_mut().filter(|demand| demand.release <= slot) {
                     let part = bytes.min(demand.bytes);
                     if part > 0.0 {
-                        schedule.files[demand.file].fetches.push((slot, part));
-                        schedule.link_left[slot] -= part / instance.slots.seconds();
+                        schedule.fetch_in(instance, demand.file, slot, part);
                         demand.bytes -= part;
                         bytes -= part;
                     }

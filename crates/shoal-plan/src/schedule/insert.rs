@@ -123,8 +123,7 @@ impl Schedule {
             let level = level.min(there + self.cache_left[slot].max(0.0));
             let fetched = (level - before).clamp(0.0, fetched);
             if fetched > ROUNDING * file.bytes {
-                self.files[number].fetches.push((slot, fetched));
-                self.link_left[slot] -= fetched / instance.slots.seconds();
+                self.fetch_in(instance, number, slot, fetched);
             }
             let level = if fetched > ROUNDING * file.bytes {
                 level
@@ -148,9 +147,7 @@ impl Schedule {
         changes: &mut Vec<Change>,
     ) {
         let held_bytes = instance.files[file].held_bytes;
-        let before = from
-            .checked_sub(1)
-            .map_or(held_bytes, |slot| self.files[file].level(slot));
+        let before = self.files[file].level_before(from, held_bytes);
         let wanted = (from..until).map(|slot| self.files[file].level(slot) + self.cache_left[slot].max(0.0));
         let bytes = wanted.fold(before, f64::min);
         if bytes <= ROUNDING * instance.files[file].bytes {
@@ -196,8 +193,7 @@ impl Schedule {
                 .min(self.link_left[slot] * instance.slots.seconds());
             if bytes > ROUNDING * size {
                 self.hold(file, slot, until, bytes);
-                self.files[file].fetches.push((slot, bytes));
-                self.link_left[slot] -= bytes / instance.slots.seconds();
+                self.fetch_in(instance, file, slot, bytes);
                 changes.push(Change::Held {
                     file,
                     from: slot,

@@ -1,6 +1,8 @@
 //! Requests that change: what keeps its place, and which deadlines are saved.
 
-use shoal_plan::model::{Cache, File, Held, Job, Link, LinkChange, Objective, Options, Request, VERSION, Window};
+use shoal_plan::model::{
+    Cache, File, Held, Job, Link, LinkChange, Objective, Options, Request, VERSION, Window,
+};
 use shoal_plan::plan;
 use shoal_plan::plan::Outcome;
 use shoal_plan::replan::replan;
@@ -115,7 +117,10 @@ fn bytes_that_the_cache_holds_until_a_new_job_fetches_them_stay_for_it() {
     changed.files.truncate(2);
     changed.files[0].bytes = 6 * FILE_BYTES;
     changed.files[1].bytes = 4 * FILE_BYTES;
-    changed.jobs.iter_mut().for_each(|job| job.bytes_per_second_max = None);
+    changed
+        .jobs
+        .iter_mut()
+        .for_each(|job| job.bytes_per_second_max = None);
     changed.jobs[2].inputs = changed.jobs[0].inputs.clone();
     changed.cache.capacity_bytes = 12 * FILE_BYTES;
     changed.cache.held = vec![held("first", 6 * FILE_BYTES), held("gone", 1)];
@@ -123,7 +128,11 @@ fn bytes_that_the_cache_holds_until_a_new_job_fetches_them_stay_for_it() {
     let mut request = changed.clone();
     request.jobs.pop();
     let former = plan(&request, &SmallSolver).unwrap();
-    assert!((former.quality.peak_share - 0.5).abs() < 0.01, "{:?}", former.quality);
+    assert!(
+        (former.quality.peak_share - 0.5).abs() < 0.01,
+        "{:?}",
+        former.quality
+    );
     // The new job finds room only after the fetches for `gone` are dropped.
     changed.jobs.remove(1);
     let replanned = replan(&changed, &former).unwrap();

@@ -210,11 +210,11 @@ proptest! {
         let bytes: f64 = skyline.rates.iter().map(|rate| rate * skyline.slot_s).sum();
         let blocks = (bytes / block_bytes).floor() as u64;
         let bytes = blocks as f64 * block_bytes;
-        let assigned = Blocks { count: blocks, block_bytes, bytes, cached_bytes: 0.0 };
+        let assigned = Blocks { first: 0, count: blocks, block_bytes, bytes, cached_bytes: 0.0 };
         let runs = translate(&skyline, &assigned);
         let mut next = 0;
         for run in &runs {
-            prop_assert_eq!(run.first, next, "blocks are assigned in order, each once");
+            prop_assert_eq!(run.first_block, next, "blocks are assigned in order, each once");
             next += run.blocks;
             let lasts = (run.end_s - run.start_s) * run.bytes_per_second;
             prop_assert!((lasts - run.blocks as f64 * block_bytes).abs() < 1e-6 * lasts.max(1.0));
