@@ -1,6 +1,7 @@
 //! Tasks and plans: what operators and schedules order, and the records that all nodes keep of them.
 
 pub mod bulletin;
+pub mod planner_process;
 pub mod tasks;
 
 pub use shoal_plan::execution::JobStatus;

@@ -1,37 +1,26 @@
 //! Makes a new plan when the world is not as planned: by the planner, a process of its own, or in this one.
 
-use std::env;
-use std::ffi::OsStr;
-use std::io::{Read as _, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::process::{Pid, Resource, Rlimit, prlimit};
-use shoal_net::clock;
 use shoal_plan::replan::replan;
 use shoal_plan::{Plan, Request};
 use tokio::task::spawn_blocking;
 
-/// The name of the planner.
-const NAME: &str = "shoal-planner";
+use crate::planner_process::{self, Limits};
 
-/// The longest that the planner may take, in all and for one linear program.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// The longest that the planner may take for one linear program, in seconds.
 const PROGRAM_SECONDS: &str = "60";
 
-/// The most memory that the planner may take.
-const MEMORY_BYTES: u64 = 4 << 30;
-
-/// The longest plan that is read, and what is read of the planner's words.
-const PLAN_BYTES_MAX: u64 = 128 << 20;
-const TOLD_BYTES_MAX: u64 = 4 << 10;
-
-/// How often a node looks whether the planner is done.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const LIMITS: Limits = Limits {
+    plan_bytes: 128 << 20,
+    stderr_bytes: 4 << 10,
+    memory_bytes: Some(4 << 30),
+    time: Some(Duration::from_mins(2)),
+};
 
 /// Makes new plans.
 #[derive(Clone, Debug)]
@@ -69,10 +58,7 @@ impl Planner {
     /// not changed stays and the rest finds a place ([`shoal_plan::replan`]). Both work on threads of their
     /// own; the planner is killed when this future is dropped.
     pub(super) async fn plan(&self, request: Request, former: Plan) -> NewPlan {
-        let program = match &self.program {
-            Some(program) => Some(program.clone()),
-            None => found(beside().as_deref(), env::var_os("PATH").as_deref()),
-        };
+        let program = self.program.clone().or_else(planner_process::find);
         let stop = Arc::new(AtomicBool::new(false));
         let _end = EndOnDrop(Arc::clone(&stop));
         let working = spawn_blocking(move || {
@@ -101,112 +87,21 @@ impl Planner {
     }
 }
 
-/// The folder of this program.
-fn beside() -> Option<PathBuf> {
-    Some(env::current_exe().ok()?.parent()?.to_owned())
-}
-
-/// The planner beside this program, or else the first one on the path.
-fn found(beside: Option<&Path>, path: Option<&OsStr>) -> Option<PathBuf> {
-    let on_path = path.map(|path| env::split_paths(path).collect::<Vec<_>>());
-    let folders = beside.map(Path::to_owned).into_iter();
-    let programs = folders
-        .chain(on_path.into_iter().flatten())
-        .map(|folder| folder.join(NAME));
-    programs.into_iter().find(|program| is_program(program))
-}
-
-fn is_program(path: &Path) -> bool {
-    let facts = path.metadata();
-    facts.is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o111 != 0)
-}
-
 /// Asks the planner. Blocks until it has answered, is out of time, or `stop` says so.
 fn ask(program: &Path, request: &Request, stop: &AtomicBool) -> Result<Plan, String> {
     let text = serde_json::to_vec(request).map_err(|error| error.to_string())?;
     let mut command = Command::new(program);
     command.args(["--time-limit", PROGRAM_SECONDS, "--threads", "1"]);
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let mut child = command
-        .spawn()
-        .map_err(|error| format!("it cannot be run: {error}"))?;
-    let answered = converse(&mut child, &text, stop);
-    // One that is done is not hurt.
-    let _ = child.kill();
-    let status = child.wait().map_err(|error| error.to_string())?;
-    let (plan, told) = answered?;
-    if !status.success() {
-        let told = String::from_utf8_lossy(&told);
-        return Err(format!("it failed ({status}): {}", told.trim()));
+    let answer = planner_process::ask(command, &text, &LIMITS, stop).map_err(|error| error.to_string())?;
+    if !answer.status.success() {
+        let told = String::from_utf8_lossy(&answer.stderr);
+        return Err(format!("it failed ({}): {}", answer.status, told.trim()));
     }
-    serde_json::from_slice(&plan).map_err(|error| format!("its answer is no plan: {error}"))
-}
-
-/// Gives the planner its request, and takes its answer and its words.
-fn converse(child: &mut Child, text: &[u8], stop: &AtomicBool) -> Result<(Vec<u8>, Vec<u8>), String> {
-    if let Ok(pid) = i32::try_from(child.id())
-        && let Some(pid) = Pid::from_raw(pid)
-    {
-        let most = Some(MEMORY_BYTES);
-        let limit = Rlimit {
-            current: most,
-            maximum: most,
-        };
-        // A system that refuses has bounds of its own.
-        let _ = prlimit(Some(pid), Resource::As, limit);
-    }
-    let (mut stdin, stdout, stderr) = (
-        child.stdin.take().ok_or("it has no stdin")?,
-        child.stdout.take().ok_or("it has no stdout")?,
-        child.stderr.take().ok_or("it has no stderr")?,
-    );
-    let began = clock::instant();
-    std::thread::scope(|scope| {
-        // The planner reads everything before it writes. One that does not ends the pipe, and the threads.
-        let writing = scope.spawn(move || stdin.write_all(text));
-        let plan = scope.spawn(move || read(stdout, PLAN_BYTES_MAX));
-        let told = scope.spawn(move || read(stderr, TOLD_BYTES_MAX));
-        let waited = wait(child, began, stop);
-        if waited.is_err() {
-            // The pipes end with the process.
-            let _ = child.kill();
-        }
-        let (_, plan, told) = (writing.join(), plan.join(), told.join());
-        waited?;
-        let plan = plan.ok().flatten().ok_or("its answer is too long or broke off")?;
-        Ok((plan, told.ok().flatten().unwrap_or_default()))
-    })
-}
-
-/// Reads all of a pipe; `None` if that is more than `most` bytes.
-fn read(pipe: impl std::io::Read, most: u64) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let mut pipe = pipe.take(most + 1);
-    pipe.read_to_end(&mut bytes).ok()?;
-    (bytes.len() as u64 <= most).then_some(bytes)
-}
-
-fn wait(child: &mut Child, began: Instant, stop: &AtomicBool) -> Result<(), String> {
-    loop {
-        if child.try_wait().map_err(|error| error.to_string())?.is_some() {
-            return Ok(());
-        }
-        if stop.load(Ordering::Relaxed) {
-            return Err("it was stopped".to_owned());
-        }
-        if clock::instant().saturating_duration_since(began) > PATIENCE {
-            return Err(format!("it took more than {} s", PATIENCE.as_secs()));
-        }
-        std::thread::sleep(LOOK_EVERY);
-    }
+    serde_json::from_slice(&answer.plan).map_err(|error| format!("its answer is no plan: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::path::PathBuf;
     use std::sync::atomic::AtomicBool;
 
@@ -215,7 +110,7 @@ mod tests {
     use super::*;
 
     fn script(folder: &tempfile::TempDir, text: &str) -> PathBuf {
-        let path = folder.path().join(NAME);
+        let path = folder.path().join(planner_process::NAME);
         // Another process writes it. This one may start children while it has the file open, and a program
         // that a child has open for writing cannot be run.
         let written = Command::new("sh")
@@ -252,18 +147,6 @@ mod tests {
         let program = script(&folder, "exec sleep 100");
         let error = ask(&program, &table1::request(), &AtomicBool::new(true)).unwrap_err();
         assert_eq!(error, "it was stopped");
-    }
-
-    #[test]
-    fn the_planner_beside_this_program_comes_before_the_path() {
-        let (beside, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let on_path = script(&other, "");
-        let path = env::join_paths([other.path()]).unwrap();
-        assert_eq!(found(Some(beside.path()), Some(&path)), Some(on_path));
-        fs::write(beside.path().join(NAME), "no program").unwrap();
-        assert_eq!(found(Some(beside.path()), None), None, "it cannot be executed");
-        let own = script(&beside, "");
-        assert_eq!(found(Some(beside.path()), Some(&path)), Some(own));
     }
 
     #[tokio::test]

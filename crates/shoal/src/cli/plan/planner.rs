@@ -1,28 +1,25 @@
-//! The planner, `shoal-planner`: where it is, and a request's way through its process. Its crash and its
-//! memory are its own.
+//! The planner on the command line: which one, its limits, and its answer in words.
 
-use std::env;
-use std::ffi::OsStr;
-use std::fs;
-use std::io::{Read, Write};
 use std::num::NonZeroU32;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::AtomicBool;
 
 use clap::Args;
+use shoal_orders::planner_process::{self, Answer, Limits, NAME, NoAnswer};
 use shoal_plan::{Plan, Request};
 
 use crate::cli::failure::Failure;
 
-const NAME: &str = "shoal-planner";
 const BUILD: &str = "build it by `cargo build --release -p shoal-planner` (it needs a C++ compiler, CMake and \
                      libclang) and put it beside shoal, or name it by --planner";
-/// The largest plan that is read: that of a day with 20,000 jobs has some 30 MB.
-const PLAN_BYTES_MAX: u64 = 1 << 30;
-/// Bytes of the planner's stderr that are read at most.
-const STDERR_BYTES_MAX: u64 = 64 << 10;
+/// The plan of a day with 20,000 jobs has some 30 MB.
+const LIMITS: Limits = Limits {
+    plan_bytes: 1 << 30,
+    stderr_bytes: 64 << 10,
+    memory_bytes: None,
+    time: None,
+};
 
 /// The planner, and the limits of its time and processors.
 #[derive(Debug, Args)]
@@ -43,7 +40,7 @@ impl PlannerFlags {
     pub(super) fn plan(&self, request: &Request) -> Result<Plan, Failure> {
         let program = match &self.planner {
             Some(program) => program.clone(),
-            None => found(beside().as_deref(), env::var_os("PATH").as_deref())?,
+            None => planner_process::find().ok_or_else(missing)?,
         };
         let mut command = Command::new(&program);
         command
@@ -53,127 +50,57 @@ impl PlannerFlags {
             .arg(self.threads.to_string());
         let text = serde_json::to_vec(request).expect("numbers and names are JSON");
         let answer = ask(command, &text).map_err(|error| {
-            Failure::new(
-                &format!("the planner {} cannot be run", program.display()),
-                &error,
-            )
-            .hinting(BUILD)
+            let what = format!("the planner {} cannot be run", program.display());
+            Failure::new(&what, &error).hinting(BUILD)
         })?;
-        answer.plan()
+        planned(&answer)
     }
 }
 
-/// Stdout, stderr and exit code of a planner. There is no code if a signal ended it.
-struct Answer {
-    plan: Vec<u8>,
-    stderr: Vec<u8>,
-    code: Option<i32>,
-}
-
-impl Answer {
-    fn plan(self) -> Result<Plan, Failure> {
-        let stderr_text = String::from_utf8_lossy(&self.stderr);
-        let stderr_text = stderr_text.trim().trim_start_matches("error: ");
-        let (what, hint) = stderr_text.split_once("\nhint: ").unwrap_or((stderr_text, ""));
-        let (what, hint) = (what.to_owned(), hint.to_owned());
-        match self.code {
-            Some(0) => serde_json::from_slice(&self.plan).map_err(|error| Failure::Failed {
-                what: format!("the planner's answer is no plan: {error}"),
-                hint: Some(format!("shoal and {NAME} must be of one version: {BUILD}")),
-            }),
-            Some(2) => Err(Failure::Misused { what, hint }),
-            Some(3) => Err(Failure::Failed {
-                what,
-                hint: Some(
-                    "give it longer (--time-limit), a shorter window, or longer slots (--slot)".to_owned(),
-                ),
-            }),
-            Some(code) => Err(Failure::Failed {
-                what: format!("the planner failed with exit code {code}: {what}"),
-                hint: Some(hint).filter(|hint| !hint.is_empty()),
-            }),
-            None => Err(Failure::Failed {
-                what: "the planner was killed".to_owned(),
-                hint: Some(
-                    "it may have been out of memory: plan a shorter window, or longer slots (--slot)"
-                        .to_owned(),
-                ),
-            }),
-        }
+/// The plan of an answer. There is no exit code if a signal ended the planner.
+fn planned(answer: &Answer) -> Result<Plan, Failure> {
+    let stderr_text = String::from_utf8_lossy(&answer.stderr);
+    let stderr_text = stderr_text.trim().trim_start_matches("error: ");
+    let (what, hint) = stderr_text.split_once("\nhint: ").unwrap_or((stderr_text, ""));
+    let (what, hint) = (what.to_owned(), hint.to_owned());
+    match answer.status.code() {
+        Some(0) => serde_json::from_slice(&answer.plan).map_err(|error| Failure::Failed {
+            what: format!("the planner's answer is no plan: {error}"),
+            hint: Some(format!("shoal and {NAME} must be of one version: {BUILD}")),
+        }),
+        Some(2) => Err(Failure::Misused { what, hint }),
+        Some(3) => Err(Failure::Failed {
+            what,
+            hint: Some(
+                "give it longer (--time-limit), a shorter window, or longer slots (--slot)".to_owned(),
+            ),
+        }),
+        Some(code) => Err(Failure::Failed {
+            what: format!("the planner failed with exit code {code}: {what}"),
+            hint: Some(hint).filter(|hint| !hint.is_empty()),
+        }),
+        None => Err(Failure::Failed {
+            what: "the planner was killed".to_owned(),
+            hint: Some(
+                "it may have been out of memory: plan a shorter window, or longer slots (--slot)".to_owned(),
+            ),
+        }),
     }
 }
 
-/// The folder of this program.
-fn beside() -> Option<PathBuf> {
-    Some(env::current_exe().ok()?.parent()?.to_owned())
-}
-
-/// The planner beside this program, or else the first one on the path.
-fn found(beside: Option<&Path>, path: Option<&OsStr>) -> Result<PathBuf, Failure> {
-    let on_path = path.map(|path| env::split_paths(path).collect::<Vec<_>>());
-    let folders = beside.map(Path::to_owned).into_iter();
-    folders
-        .chain(on_path.into_iter().flatten())
-        .map(|folder| folder.join(NAME))
-        .find(|program| is_program(program))
-        .ok_or_else(|| Failure::Failed {
-            what: format!("{NAME} is neither beside this program nor on the PATH"),
-            hint: Some(BUILD.to_owned()),
-        })
-}
-
-fn is_program(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
-}
-
-/// Runs the command with the request on its stdin, and reads both of its outputs meanwhile: a planner that
-/// speaks before it has read everything must not wait for us.
-fn ask(mut command: Command, request: &[u8]) -> std::io::Result<Answer> {
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    let answer = talk(&mut child, request);
-    if answer.is_err() {
-        // It has ended already, or its answer is of no use.
-        let _ = child.kill();
+fn missing() -> Failure {
+    Failure::Failed {
+        what: format!("{NAME} is neither beside this program nor on the PATH"),
+        hint: Some(BUILD.to_owned()),
     }
-    let status = child.wait()?;
-    let (plan, stderr_text) = answer?;
-    Ok(Answer {
-        plan,
-        stderr: stderr_text,
-        code: status.code(),
-    })
 }
 
-fn talk(child: &mut Child, request: &[u8]) -> std::io::Result<(Vec<u8>, Vec<u8>)> {
-    let mut stdin = child.stdin.take().expect("stdin is piped");
-    let mut stdout = child.stdout.take().expect("stdout is piped");
-    let stderr = child.stderr.take().expect("stderr is piped");
-    thread::scope(|scope| {
-        // A planner that rejects its arguments does not read its stdin; its exit code shows that.
-        scope.spawn(move || drop(stdin.write_all(request)));
-        let stderr_text = scope.spawn(move || {
-            let (mut stderr, mut stderr_text) = (stderr, Vec::new());
-            stderr
-                .by_ref()
-                .take(STDERR_BYTES_MAX)
-                .read_to_end(&mut stderr_text)?;
-            // The rest is read and discarded, so that the planner does not block.
-            std::io::copy(&mut stderr, &mut std::io::sink()).map(|_| stderr_text)
-        });
-        let mut plan = Vec::new();
-        let read = stdout.by_ref().take(PLAN_BYTES_MAX + 1).read_to_end(&mut plan);
-        // A planner that goes on writing gets an error, and ends.
-        drop(stdout);
-        let stderr_text = stderr_text.join().expect("reading does not panic")?;
-        read?;
-        if plan.len() as u64 > PLAN_BYTES_MAX {
-            return Err(std::io::Error::other("its plan is larger than 1 GiB"));
-        }
-        Ok((plan, stderr_text))
+fn ask(command: Command, request: &[u8]) -> std::io::Result<Answer> {
+    let answer = planner_process::ask(command, request, &LIMITS, &AtomicBool::new(false));
+    answer.map_err(|error| match error {
+        NoAnswer::NotRun(error) => error,
+        NoAnswer::TooLong => std::io::Error::other("its plan is larger than 1 GiB"),
+        error @ (NoAnswer::Stopped | NoAnswer::OutOfTime(_)) => std::io::Error::other(error),
     })
 }
 
@@ -184,7 +111,9 @@ mod tests {
     use std::path::Path;
     use std::process::{Command, ExitCode};
 
-    use super::{ask, found};
+    use shoal_orders::planner_process::find_in;
+
+    use super::{ask, missing, planned};
     use crate::cli::failure::Failure;
 
     fn answer(script: &str) -> Failure {
@@ -192,7 +121,7 @@ mod tests {
         command.args(["-c", script]);
         // More than a pipe holds.
         let request = vec![b' '; 1 << 20];
-        ask(command, &request).unwrap().plan().unwrap_err()
+        planned(&ask(command, &request).unwrap()).unwrap_err()
     }
 
     #[test]
@@ -255,11 +184,12 @@ mod tests {
             program("text", 0o644),
         );
         let path = std::env::join_paths([&text, &on_path]).unwrap();
-        let of = |folder: &Path| found(Some(folder), Some(&path)).unwrap();
+        let of = |folder: &Path| find_in(Some(folder), Some(&path)).unwrap();
         assert_eq!(of(&beside), beside.join("shoal-planner"));
         assert_eq!(of(folder.path()), on_path.join("shoal-planner"));
         assert_eq!(of(&text), on_path.join("shoal-planner"));
-        let failure = found(Some(&text), None).unwrap_err();
+        assert_eq!(find_in(Some(&text), None), None);
+        let failure = missing();
         let Failure::Failed { what, hint } = failure else {
             panic!("{failure:?}")
         };
