@@ -6,39 +6,13 @@ use super::order::TaskKind;
 use super::plan::PlanProgress;
 use super::progress::{ByteCounts, ObjectCounts, Progress, TaskState};
 
-/// Outcome of a task for one object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ObjectOutcome {
-    /// It is as wanted.
-    Done,
-    /// It is left alone.
-    Skipped,
-    /// It failed.
-    Failed,
-}
-
-/// Where the bytes of a task came from, or went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TaskBytes {
-    /// From the lake.
-    Lake,
-    /// From another node.
-    Peer,
-    /// They were where they were wanted.
-    Cached,
-    /// Pinned.
-    Pinned,
-    /// Removed.
-    Removed,
-}
-
 /// Totals of the tasks of one kind that a node has run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KindTotals {
-    /// Objects, in the order of [`ObjectOutcome::ALL`].
-    pub objects: [u64; ObjectOutcome::ALL.len()],
-    /// Bytes, in the order of [`TaskBytes::ALL`].
-    pub bytes: [u64; TaskBytes::ALL.len()],
+    /// Objects, in the order of [`KindTotals::OBJECTS`].
+    pub objects: [u64; Self::OBJECTS.len()],
+    /// Bytes, in the order of [`KindTotals::BYTES`].
+    pub bytes: [u64; Self::BYTES.len()],
     /// Tasks that ended here, in the order of [`TaskState::ALL`].
     pub ended: [u64; TaskState::ALL.len()],
 }
@@ -98,33 +72,24 @@ pub struct TaskFigures {
     pub record_bytes: u64,
 }
 
-impl ObjectOutcome {
-    /// Every outcome.
-    pub const ALL: [Self; 3] = [Self::Done, Self::Skipped, Self::Failed];
+impl KindTotals {
+    /// The words in metrics for what became of objects: as wanted, left alone, failed.
+    pub const OBJECTS: [&str; 3] = ["done", "skipped", "failed"];
 
-    /// The word in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Done => "done",
-            Self::Skipped => "skipped",
-            Self::Failed => "failed",
-        }
+    /// The words in metrics for where bytes came from, or what became of them. Cached ones were where they
+    /// were wanted.
+    pub const BYTES: [&str; 5] = ["lake", "peer", "cached", "pinned", "removed"];
+
+    /// Adds what has come to the counts of a task since `before`.
+    pub(super) fn add(&mut self, now: &Counted, before: &Counted) {
+        add(&mut self.objects, now.of_objects(), before.of_objects());
+        add(&mut self.bytes, now.of_bytes(), before.of_bytes());
     }
 }
 
-impl TaskBytes {
-    /// Every kind of bytes.
-    pub const ALL: [Self; 5] = [Self::Lake, Self::Peer, Self::Cached, Self::Pinned, Self::Removed];
-
-    /// The word in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Lake => "lake",
-            Self::Peer => "peer",
-            Self::Cached => "cached",
-            Self::Pinned => "pinned",
-            Self::Removed => "removed",
-        }
+fn add<const N: usize>(totals: &mut [u64; N], now: [u64; N], before: [u64; N]) {
+    for (total, (now, before)) in totals.iter_mut().zip(now.into_iter().zip(before)) {
+        *total += now.saturating_sub(before);
     }
 }
 
@@ -143,6 +108,27 @@ impl Counted {
             },
         }
     }
+
+    fn of_objects(&self) -> [u64; KindTotals::OBJECTS.len()] {
+        let ObjectCounts {
+            done,
+            skipped,
+            failed,
+            ..
+        } = self.objects;
+        [done, skipped, failed]
+    }
+
+    fn of_bytes(&self) -> [u64; KindTotals::BYTES.len()] {
+        let bytes = &self.bytes;
+        [
+            bytes.from_lake,
+            bytes.from_peers,
+            bytes.cached,
+            bytes.pinned,
+            bytes.removed,
+        ]
+    }
 }
 
 impl PlanTotals {
@@ -152,40 +138,6 @@ impl PlanTotals {
         self.missed += now.plan.missed.saturating_sub(before.plan.missed);
         self.replans += now.plan.replans.saturating_sub(before.plan.replans);
     }
-}
-
-impl KindTotals {
-    /// Adds what has come to the counts of a task since `before`.
-    pub(super) fn add(&mut self, now: &Counted, before: &Counted) {
-        let objects = of_objects(&now.objects)
-            .into_iter()
-            .zip(of_objects(&before.objects));
-        for (total, (now, before)) in self.objects.iter_mut().zip(objects) {
-            *total += now.saturating_sub(before);
-        }
-        let bytes = of_bytes(&now.bytes).into_iter().zip(of_bytes(&before.bytes));
-        for (total, (now, before)) in self.bytes.iter_mut().zip(bytes) {
-            *total += now.saturating_sub(before);
-        }
-    }
-}
-
-fn of_objects(counts: &ObjectCounts) -> [u64; ObjectOutcome::ALL.len()] {
-    ObjectOutcome::ALL.map(|outcome| match outcome {
-        ObjectOutcome::Done => counts.done,
-        ObjectOutcome::Skipped => counts.skipped,
-        ObjectOutcome::Failed => counts.failed,
-    })
-}
-
-fn of_bytes(counts: &ByteCounts) -> [u64; TaskBytes::ALL.len()] {
-    TaskBytes::ALL.map(|bytes| match bytes {
-        TaskBytes::Lake => counts.from_lake,
-        TaskBytes::Peer => counts.from_peers,
-        TaskBytes::Cached => counts.cached,
-        TaskBytes::Pinned => counts.pinned,
-        TaskBytes::Removed => counts.removed,
-    })
 }
 
 #[cfg(test)]

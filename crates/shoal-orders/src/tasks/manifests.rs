@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use shoal_net::http::connection::ClientBody;
+use shoal_policy::admission::Refusal;
 use shoal_s3::object::ObjectName;
 use shoal_store::{FileRoom, Store};
 use tokio::fs::{self, File, OpenOptions};
@@ -115,12 +116,9 @@ impl Manifests {
         let mut writing = self.begin(id).await?;
         let received = async {
             let (mut lines, mut out) = (Lines::default(), Vec::new());
-            while let Some(frame) = body.frame().await {
-                let frame = frame.map_err(|error| ManifestError::BrokenOff(error.to_string()))?;
-                if let Some(bytes) = frame.data_ref() {
-                    lines.push(bytes, &mut out)?;
-                    writing = writing.add(&mut out).await?;
-                }
+            while let Some(bytes) = next_bytes(&mut body).await? {
+                lines.push(&bytes, &mut out)?;
+                writing = writing.add(&mut out).await?;
             }
             lines.end(&mut out)?;
             writing = writing.add(&mut out).await?;
@@ -164,14 +162,14 @@ impl Manifests {
             }
         };
         let file = OpenOptions::new().append(true).open(self.path(id)).await;
-        let mut file = file.map_err(|error| not_kept(&error))?;
+        let mut file = file.map_err(not_kept)?;
         let written = async {
             file.write_all(lines).await?;
             file.flush().await
         };
         if let Err(error) = written.await {
             let _ = file.set_len(bytes).await;
-            return Err(not_kept(&error));
+            return Err(not_kept(error));
         }
         let mut all = self.kept.lock();
         let kept = all.get_mut(&id).ok_or_else(lost)?;
@@ -187,8 +185,8 @@ impl Manifests {
     async fn room(&self, bytes: u64) -> Result<FileRoom, ManifestError> {
         let mut room = self.store.file_room();
         let held = spawn_blocking(move || room.hold(bytes).map(|()| room));
-        let held = held.await.map_err(|error| not_kept(&error))?;
-        held.map_err(|refusal| no_room(refusal.as_str()))
+        let held = held.await.map_err(not_kept)?;
+        held.map_err(no_room)
     }
 
     /// Writes a document of at most `bytes_max` down as it comes, before anything is known about it.
@@ -199,13 +197,10 @@ impl Manifests {
     pub async fn spool(&self, mut body: ClientBody, bytes_max: u64) -> Result<Spooled, ManifestError> {
         let mut writing = self.begin(0).await?;
         writing.bytes_max = bytes_max;
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| ManifestError::BrokenOff(error.to_string()))?;
-            if let Some(bytes) = frame.data_ref() {
-                writing = writing.add(&mut bytes.to_vec()).await?;
-            }
+        while let Some(bytes) = next_bytes(&mut body).await? {
+            writing = writing.add(&mut bytes.to_vec()).await?;
         }
-        writing.file.flush().await.map_err(|error| not_kept(&error))?;
+        writing.file.flush().await.map_err(not_kept)?;
         Ok(Spooled(writing))
     }
 
@@ -298,7 +293,7 @@ impl Manifests {
         let path = self.folder.join(format!("{}.{number}.part", Ulid(id)));
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(true).mode(0o600);
-        let file = options.open(&path).await.map_err(|error| not_kept(&error))?;
+        let file = options.open(&path).await.map_err(not_kept)?;
         Ok(Writing {
             path,
             file,
@@ -311,9 +306,7 @@ impl Manifests {
 
     async fn finish(&self, id: u128, writing: Writing) -> Result<u64, ManifestError> {
         let (path, room, bytes) = writing.flushed().await?;
-        fs::rename(&path, self.path(id))
-            .await
-            .map_err(|error| not_kept(&error))?;
+        fs::rename(&path, self.path(id)).await.map_err(not_kept)?;
         self.kept.lock().insert(id, Kept::new(bytes, room));
         Ok(bytes)
     }
@@ -338,7 +331,7 @@ impl Spooled {
     ///
     /// The disk fails.
     pub async fn read(&self) -> Result<Vec<u8>, ManifestError> {
-        fs::read(&self.0.path).await.map_err(|error| not_kept(&error))
+        fs::read(&self.0.path).await.map_err(not_kept)
     }
 }
 
@@ -359,7 +352,7 @@ impl Writing {
             self.held_bytes = self.bytes.next_multiple_of(STEP_BYTES);
             self = self.with_room().await?;
         }
-        self.file.write_all(out).await.map_err(|error| not_kept(&error))?;
+        self.file.write_all(out).await.map_err(not_kept)?;
         out.clear();
         Ok(self)
     }
@@ -370,14 +363,14 @@ impl Writing {
             let held = self.room.hold(self.held_bytes);
             (self, held)
         });
-        let (this, held) = held.await.map_err(|error| not_kept(&error))?;
-        held.map_err(|refusal| no_room(refusal.as_str()))?;
+        let (this, held) = held.await.map_err(not_kept)?;
+        held.map_err(no_room)?;
         Ok(this)
     }
 
     /// Ends the writing. Returns the file, its room, and its size.
     async fn flushed(mut self) -> Result<(PathBuf, FileRoom, u64), ManifestError> {
-        self.file.flush().await.map_err(|error| not_kept(&error))?;
+        self.file.flush().await.map_err(not_kept)?;
         self.held_bytes = self.bytes;
         let mut this = self.with_room().await?;
         // From now on the file is not this one's to remove.
@@ -395,11 +388,22 @@ impl Drop for Writing {
     }
 }
 
-fn no_room(why: &str) -> ManifestError {
-    ManifestError::NotKept(format!("the store has no room ({why})"))
+/// The next bytes of a body; `None` at its end.
+async fn next_bytes(body: &mut ClientBody) -> Result<Option<Bytes>, ManifestError> {
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| ManifestError::BrokenOff(error.to_string()))?;
+        if let Ok(bytes) = frame.into_data() {
+            return Ok(Some(bytes));
+        }
+    }
+    Ok(None)
 }
 
-fn not_kept(error: &dyn std::fmt::Display) -> ManifestError {
+fn no_room(why: Refusal) -> ManifestError {
+    ManifestError::NotKept(format!("the store has no room ({})", why.as_str()))
+}
+
+fn not_kept(error: impl std::fmt::Display) -> ManifestError {
     ManifestError::NotKept(error.to_string())
 }
 

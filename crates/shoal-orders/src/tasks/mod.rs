@@ -34,7 +34,7 @@ mod service;
 mod targets;
 mod unpinned;
 
-pub use self::figures::{KindTotals, ObjectOutcome, PlanFigures, TaskBytes, TaskFigures};
+pub use self::figures::{KindTotals, PlanFigures, TaskFigures};
 pub use self::helper::TaskHelper;
 pub use self::manifest::is_notification;
 pub use self::manifests::Manifests;

@@ -102,26 +102,12 @@ impl Records {
     /// Writes an order for all nodes.
     pub(super) fn write(&self, id: u128, order: &Order) -> Result<(), NotTaken> {
         let body = serde_json::to_vec(order).expect("an order is JSON");
-        self.put(
-            Key {
-                id,
-                kind: Kind::Order,
-            },
-            order,
-            body,
-        )
+        self.put(id, Kind::Order, order, body)
     }
 
     /// Writes for all nodes how far an order is. A failure is in the log.
     pub(super) fn report(&self, id: u128, order: &Order, progress: Vec<u8>) -> Result<(), NotTaken> {
-        let written = self.put(
-            Key {
-                id,
-                kind: Kind::Progress,
-            },
-            order,
-            progress,
-        );
+        let written = self.put(id, Kind::Progress, order, progress);
         written.inspect_err(|error| {
             tracing::warn!(id = %Ulid(id), %error, "the progress of an order is not known to other nodes");
         })
@@ -130,14 +116,7 @@ impl Records {
     /// Ends an order, and its pins.
     pub(super) fn end_early(&self, id: u128, order: &Order) -> Result<(), NotTaken> {
         let body = serde_json::to_vec(&now()).expect("a time is JSON");
-        self.put(
-            Key {
-                id,
-                kind: Kind::Cancel,
-            },
-            order,
-            body,
-        )
+        self.put(id, Kind::Cancel, order, body)
     }
 
     /// Whether this node is to carry an order out.
@@ -164,9 +143,8 @@ impl Records {
         self.bulletin.get(Key { id, kind })
     }
 
-    fn put(&self, key: Key, order: &Order, body: Vec<u8>) -> Result<(), NotTaken> {
-        let forgotten = order.forgotten.time();
-        self.bulletin.put(key, body, forgotten)
+    fn put(&self, id: u128, kind: Kind, order: &Order, body: Vec<u8>) -> Result<(), NotTaken> {
+        self.bulletin.put(Key { id, kind }, body, order.forgotten.time())
     }
 
     /// The progress of an order, with its early end if it has one.

@@ -10,7 +10,7 @@ use shoal_net::fair::in_flight::PayerUsage;
 use shoal_net::link::{ClassFigures, LaneFigures};
 use shoal_net::metrics::{Sample, Value, WordCounts, by_word, each, one};
 use shoal_net::observed;
-use shoal_orders::tasks::{KindTotals, ObjectOutcome, TaskBytes, TaskKind, TaskState};
+use shoal_orders::tasks::{KindTotals, TaskKind, TaskState};
 use shoal_plan::execution::JobStatus;
 use shoal_store::Health;
 use shoal_writeback::dirty::{TierStatus, UploadEnd, WriteBackOutcome};
@@ -206,10 +206,10 @@ observed! {
     Counter tasks_ended{kind, state} "Tasks that ended on this node, by kind and state."
         => |s| totals(s, TaskState::ALL.map(TaskState::as_str), |kind| kind.ended);
     Counter task_objects{kind, outcome} "Objects of tasks that this node ran, by kind and outcome."
-        => |s| totals(s, ObjectOutcome::ALL.map(ObjectOutcome::as_str), |kind| kind.objects);
+        => |s| totals(s, KindTotals::OBJECTS, |kind| kind.objects);
     Counter task_bytes{kind, source}
         "Bytes of tasks that this node ran, by kind, and by where they came from (lake, peer, cached) or what became of them (pinned, removed)."
-        => |s| totals(s, TaskBytes::ALL.map(TaskBytes::as_str), |kind| kind.bytes);
+        => |s| totals(s, KindTotals::BYTES, |kind| kind.bytes);
     Gauge records{} "Small records that all nodes know, as far as this node has them."
         => |s| one(s.tasks.records);
     Gauge record_bytes{} "Bytes of these records." => |s| one(s.tasks.record_bytes);

@@ -1,13 +1,13 @@
 //! Carries out what is due: fetches a transfer block by block at its rate, keeps files, removes them.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::future::ready;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use parking_lot::Mutex;
 use shoal_net::clock;
-use shoal_policy::{NodeId, ObjectId};
+use shoal_policy::ObjectId;
 use shoal_s3::object::Version;
 use shoal_store::PinOrder;
 
@@ -101,24 +101,22 @@ impl Executor {
         }
     }
 
-    /// Pins objects on all nodes that are to hold them. Returns what of them each node has pinned.
-    async fn pin_objects(&self, pin: Pin, objects: Vec<ObjectId>) -> Result<BTreeMap<NodeId, u64>, NoFile> {
-        let mut kept_at = BTreeMap::new();
+    /// Pins objects on all nodes that are to hold them. Returns the bytes of them that the nodes have pinned.
+    async fn pin_objects(&self, pin: Pin, objects: Vec<ObjectId>) -> Result<u64, NoFile> {
+        let mut kept_bytes = 0;
         for part in objects.chunks(NAMES_AT_ONCE) {
             let nodes = self.placer.targets.nodes();
             let question = || Question::Pin(pin, part.to_vec());
-            for (node, answer) in self.parts.nodes.ask_each(nodes, question).await {
+            for (_, answer) in self.parts.nodes.ask_each(nodes, question).await {
                 match answer {
-                    Ok(Answer::Kept(kept)) => {
-                        *kept_at.entry(node).or_default() += kept.iter().map(|kept| kept.bytes).sum::<u64>();
-                    }
+                    Ok(Answer::Kept(kept)) => kept_bytes += kept.iter().map(|kept| kept.bytes).sum::<u64>(),
                     Ok(_) => return Err(NoFile::Failed("a node answered something else".to_owned())),
                     // The blocks that are to be there say so, too.
                     Err(error) => tracing::debug!(%error, "a node does not pin for a plan"),
                 }
             }
         }
-        Ok(kept_at)
+        Ok(kept_bytes)
     }
 
     /// The blocks of some versions that the nodes hold that are to hold them.
@@ -139,8 +137,7 @@ impl Executor {
     /// Keeps a file that the cache is said to hold. Returns how much of it there is.
     pub(super) async fn keep(&self, file: usize, until_s: f64) -> Result<u64, NoFile> {
         let parts = objects::parts(&self.lake, &self.expected[file]).await?;
-        let kept = self.pin_objects(self.pin(until_s), self.ids(&parts)).await?;
-        Ok(kept.values().sum())
+        self.pin_objects(self.pin(until_s), self.ids(&parts)).await
     }
 
     /// Removes a file from all nodes. Objects that are pinned for others stay.

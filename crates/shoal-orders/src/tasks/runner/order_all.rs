@@ -25,14 +25,7 @@ impl Runner<'_> {
             }
         })
         .await?;
-        let pinned = &pinned;
-        self.each(part, |candidate| async move {
-            let mut progress = self.progress.lock();
-            progress.tally.bytes.done += candidate.version.size_bytes;
-            progress.tally.objects.unchanged += u64::from(!pinned.contains(&candidate.version.object));
-            Ok(())
-        })
-        .await
+        self.count_changed(part, &pinned, &HashSet::new()).await
     }
 
     /// Removes the blocks of some objects.
@@ -54,7 +47,17 @@ impl Runner<'_> {
             }
         })
         .await?;
-        let (removed, pinned) = (&removed, &pinned);
+        self.count_changed(part, &removed, &pinned).await
+    }
+
+    /// Counts objects. Those that are `pinned` failed, and there was nothing to do for those that are not
+    /// among the `changed` ones.
+    async fn count_changed(
+        &self,
+        part: Vec<Candidate>,
+        changed: &HashSet<ObjectId>,
+        pinned: &HashSet<ObjectId>,
+    ) -> Result<(), Ended> {
         self.each(part, |candidate| async move {
             let object = candidate.version.object;
             if pinned.contains(&object) {
@@ -62,7 +65,7 @@ impl Runner<'_> {
             }
             let mut progress = self.progress.lock();
             progress.tally.bytes.done += candidate.version.size_bytes;
-            progress.tally.objects.unchanged += u64::from(!removed.contains(&object));
+            progress.tally.objects.unchanged += u64::from(!changed.contains(&object));
             Ok(())
         })
         .await
