@@ -1,16 +1,16 @@
 //! Tasks as their records describe them: which of them are due, live, or to be forgotten.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Serialize};
 use shoal_plan::execution::Verdicts;
 use ulid::Ulid;
 
 use super::order::{Order, TaskKind};
-use super::plan::PlanProgress;
+use super::plan_progress::PlanProgress;
 use super::progress::{Progress, TaskState};
-use super::records::Entry;
-use super::service::Task;
 use crate::bulletin::{FLOOR_AGE, FLOOR_KEPT_MAX, Floor};
 
 /// Pins go to the nodes that are there once these have been the same for so long: a node that restarts comes
@@ -19,6 +19,30 @@ const SETTLED: Duration = Duration::from_mins(1);
 
 /// How long the list of a task may grow.
 const GATHERING_MAX: Duration = Duration::from_mins(2);
+
+/// A task as the records have it.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    /// Its id.
+    pub(super) id: u128,
+    /// The order, as a node accepted it.
+    pub(super) order: Arc<Order>,
+    /// How far it is. One that was ended early is over, whatever has been written since.
+    pub(super) progress: Arc<Progress>,
+}
+
+/// A task as operators see it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Task {
+    /// Names it.
+    pub id: String,
+    /// The order, as a node accepted it.
+    #[serde(flatten)]
+    pub order: Order,
+    /// How far it is.
+    #[serde(flatten)]
+    pub progress: Progress,
+}
 
 impl Entry {
     /// The task for operators.
@@ -121,8 +145,6 @@ pub(super) fn oldest_ended(
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use serde_json::json;
 
     use super::*;

@@ -3,7 +3,7 @@
 use shoal_plan::execution::JobStatus;
 
 use super::order::TaskKind;
-use super::plan::PlanProgress;
+use super::plan_progress::PlanProgress;
 use super::progress::{ByteCounts, ObjectCounts, Progress, TaskState};
 
 /// Totals of the tasks of one kind that a node has run.

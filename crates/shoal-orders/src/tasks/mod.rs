@@ -9,6 +9,7 @@
 mod catalogue;
 mod entry;
 mod figures;
+mod files;
 mod fill;
 mod gathering;
 mod helper;
@@ -24,6 +25,7 @@ mod order;
 mod parts;
 mod placer;
 mod plan;
+mod plan_progress;
 mod planned_rates;
 mod progress;
 mod records;
@@ -34,18 +36,19 @@ mod service;
 mod targets;
 mod unpinned;
 
+pub use self::entry::Task;
 pub use self::figures::{KindTotals, PlanFigures, TaskFigures};
+pub use self::files::{DocumentFacts, ManifestFacts};
 pub use self::helper::TaskHelper;
 pub use self::manifest::is_notification;
 pub use self::manifests::Manifests;
 pub use self::messages::{QUESTION_BYTES_MAX, Question, TASKS};
 pub use self::moment::{InvalidMoment, Moment};
 pub use self::nodes::Nodes;
-pub use self::order::{ManifestFacts, Order, OrderError, TaskKind, TaskRequest};
-pub use self::parts::TaskParts;
-pub use self::plan::{
-    DocumentFacts, Issue, JobCounts, JobNote, PlanConfig, PlanError, PlanProgress, Replanned, TransferNote,
-};
+pub use self::order::{Order, OrderError, TaskKind, TaskRequest};
+pub use self::parts::{IdentityError, TaskParts};
+pub use self::plan::{PlanConfig, PlanError};
+pub use self::plan_progress::{Issue, JobCounts, JobNote, PlanProgress, Replanned, TransferNote};
 pub use self::progress::{ByteCounts, NodeCounts, ObjectCounts, ObjectError, Progress, Tally, TaskState};
 pub use self::refusal::TaskRefusal;
-pub use self::service::{Task, TaskList, TaskListPart, Tasks};
+pub use self::service::{TaskList, TaskListPart, Tasks};

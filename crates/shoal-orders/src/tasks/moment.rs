@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use shoal_net::clock;
 use shoal_s3::time::rfc3339;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -20,6 +21,11 @@ pub struct Moment(SystemTime);
 pub struct InvalidMoment;
 
 impl Moment {
+    /// The present.
+    pub fn now() -> Self {
+        Self::from(clock::utc_now())
+    }
+
     /// The time itself.
     pub const fn time(self) -> SystemTime {
         self.0

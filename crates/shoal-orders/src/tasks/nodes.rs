@@ -1,17 +1,27 @@
 //! The nodes of the cluster, as a task asks them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use shoal_cache::cooperation::Cooperation;
-use shoal_policy::NodeId;
+use shoal_net::pauses::Pauses;
+use shoal_policy::{NodeId, ObjectId};
 
 use super::helper::TaskHelper;
 use super::messages::{ANSWER_BYTES_MAX, Answer, Question, TASKS};
 
 /// The time within which a node brings a block, or says why not.
 const PATIENCE: Duration = Duration::from_mins(2);
+
+/// The number of attempts at a block, an object or a node that fail for reasons that may pass.
+pub(super) const TRIES: u32 = 5;
+
+/// The pauses before further attempts.
+pub(super) const fn pauses() -> Pauses {
+    Pauses::new(Duration::from_millis(200), Duration::from_secs(10))
+}
 
 /// Asks nodes, this one included.
 pub struct Nodes {
@@ -72,6 +82,47 @@ impl Nodes {
             async move { (node, self.ask(node, question).await) }
         });
         join_all(asked).await
+    }
+
+    /// Asks all nodes about some objects at the same time, with as many attempts as it takes, and hands each
+    /// answer to `note`.
+    ///
+    /// # Errors
+    ///
+    /// A node does not answer, although it is there.
+    pub async fn ask_all(
+        &self,
+        question: impl Fn(Vec<ObjectId>) -> Question,
+        objects: &[ObjectId],
+        mut note: impl FnMut(&str, Answer),
+    ) -> Result<(), NodeError> {
+        let (mut left, mut pauses) = (self.all(), pauses());
+        for tries in 1.. {
+            let nodes = left.iter().map(|(node, _)| *node);
+            let answers = self.ask_each(nodes, || question(objects.to_vec()));
+            let (mut silent, mut last) = (Vec::new(), None);
+            for ((node, name), (_, answer)) in left.iter().cloned().zip(answers.await) {
+                match answer {
+                    Ok(answer) => note(&name, answer),
+                    Err(error) => {
+                        silent.push((node, name));
+                        last = Some(error);
+                    }
+                }
+            }
+            let Some(error) = last else { break };
+            if tries == TRIES {
+                return Err(error);
+            }
+            // A node that has left no longer holds anything.
+            let alive: BTreeSet<NodeId> = self.all().into_iter().map(|(node, _)| node).collect();
+            left = silent
+                .into_iter()
+                .filter(|(node, _)| alive.contains(node))
+                .collect();
+            pauses.wait().await;
+        }
+        Ok(())
     }
 
     /// Asks one node.

@@ -10,9 +10,8 @@ use shoal_s3::glob::{KeyPattern, KeyPatternError};
 use shoal_s3::object::ObjectName;
 use shoal_s3::uri::{S3Uri, S3UriError};
 
+use super::files::{DocumentFacts, ManifestFacts};
 use super::moment::Moment;
-use super::plan::DocumentFacts;
-use super::progress::{Progress, TaskState};
 
 /// How long a task may take.
 const LIFE: Duration = Duration::from_hours(7 * 24);
@@ -80,15 +79,6 @@ pub struct TaskRequest {
     /// Whether to count only.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
-}
-
-/// A list of objects that came with an order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ManifestFacts {
-    /// The number of objects.
-    pub objects: u64,
-    /// The size of the list in bytes, as nodes keep it.
-    pub bytes: u64,
 }
 
 /// An order that a node has accepted. It does not change once its list is complete.
@@ -343,14 +333,6 @@ impl Order {
     pub fn file_bytes(&self) -> Option<u64> {
         let list = self.manifest.map(|manifest| manifest.bytes);
         list.or(self.document.as_ref().map(|document| document.bytes))
-    }
-
-    /// Notes in the progress that an operator has ended the task, unless it was over by then.
-    pub(super) fn end_early(&self, progress: &mut Progress, at: Moment) {
-        // Pins hold on after the end of their task.
-        if !progress.state.is_over() || self.request.kind == TaskKind::Pin {
-            progress.end(TaskState::Cancelled, None, at);
-        }
     }
 
     /// When a run of the task that began at `started` is given up if it is not over. A pin runs again

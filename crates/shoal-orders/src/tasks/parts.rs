@@ -11,7 +11,6 @@ use shoal_store::Store;
 use super::manifests::Manifests;
 use super::messages::{Answer, Question};
 use super::nodes::Nodes;
-use super::refusal::TaskRefusal;
 
 /// The parts of a node that tasks work with.
 pub struct TaskParts {
@@ -35,17 +34,30 @@ pub struct TaskParts {
     pub block_bytes: u64,
 }
 
+/// Why no identity is the one that an order means.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IdentityError {
+    /// No identity has this access key.
+    #[error("no [[identity]] has the access key {0:?}\nhint: name one of the configuration of the nodes")]
+    Unknown(String),
+    /// There are several identities.
+    #[error(
+        "the order names no identity, and there are {0}\nhint: name the access key in whose name the lake is asked: --as, or identity"
+    )]
+    Several(usize),
+}
+
 impl TaskParts {
     /// The access key of the identity that an order means.
-    pub(super) fn identity(&self, given: Option<&str>) -> Result<Option<String>, TaskRefusal> {
+    pub(super) fn identity(&self, given: Option<&str>) -> Result<Option<String>, IdentityError> {
         let known = &self.identities;
         match given {
             Some(given) if known.get(given).is_some() => Ok(Some(given.into())),
-            Some(given) => Err(TaskRefusal::UnknownIdentity(given.into())),
+            Some(given) => Err(IdentityError::Unknown(given.into())),
             None => match &known.all()[..] {
                 [] => Ok(None),
                 [only] => Ok(Some(only.access_key.clone())),
-                several => Err(TaskRefusal::WhichIdentity(several.len())),
+                several => Err(IdentityError::Several(several.len())),
             },
         }
     }

@@ -3,26 +3,17 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use shoal_cache::peer::CallerName;
-use shoal_net::pauses::Pauses;
 use shoal_policy::{NodeId, Source, VersionId};
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
 
 use super::fill::NotFilled;
 use super::messages::{Answer, BLOCKS_MAX, BlockBits, Fill, NAMES_MAX, Pin, PlannedFill, Question};
+use super::nodes::{TRIES, pauses};
 use super::parts::TaskParts;
 use super::targets::Targets;
-
-/// The number of attempts at a block or an object that fail for reasons that may pass.
-pub(super) const TRIES: u32 = 5;
-
-/// The pauses before further attempts.
-pub(super) const fn pauses() -> Pauses {
-    Pauses::new(Duration::from_millis(200), Duration::from_secs(10))
-}
 
 /// A block of an object.
 #[derive(Clone, Debug)]

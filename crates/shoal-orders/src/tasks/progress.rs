@@ -7,7 +7,7 @@ use shoal_policy::Source;
 use shoal_s3::object::ObjectName;
 
 use super::moment::Moment;
-use super::plan::PlanProgress;
+use super::plan_progress::{PlanProgress, cut};
 
 /// The number of objects with errors that are named, and the most bytes of them in a record.
 const ERRORS_NAMED: usize = 16;
@@ -19,9 +19,6 @@ const BYTES_OF_NODE: usize = 66;
 
 /// The most bytes of a record with a plan; the bulletin takes 16 KiB.
 const RECORD_BYTES: usize = 15 << 10;
-
-/// The number of characters of a name or of a reason that are kept.
-const TEXT_CHARS: usize = 256;
 
 /// The state of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -308,14 +305,6 @@ impl Progress {
         if state != TaskState::Failed {
             self.at_risk = false;
         }
-    }
-}
-
-/// The beginning of a text: records are small.
-pub(super) fn cut(text: &str) -> String {
-    match text.char_indices().nth(TEXT_CHARS) {
-        None => text.into(),
-        Some((end, _)) => format!("{}…", &text[..end]),
     }
 }
 

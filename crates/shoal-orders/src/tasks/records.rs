@@ -10,22 +10,12 @@ use shoal_cache::cooperation::Cooperation;
 use tokio::sync::watch;
 use ulid::Ulid;
 
+use super::entry::Entry;
 use super::homes::Homes;
-use super::order::Order;
-use super::progress::Progress;
-use super::runner::now;
+use super::moment::Moment;
+use super::order::{Order, TaskKind};
+use super::progress::{Progress, TaskState};
 use crate::bulletin::{Bulletin, Key, Kind, NotTaken};
-
-/// A task as the records have it.
-#[derive(Clone, Debug)]
-pub(super) struct Entry {
-    /// Its id.
-    pub(super) id: u128,
-    /// The order, as a node accepted it.
-    pub(super) order: Arc<Order>,
-    /// How far it is. One that was ended early is over, whatever has been written since.
-    pub(super) progress: Arc<Progress>,
-}
 
 /// The tasks that the nodes know, and which of them are to be carried out here.
 pub(super) struct Records {
@@ -115,7 +105,7 @@ impl Records {
 
     /// Ends an order, and its pins.
     pub(super) fn end_early(&self, id: u128, order: &Order) -> Result<(), NotTaken> {
-        let body = serde_json::to_vec(&now()).expect("a time is JSON");
+        let body = serde_json::to_vec(&Moment::now()).expect("a time is JSON");
         self.put(id, Kind::Cancel, order, body)
     }
 
@@ -152,9 +142,12 @@ impl Records {
         let Some(ended) = self.body(id, Kind::Cancel) else {
             return progress;
         };
-        let ended = serde_json::from_slice(&ended).unwrap_or_else(|_| now());
+        let ended = serde_json::from_slice(&ended).unwrap_or_else(|_| Moment::now());
         let mut progress = Arc::unwrap_or_clone(progress);
-        order.end_early(&mut progress, ended);
+        // Pins hold on after the end of their task.
+        if !progress.state.is_over() || order.request.kind == TaskKind::Pin {
+            progress.end(TaskState::Cancelled, None, ended);
+        }
         Arc::new(progress)
     }
 }

@@ -4,6 +4,7 @@ use http::StatusCode;
 
 use super::manifest::ManifestError;
 use super::order::OrderError;
+use super::parts::IdentityError;
 use super::plan::PlanError;
 use crate::bulletin::NotTaken;
 
@@ -13,14 +14,9 @@ pub enum TaskRefusal {
     /// 400: the order is not one.
     #[error(transparent)]
     Order(#[from] OrderError),
-    /// 400: no identity has this access key.
-    #[error("no [[identity]] has the access key {0:?}\nhint: name one of the configuration of the nodes")]
-    UnknownIdentity(String),
-    /// 400: there are several identities.
-    #[error(
-        "the order names no identity, and there are {0}\nhint: name the access key in whose name the lake is asked: --as, or identity"
-    )]
-    WhichIdentity(usize),
+    /// 400: no identity is the one that the order means.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
     /// 400: no node is there.
     #[error(
         "no node is at {0:?}\nhint: name a node, or the beginning of a topology such as dc1/cluster-a; `shoal status` shows both"
@@ -54,9 +50,7 @@ impl TaskRefusal {
     /// The status of the answer.
     pub const fn status(&self) -> StatusCode {
         match self {
-            Self::Order(_) | Self::UnknownIdentity(_) | Self::WhichIdentity(_) | Self::NoNode(_) => {
-                StatusCode::BAD_REQUEST
-            }
+            Self::Order(_) | Self::Identity(_) | Self::NoNode(_) => StatusCode::BAD_REQUEST,
             Self::Manifest(ManifestError::TooLong) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Manifest(ManifestError::NotKept(_)) | Self::NotTaken(_) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Manifest(_) => StatusCode::BAD_REQUEST,

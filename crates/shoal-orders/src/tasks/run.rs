@@ -8,13 +8,16 @@ use shoal_net::clock;
 use shoal_net::shutdown::Shutdown;
 use ulid::Ulid;
 
-use super::figures::Counted;
+use super::entry::Entry;
+use super::figures::{Counted, PlanTotals, Totals};
 use super::meter::Meter;
+use super::moment::Moment;
 use super::order::{Order, Selection, TaskKind};
+use super::parts::TaskParts;
+use super::plan::Plans;
 use super::progress::{Progress, TaskState};
-use super::records::Entry;
-use super::runner::{Runner, now};
-use super::service::Tasks;
+use super::records::Records;
+use super::runner::Runner;
 use super::unpinned::Unpinned;
 use crate::bulletin::NotTaken;
 
@@ -24,9 +27,17 @@ const REPORT: Duration = Duration::from_secs(1);
 /// The pause before a task is begun for whose progress there was no room.
 const FULL_PAUSE: Duration = Duration::from_secs(30);
 
+/// What all runs on this node share.
+pub(super) struct TaskBase {
+    pub(super) parts: Arc<TaskParts>,
+    pub(super) records: Records,
+    pub(super) plans: Plans,
+    pub(super) totals: Mutex<(Totals, PlanTotals)>,
+}
+
 /// A task that this node runs.
 pub(super) struct Run<'a> {
-    tasks: &'a Tasks,
+    base: &'a TaskBase,
     id: u128,
     order: Arc<Order>,
     progress: Arc<Mutex<Progress>>,
@@ -45,7 +56,7 @@ impl Work<'_> {
     async fn run(&self) -> (TaskState, Option<String>) {
         match self {
             Self::Objects(runner) => Box::pin(runner.run()).await,
-            Self::Plan(run) => run.tasks.plans.run(run.id, &run.order, &run.progress).await,
+            Self::Plan(run) => run.base.plans.run(run.id, &run.order, &run.progress).await,
         }
     }
 
@@ -53,7 +64,7 @@ impl Work<'_> {
     /// of the plan its own.
     fn is_at_risk(&self, speed: Option<u64>) -> bool {
         match self {
-            Self::Objects(runner) => runner.is_at_risk(speed),
+            Self::Objects(runner) => runner.estimate.is_at_risk(speed),
             Self::Plan(run) => {
                 let progress = run.progress.lock();
                 progress.plan.as_ref().is_some_and(|plan| plan.jobs.at_risk > 0)
@@ -64,19 +75,19 @@ impl Work<'_> {
 
 impl<'a> Run<'a> {
     /// Begins a task, or goes on with it.
-    pub(super) fn new(tasks: &'a Tasks, entry: Entry) -> Self {
+    pub(super) fn new(base: &'a TaskBase, entry: Entry) -> Self {
         let mut progress = if entry.progress.state.is_over() {
             Progress::default()
         } else {
             Arc::unwrap_or_clone(entry.progress)
         };
         progress.state = TaskState::Running;
-        progress.runner = Some(tasks.parts.name.clone());
-        progress.started.get_or_insert_with(now);
+        progress.runner = Some(base.parts.name.clone());
+        progress.started.get_or_insert_with(Moment::now);
         progress.go_back();
-        progress.members = Some(tasks.records.members().0);
+        progress.members = Some(base.records.members().0);
         Self {
-            tasks,
+            base,
             id: entry.id,
             order: entry.order,
             reported: Mutex::new((Counted::new(&progress), Vec::new())),
@@ -86,8 +97,8 @@ impl<'a> Run<'a> {
 
     /// Runs one task until it is over, or is no longer this node's.
     pub(super) async fn to_the_end(&self, stopping: Shutdown) {
-        let (id, order, records) = (self.id, &self.order, &self.tasks.records);
-        let started = self.progress.lock().started.unwrap_or_else(now);
+        let (id, order, records) = (self.id, &self.order, &self.base.records);
+        let started = self.progress.lock().started.unwrap_or_else(Moment::now);
         if self.report() == Err(NotTaken::Full) {
             // Nothing would remember how far it is, and it would begin anew again and again.
             tokio::select! {
@@ -137,16 +148,16 @@ impl<'a> Run<'a> {
 
     /// The work of a run.
     fn work(&self) -> Result<Work<'_>, String> {
-        let (tasks, id, order) = (self.tasks, self.id, &self.order);
+        let (base, id, order) = (self.base, self.id, &self.order);
         if order.request.kind == TaskKind::Plan {
             return Ok(Work::Plan(self));
         }
-        let caller = tasks.parts.caller(order.request.identity.as_deref())?;
+        let caller = base.parts.caller(order.request.identity.as_deref())?;
         if order.request.kind == TaskKind::Unpin {
             self.end_covered_pins().map_err(|error| error.to_string())?;
         }
-        let runner = Runner::new(&tasks.parts, (id, Arc::clone(order)), caller, &self.progress);
-        let unpinned = Unpinned::since(&tasks.records, &tasks.parts, id);
+        let runner = Runner::new(&base.parts, (id, Arc::clone(order)), caller, &self.progress);
+        let unpinned = Unpinned::since(&base.records, &base.parts, id);
         Ok(Work::Objects(Box::new(runner.leaving_out(unpinned))))
     }
 
@@ -156,7 +167,7 @@ impl<'a> Run<'a> {
         let Some(unpinned) = order.selection() else {
             return Ok(());
         };
-        let (now, records) = (clock::utc_now(), &self.tasks.records);
+        let (now, records) = (clock::utc_now(), &self.base.records);
         for entry in records.all() {
             let (pinning, is_covered) = (&entry.order, |pinned: Selection| unpinned.covers(&pinned));
             if pinning.pins(now)
@@ -171,11 +182,11 @@ impl<'a> Run<'a> {
     }
 
     fn end(&self, state: TaskState, why: Option<&str>) {
-        self.progress.lock().end(state, why, now());
+        self.progress.lock().end(state, why, Moment::now());
         let _ = self.report();
         let (id, kind) = (Ulid(self.id), self.order.request.kind);
         let place = TaskState::ALL.iter().position(|known| *known == state);
-        self.tasks.totals.lock().0[place_of(kind)].ended[place.expect("it is a state")] += 1;
+        self.base.totals.lock().0[place_of(kind)].ended[place.expect("it is a state")] += 1;
         tracing::info!(%id, kind = kind.as_str(), state = state.as_str(), why, "a task has ended");
     }
 
@@ -188,13 +199,13 @@ impl<'a> Run<'a> {
         };
         let mut reported = self.reported.lock();
         {
-            let mut totals = self.tasks.totals.lock();
+            let mut totals = self.base.totals.lock();
             totals.0[place_of(self.order.request.kind)].add(&now, &reported.0);
             totals.1.add(&now, &reported.0);
         }
         reported.0 = now;
         if reported.1 != body {
-            self.tasks.records.report(self.id, &self.order, body.clone())?;
+            self.base.records.report(self.id, &self.order, body.clone())?;
             reported.1 = body;
         }
         Ok(())

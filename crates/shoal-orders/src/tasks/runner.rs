@@ -1,6 +1,7 @@
 //! Runs one task from where it was to its end.
 
 mod count;
+mod estimate;
 mod fetch;
 mod order_all;
 
@@ -8,26 +9,24 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use shoal_cache::lake::LakeRefusal;
-use shoal_net::clock;
-use shoal_policy::pace::{Outlook, Pace};
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::target;
 use shoal_s3::xml::ListedObject;
 use tokio::sync::{Notify, Semaphore};
 
+use self::estimate::Estimate;
 use super::catalogue::{Catalogue, NoPage, Page};
 use super::lake_view::LakeView;
 use super::messages::{BLOCKS_MAX, Pin};
-use super::moment::Moment;
+use super::nodes::{NodeError, TRIES, pauses};
 use super::order::{Order, TaskKind};
 use super::parts::TaskParts;
-use super::placer::{Placer, TRIES, pauses};
+use super::placer::Placer;
 use super::progress::{Progress, TaskState};
 use super::unpinned::Unpinned;
 
@@ -47,8 +46,8 @@ pub(super) struct Runner<'a> {
     order: Arc<Order>,
     lake: LakeView,
     progress: Arc<Mutex<Progress>>,
-    pace: Mutex<Pace>,
-    began: Instant,
+    /// Its pace, and what is left of it.
+    pub(super) estimate: Estimate,
     placer: Placer,
     /// The pins of the task, if it pins.
     pin: Option<Pin>,
@@ -57,8 +56,6 @@ pub(super) struct Runner<'a> {
     refusals: AtomicU32,
     /// Notified when a page was full, so that counting pays.
     is_long: Notify,
-    /// The bytes of the list of the task, as far as its first pages tell.
-    expected_bytes: Mutex<Option<u64>>,
     /// Objects that it no longer pins, if it pins.
     unpinned: Option<Unpinned<'a>>,
 }
@@ -67,6 +64,12 @@ pub(super) struct Runner<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Ended(String);
+
+impl From<NodeError> for Ended {
+    fn from(error: NodeError) -> Self {
+        Self(error.to_string())
+    }
+}
 
 /// Why an object is not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,9 +99,7 @@ impl<'a> Runner<'a> {
         caller: Caller,
         progress: &Arc<Mutex<Progress>>,
     ) -> Self {
-        let (now, began) = (clock::utc_now(), clock::instant());
         let request = &order.request;
-        let deadline = request.deadline.map(|deadline| deadline.after(now));
         let until = request.until.filter(|_| request.kind == TaskKind::Pin);
         Self {
             placer: Placer::new(parts, request.to.clone(), &caller),
@@ -109,14 +110,12 @@ impl<'a> Runner<'a> {
             }),
             parts: Arc::clone(parts),
             id,
-            pace: Mutex::new(Pace::new(request.rate_bytes_per_second, deadline)),
+            estimate: Estimate::new(&order, progress),
             order,
             progress: Arc::clone(progress),
-            began,
             blocks: Semaphore::new(BLOCKS_AT_ONCE),
             refusals: AtomicU32::new(0),
             is_long: Notify::new(),
-            expected_bytes: Mutex::default(),
             unpinned: None,
         }
     }
@@ -156,13 +155,6 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Whether the task, which is not over, may miss its deadline at this speed in bytes a second.
-    pub(super) fn is_at_risk(&self, speed: Option<u64>) -> bool {
-        // If nothing of what was counted is left, it is not known what keeps the task.
-        let left = self.left_bytes().filter(|left| *left > 0);
-        self.pace.lock().outlook(self.elapsed(), left, speed) != Outlook::InTime
-    }
-
     async fn work(&self) -> Result<(), Ended> {
         let mut catalogue = self.catalogue().await?;
         let goes_on = self.progress.lock().resume.is_some();
@@ -174,14 +166,16 @@ impl<'a> Runner<'a> {
             }
             if is_first {
                 // Most lakes have named all objects by now if the page is not full.
-                self.note_total(size_of(&page), page.is_full || goes_on);
+                let (objects, bytes) = size_of(&page);
+                self.estimate.note_total(objects, bytes, page.is_full || goes_on);
             }
             if page.is_full || goes_on || !is_first {
                 self.is_long.notify_one();
             }
             is_first = false;
             let candidates = self.candidates(page.objects).await?;
-            self.expect_bytes(&candidates);
+            let sizes = candidates.iter().map(|candidate| candidate.version.size_bytes);
+            self.estimate.expect(sizes);
             for part in parts_of(candidates) {
                 self.do_part(part).await?;
             }
@@ -252,41 +246,10 @@ impl<'a> Runner<'a> {
             }
             let more = size_of(&page);
             (objects, bytes) = (objects + more.0, bytes + more.1);
-            self.note_total((objects, bytes), true);
+            self.estimate.note_total(objects, bytes, true);
         }
-        self.note_total((objects, bytes), false);
+        self.estimate.note_total(objects, bytes, false);
         Ok(())
-    }
-
-    /// Notes how many objects and bytes the task has, as far as they are counted.
-    fn note_total(&self, (objects, bytes): (u64, u64), counting: bool) {
-        if self.order.manifest.is_some() {
-            return;
-        }
-        let mut progress = self.progress.lock();
-        let tally = &mut progress.tally;
-        // A task that goes on, or is quicker than its count, has dealt with more.
-        let least = |total: u64, known: u64| Some(if counting { total.max(known) } else { total });
-        tally.objects.total = least(objects, tally.objects.total.unwrap_or_default());
-        tally.bytes.total = least(bytes, tally.bytes.total.unwrap_or_default());
-        progress.counting = counting;
-    }
-
-    /// Notes the sizes of objects of a list, before anything is done with them. The lake tells sizes page by
-    /// page: objects on later pages are taken to be as large.
-    fn expect_bytes(&self, candidates: &[Candidate]) {
-        let Some(manifest) = &self.order.manifest else {
-            return;
-        };
-        let mut progress = self.progress.lock();
-        let tally = &mut progress.tally;
-        let objects = tally.objects.dealt_with() + candidates.len() as u64;
-        let sizes = candidates.iter().map(|candidate| candidate.version.size_bytes);
-        let bytes = tally.bytes.done + sizes.sum::<u64>();
-        if objects >= manifest.objects {
-            tally.bytes.total = Some(bytes);
-        }
-        *self.expected_bytes.lock() = extrapolated((objects, bytes), manifest.objects);
     }
 
     /// The objects of a page with their versions. Those that have none are counted.
@@ -434,23 +397,6 @@ impl<'a> Runner<'a> {
         let why = format!("the lake refused {REFUSALS_MAX} objects in a row: {said}");
         Err(Ended(why))
     }
-
-    fn elapsed(&self) -> Duration {
-        clock::instant().saturating_duration_since(self.began)
-    }
-
-    /// The bytes that are left, once they are counted, or can be guessed.
-    fn left_bytes(&self) -> Option<u64> {
-        let (bytes, counting) = {
-            let progress = self.progress.lock();
-            (progress.tally.bytes, progress.counting)
-        };
-        if counting {
-            return None;
-        }
-        let total = bytes.total.or(*self.expected_bytes.lock())?;
-        Some(total.saturating_sub(bytes.done))
-    }
 }
 
 /// The number of objects of a page of a listing, and their bytes.
@@ -458,12 +404,6 @@ fn size_of(page: &Page) -> (u64, u64) {
     let listed = page.objects.iter().filter_map(|(_, listed)| listed.as_ref());
     let bytes = listed.map(|listed| listed.size_bytes).sum();
     (page.objects.len() as u64, bytes)
-}
-
-/// The bytes of `all` objects, if so many of them have so many bytes.
-fn extrapolated((objects, bytes): (u64, u64), all: u64) -> Option<u64> {
-    let bytes = (u128::from(bytes) * u128::from(all)).checked_div(objects.into())?;
-    Some(u64::try_from(bytes).unwrap_or(u64::MAX))
 }
 
 /// Parts of a page about which a node can be asked with one question.
@@ -481,26 +421,4 @@ fn parts_of(candidates: Vec<Candidate>) -> Vec<Vec<Candidate>> {
         blocks += own;
     }
     parts
-}
-
-/// The present.
-pub fn now() -> Moment {
-    Moment::from(clock::utc_now())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::extrapolated;
-
-    #[test]
-    fn a_list_is_expected_to_be_as_its_first_pages() {
-        for (known, all, expected) in [
-            ((0, 0), 4_000, None),
-            ((1_000, 5_000), 4_000, Some(20_000)),
-            ((4_000, 5_000), 4_000, Some(5_000)),
-            ((1, u64::MAX), 4_000, Some(u64::MAX)),
-        ] {
-            assert_eq!(extrapolated(known, all), expected, "{known:?} of {all}");
-        }
-    }
 }

@@ -14,17 +14,18 @@ use shoal_net::shutdown::Shutdown;
 use tokio::task::JoinSet;
 use ulid::Ulid;
 
-use super::entry::{first_pin, oldest_ended};
-use super::figures::{PlanFigures, PlanTotals, TaskFigures, Totals};
+use super::entry::{Entry, Task, first_pin, oldest_ended};
+use super::figures::{PlanFigures, TaskFigures};
+use super::files::ManifestFacts;
 use super::gathering::Gatherings;
 use super::manifest;
-use super::order::{ManifestFacts, Order, TaskKind, TaskRequest};
+use super::order::{Order, TaskKind, TaskRequest};
 use super::parts::TaskParts;
 use super::plan::{PlanConfig, Plans};
-use super::progress::{Progress, TaskState};
-use super::records::{Entry, Records, new_id};
+use super::progress::TaskState;
+use super::records::{Records, new_id};
 use super::refusal::TaskRefusal;
-use super::run::Run;
+use super::run::{Run, TaskBase};
 use crate::bulletin::{Bulletin, Kind, NotTaken};
 
 /// The number of tasks that a node runs at a time; others are queued.
@@ -46,15 +47,12 @@ const ORDER_PATIENCE: Duration = Duration::from_mins(10);
 
 /// The tasks of the cluster.
 pub struct Tasks {
-    pub(super) parts: Arc<TaskParts>,
-    pub(super) records: Records,
+    base: TaskBase,
     /// The tasks that this node runs.
     running: Mutex<BTreeMap<u128, TaskKind>>,
     gatherings: tokio::sync::Mutex<Gatherings>,
-    pub(super) plans: Plans,
     /// Plans are accepted one at a time, so that each knows the one before.
     succession: Mutex<()>,
-    pub(super) totals: Mutex<(Totals, PlanTotals)>,
 }
 
 /// The tasks that an operator asks about.
@@ -78,30 +76,19 @@ pub struct TaskList {
     pub next: Option<String>,
 }
 
-/// A task as operators see it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Task {
-    /// Names it.
-    pub id: String,
-    /// The order, as a node accepted it.
-    #[serde(flatten)]
-    pub order: Order,
-    /// How far it is.
-    #[serde(flatten)]
-    pub progress: Progress,
-}
-
 impl Tasks {
     /// The tasks that `bulletin` knows.
     pub fn new(parts: &Arc<TaskParts>, bulletin: &Arc<Bulletin>, config: &PlanConfig) -> Arc<Self> {
         Arc::new(Self {
-            parts: Arc::clone(parts),
-            records: Records::new(bulletin, &parts.cooperation),
+            base: TaskBase {
+                parts: Arc::clone(parts),
+                records: Records::new(bulletin, &parts.cooperation),
+                plans: Plans::new(parts, config),
+                totals: Mutex::default(),
+            },
             running: Mutex::default(),
             gatherings: tokio::sync::Mutex::default(),
-            plans: Plans::new(parts, config),
             succession: Mutex::default(),
-            totals: Mutex::default(),
         })
     }
 
@@ -113,7 +100,7 @@ impl Tasks {
     pub fn post(&self, request: TaskRequest) -> Result<Task, TaskRefusal> {
         let now = clock::utc_now();
         let request = self.checked(request, false, now)?;
-        let (id, order) = (self.records.next_id(now), self.order_of(request, None, now));
+        let (id, order) = (self.base.records.next_id(now), self.order_of(request, None, now));
         self.accept(id, &order, ORDERS_MAX)
     }
 
@@ -125,8 +112,8 @@ impl Tasks {
     pub async fn post_list(&self, request: TaskRequest, list: ClientBody) -> Result<Task, TaskRefusal> {
         let now = clock::utc_now();
         let request = self.checked(request, true, now)?;
-        let id = self.records.next_id(now);
-        let (objects, bytes) = self.parts.manifests.receive(id, list).await?;
+        let id = self.base.records.next_id(now);
+        let (objects, bytes) = self.base.parts.manifests.receive(id, list).await?;
         let order = self.order_of(request, Some(ManifestFacts { objects, bytes }), now);
         self.accept(id, &order, ORDERS_MAX)
     }
@@ -151,15 +138,15 @@ impl Tasks {
         let mut gatherings = self.gatherings.lock().await;
         self.end_gatherings(&mut gatherings);
         if let Some(open) = gatherings.of(&request) {
-            let bytes = self.parts.manifests.append(open.id, &lines).await?;
+            let bytes = self.base.parts.manifests.append(open.id, &lines).await?;
             let objects = open.objects() + objects;
             open.note(ManifestFacts { objects, bytes });
-            self.records.write(open.id, &open.order)?;
+            self.base.records.write(open.id, &open.order)?;
             return Ok(Some(self.entry(open.id)?.to_task(now)));
         }
         self.make_room(ANNOUNCED_MAX)?;
-        let id = self.records.next_id(now);
-        let bytes = self.parts.manifests.take(id, lines).await?;
+        let id = self.base.records.next_id(now);
+        let bytes = self.base.parts.manifests.take(id, lines).await?;
         let facts = ManifestFacts { objects, bytes };
         let order = Order {
             gathers: true,
@@ -176,19 +163,19 @@ impl Tasks {
     ///
     /// Says why it is not taken.
     pub async fn post_plan(&self, document: ClientBody, identity: Option<&str>) -> Result<Task, TaskRefusal> {
-        let identity = self.parts.identity(identity)?;
+        let identity = self.base.parts.identity(identity)?;
         let now = clock::utc_now();
-        let (spooled, mut facts) = self.plans.receive(document, now).await?;
+        let (spooled, mut facts) = self.base.plans.receive(document, now).await?;
         self.make_room(ORDERS_MAX)?;
-        let id = self.records.next_id(now);
-        self.plans.keep(id, spooled).await?;
+        let id = self.base.records.next_id(now);
+        self.base.plans.keep(id, spooled).await?;
         let _turn = self.succession.lock();
         let former = self.latest_plan();
         let succession = former.as_ref().and_then(Entry::succession);
         facts.succession = succession.map_or(0, |former| former.saturating_add(1));
         let replaced = former.filter(|former| !former.progress.state.is_over());
         facts.replaces = replaced.map(|former| Ulid(former.id).to_string());
-        let order = Order::of_plan(identity, facts, now.into(), &self.parts.name);
+        let order = Order::of_plan(identity, facts, now.into(), &self.base.parts.name);
         let plan = self.accept(id, &order, ORDERS_MAX)?;
         self.end_replaced_plans();
         Ok(plan)
@@ -196,24 +183,26 @@ impl Tasks {
 
     /// Begins the tasks whose announcements were gathered for long enough.
     fn end_gatherings(&self, gatherings: &mut Gatherings) {
-        for (id, order) in gatherings.end(clock::instant(), |id| self.records.is_cancelled(id)) {
+        for (id, order) in gatherings.end(clock::instant(), |id| self.base.records.is_cancelled(id)) {
             // Otherwise all nodes take the list for complete some time later.
-            let _ = self.records.write(id, &order);
+            let _ = self.base.records.write(id, &order);
         }
     }
 
     /// Begins what this node gathered before it began again: each list is as long as it became.
     fn begin_gathered_before(&self) {
-        for entry in self.records.all() {
-            if !entry.order.gathers || entry.order.accepted_by != self.parts.name {
+        for entry in self.base.records.all() {
+            if !entry.order.gathers || entry.order.accepted_by != self.base.parts.name {
                 continue;
             }
             let mut order = Order::clone(&entry.order);
             order.gathers = false;
-            if let (Some(facts), Some(bytes)) = (&mut order.manifest, self.parts.manifests.size(entry.id)) {
+            if let (Some(facts), Some(bytes)) =
+                (&mut order.manifest, self.base.parts.manifests.size(entry.id))
+            {
                 facts.bytes = bytes;
             }
-            let _ = self.records.write(entry.id, &order);
+            let _ = self.base.records.write(entry.id, &order);
         }
     }
 
@@ -225,9 +214,9 @@ impl Tasks {
         now: SystemTime,
     ) -> Result<TaskRequest, TaskRefusal> {
         request.check(has_manifest, now)?;
-        request.identity = self.parts.identity(request.identity.as_deref())?;
+        request.identity = self.base.parts.identity(request.identity.as_deref())?;
         if let Some(place) = &request.to
-            && self.parts.cooperation.ring_at(Some(place)).is_none()
+            && self.base.parts.cooperation.ring_at(Some(place)).is_none()
         {
             return Err(TaskRefusal::NoNode(place.clone()));
         }
@@ -236,12 +225,12 @@ impl Tasks {
 
     /// The order that this node gives for a request.
     fn order_of(&self, request: TaskRequest, manifest: Option<ManifestFacts>, created: SystemTime) -> Order {
-        let node = &*self.parts.name;
+        let node = &*self.base.parts.name;
         if request.kind != TaskKind::Unpin {
             return Order::accepted(request, manifest, created.into(), node, None);
         }
         // Pins that were ended do not come back before the end of the order that set them.
-        let entries = self.records.all();
+        let entries = self.base.records.all();
         let pins = entries.iter().filter(|entry| entry.order.pins(created));
         let last_end = pins.filter_map(|entry| entry.order.request.until).max();
         Order::accepted(request, manifest, created.into(), node, last_end)
@@ -250,15 +239,15 @@ impl Tasks {
     /// Takes an order, if there is room for another among `orders_max`.
     fn accept(&self, id: u128, order: &Order, orders_max: usize) -> Result<Task, TaskRefusal> {
         self.make_room(orders_max)?;
-        self.records.write(id, order)?;
+        self.base.records.write(id, order)?;
         self.entry(id).map(|entry| entry.to_task(order.created.time()))
     }
 
     /// Makes room for another order among `orders_max`: the oldest that have ended are forgotten.
     fn make_room(&self, orders_max: usize) -> Result<(), NotTaken> {
-        let bulletin = self.records.bulletin();
+        let bulletin = self.base.records.bulletin();
         while !bulletin.has_room(orders_max) {
-            let (ids, entries) = (bulletin.ids(Kind::Order), self.records.all());
+            let (ids, entries) = (bulletin.ids(Kind::Order), self.base.records.all());
             let (before, now) = (bulletin.floor(), clock::utc_now());
             let floor = oldest_ended((&entries, &ids), &before, FORGOTTEN_AT_ONCE, now);
             bulletin.forget(&floor.ok_or(NotTaken::Full)?)?;
@@ -280,7 +269,7 @@ impl Tasks {
             before.is_none_or(|before| entry.id < before)
                 && part.state.is_none_or(|state| state == entry.progress.state)
         };
-        let (now, mut entries) = (clock::utc_now(), self.records.all());
+        let (now, mut entries) = (clock::utc_now(), self.base.records.all());
         entries.retain(is_wanted);
         let left = entries.len().saturating_sub(part.limit);
         let shown = entries[left..].iter().rev();
@@ -299,7 +288,7 @@ impl Tasks {
     }
 
     fn entry(&self, id: u128) -> Result<Entry, TaskRefusal> {
-        self.records.get(id).ok_or(TaskRefusal::NoTask)
+        self.base.records.get(id).ok_or(TaskRefusal::NoTask)
     }
 
     /// Ends a task before its end.
@@ -312,7 +301,7 @@ impl Tasks {
         if !entry.is_live(clock::utc_now()) {
             return Err(TaskRefusal::Over);
         }
-        self.records.end_early(entry.id, &entry.order)?;
+        self.base.records.end_early(entry.id, &entry.order)?;
         self.get(id)
     }
 
@@ -338,7 +327,7 @@ impl Tasks {
 
     /// The latest plan that is remembered.
     fn latest_plan(&self) -> Option<Entry> {
-        let plans = self.records.all().into_iter();
+        let plans = self.base.records.all().into_iter();
         let plans = plans.filter(|entry| entry.succession().is_some());
         plans.max_by_key(|entry| (entry.succession(), entry.id))
     }
@@ -347,11 +336,11 @@ impl Tasks {
     /// later plan may not have known them.
     fn end_replaced_plans(&self) {
         let Some(latest) = self.latest_plan() else { return };
-        for entry in self.records.all() {
+        for entry in self.base.records.all() {
             let is_plan = entry.succession().is_some();
             if is_plan && entry.id != latest.id && !entry.progress.state.is_over() {
                 // Otherwise it is tried again soon.
-                let _ = self.records.end_early(entry.id, &entry.order);
+                let _ = self.base.records.end_early(entry.id, &entry.order);
             }
         }
     }
@@ -359,7 +348,7 @@ impl Tasks {
     /// Runs the tasks whose home this node is, until the node stops.
     pub async fn run(self: Arc<Self>, stopping: Shutdown) {
         self.begin_gathered_before();
-        let mut changes = self.records.changes();
+        let mut changes = self.base.records.changes();
         let mut runs = JoinSet::new();
         loop {
             self.end_replaced_plans();
@@ -381,11 +370,11 @@ impl Tasks {
     /// Begins the tasks that this node is to run and does not run yet, the oldest first. Plans run beside the
     /// others, one at a time: one that was replaced ends first.
     fn begin_due(self: &Arc<Self>, runs: &mut JoinSet<()>, stopping: &Shutdown) {
-        if !self.records.may_know_all() {
+        if !self.base.records.may_know_all() {
             return;
         }
-        let (now, members) = (clock::utc_now(), self.records.members());
-        for entry in self.records.all() {
+        let (now, members) = (clock::utc_now(), self.base.records.members());
+        for entry in self.base.records.all() {
             let (id, kind) = (entry.id, entry.order.request.kind);
             let is_plan = |kind: TaskKind| kind == TaskKind::Plan;
             let mut running = self.running.lock();
@@ -397,19 +386,24 @@ impl Tasks {
             if !has_place
                 || running.contains_key(&id)
                 || !entry.is_due(now, members)
-                || !self.records.is_mine(id)
+                || !self.base.records.is_mine(id)
             {
                 continue;
             }
             // It may have run to its end since the tasks were listed. A run that is no longer among these has
             // written how it ended.
-            let Some(entry) = self.records.get(id).filter(|entry| entry.is_due(now, members)) else {
+            let Some(entry) = self
+                .base
+                .records
+                .get(id)
+                .filter(|entry| entry.is_due(now, members))
+            else {
                 continue;
             };
             running.insert(id, kind);
             let (this, stopping) = (Arc::clone(self), stopping.clone());
             runs.spawn(async move {
-                Box::pin(Run::new(&this, entry).to_the_end(stopping)).await;
+                Box::pin(Run::new(&this.base, entry).to_the_end(stopping)).await;
                 this.running.lock().remove(&id);
             });
         }
@@ -418,14 +412,14 @@ impl Tasks {
     /// Copies the lists and documents of tasks that this node may have to run, and removes those of tasks
     /// that are over.
     async fn keep_files(&self) {
-        let here = self.parts.manifests.ids();
-        let (now, entries) = (clock::utc_now(), self.records.all());
+        let here = self.base.parts.manifests.ids();
+        let (now, entries) = (clock::utc_now(), self.base.records.all());
         let receiving = new_id(now - ORDER_PATIENCE);
         let first_pin = first_pin(&entries, now);
         for id in &here {
             let entry = entries.binary_search_by_key(id, |entry| entry.id);
             if !entry.map_or(*id > receiving, |place| entries[place].is_wanted(now, first_pin)) {
-                self.parts.manifests.remove(*id).await;
+                self.base.parts.manifests.remove(*id).await;
             }
         }
         for entry in &entries {
@@ -435,8 +429,8 @@ impl Tasks {
             if !here.contains(&entry.id)
                 && !entry.gathers(now)
                 && entry.is_wanted(now, first_pin)
-                && self.records.may_run(entry.id)
-                && let Err(why) = self.parts.file(entry.id, bytes).await
+                && self.base.records.may_run(entry.id)
+                && let Err(why) = self.base.parts.file(entry.id, bytes).await
             {
                 tracing::debug!(id = %Ulid(entry.id), why, "the file of a task was not copied");
             }
@@ -445,16 +439,16 @@ impl Tasks {
 
     /// Ends the pins here of orders that were cancelled.
     async fn end_cancelled_pins(&self) {
-        for order in self.parts.store.pin_orders() {
-            if self.records.is_cancelled(order.0) {
-                self.parts.store.end_pins(order).await;
+        for order in self.base.parts.store.pin_orders() {
+            if self.base.records.is_cancelled(order.0) {
+                self.base.parts.store.end_pins(order).await;
             }
         }
     }
 
     /// State of the plan in force, and the counters of this node.
     pub fn plan_figures(&self) -> PlanFigures {
-        let totals = self.totals.lock().1;
+        let totals = self.base.totals.lock().1;
         let in_force = self.latest_plan().filter(|entry| !entry.progress.state.is_over());
         let Some(entry) = in_force else {
             return PlanFigures {
@@ -474,8 +468,8 @@ impl Tasks {
 
     /// States of the cluster's tasks, and the counters of this node.
     pub fn figures(&self) -> TaskFigures {
-        let (records, record_bytes) = self.records.bulletin().size();
-        let entries = self.records.all();
+        let (records, record_bytes) = self.base.records.bulletin().size();
+        let entries = self.base.records.all();
         let in_state = |state| {
             entries
                 .iter()
@@ -488,7 +482,7 @@ impl Tasks {
             states: TaskState::ALL.map(in_state),
             at_risk: at_risk.count() as u64,
             running_here: self.running.lock().len() as u64,
-            totals: self.totals.lock().0,
+            totals: self.base.totals.lock().0,
             records: records as u64,
             record_bytes: record_bytes as u64,
         }

@@ -12,10 +12,11 @@ use shoal_s3::object::ObjectName;
 use tokio::sync::watch;
 use ulid::Ulid;
 
-use super::order::{ManifestFacts, Selection, TaskKind};
+use super::files::ManifestFacts;
+use super::order::{Selection, TaskKind};
 use super::parts::TaskParts;
 use super::progress::TaskState;
-use super::records::{self, Records};
+use super::records::Records;
 
 /// Objects that a pin leaves alone: later orders have unpinned them, by a URI or by a list.
 pub(super) struct Unpinned<'a> {
@@ -127,7 +128,7 @@ impl<'a> Unpinned<'a> {
 
 impl UnpinOrder {
     /// The order of a task, if it unpins. One that was cancelled before it began has ended no pin.
-    fn of(entry: records::Entry) -> Option<Self> {
+    fn of(entry: super::entry::Entry) -> Option<Self> {
         let (order, progress) = (entry.order, entry.progress);
         let is_void = progress.state == TaskState::Cancelled && progress.started.is_none();
         if order.request.kind != TaskKind::Unpin || is_void {

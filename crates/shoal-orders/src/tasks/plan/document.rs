@@ -4,13 +4,13 @@ use std::str::FromStr as _;
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
-use serde::{Deserialize, Serialize};
 use shoal_plan::Document;
 use shoal_plan::document::{DocumentError, ExpectedFile, Extent};
 use shoal_plan::execution::TRANSFERS_MAX;
 use shoal_plan::plan::Outcome;
 use shoal_s3::uri::S3Uri;
 
+use crate::tasks::files::DocumentFacts;
 use crate::tasks::moment::Moment;
 
 /// The longest document: a day of 20,000 jobs has some 30 MB.
@@ -18,35 +18,6 @@ pub(super) const DOCUMENT_BYTES_MAX: usize = 64 << 20;
 
 /// The longest time until the end of a plan.
 const LIFE_MAX: Duration = Duration::from_hours(8 * 24);
-
-/// The document that came with an order to carry a plan out.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DocumentFacts {
-    /// Its size in bytes.
-    pub bytes: u64,
-    /// The start of its window.
-    pub starts: Moment,
-    /// The deadline of its last job.
-    pub ends: Moment,
-    /// The number of its jobs.
-    pub jobs: u64,
-    /// The number of its jobs to which it promises something.
-    pub planned_jobs: u64,
-    /// The number of its transfers.
-    pub transfers: u64,
-    /// The plan that was in force before.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replaces: Option<String>,
-    /// The number of plans that were in force before. The plan with the greatest is in force, whatever the
-    /// clocks of nodes say.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub succession: u64,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
-const fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
 
 /// Why a plan is not taken.
 #[derive(Debug, thiserror::Error)]

@@ -17,12 +17,12 @@ use ulid::Ulid;
 use super::document::{moment, seconds};
 use super::objects::NoFile;
 use super::planner::{NewPlan, Planner};
-use super::progress::{JobCounts, JobNote, PlanProgress, Replanned, TransferNote};
 use crate::tasks::lake_view::LakeView;
+use crate::tasks::moment::Moment;
 use crate::tasks::parts::TaskParts;
 use crate::tasks::placer::Placer;
-use crate::tasks::progress::{Progress, cut};
-use crate::tasks::runner::now;
+use crate::tasks::plan_progress::{JobCounts, JobNote, PlanProgress, Replanned, TransferNote, cut};
+use crate::tasks::progress::Progress;
 
 /// How often a coordinator looks what is due: four times in a slot, within these bounds.
 const LOOK_MIN: Duration = Duration::from_millis(50);
@@ -195,7 +195,7 @@ impl Executor {
         });
         if let (Some(Some(file)), Err(NoFile::Missing(why) | NoFile::Failed(why))) = (troubled, result) {
             tracing::debug!(file, why, "a transfer of a plan did not come to its end");
-            plan_of(&mut self.progress.lock()).note(&file, &why, now());
+            plan_of(&mut self.progress.lock()).note(&file, &why, Moment::now());
         }
     }
 
@@ -214,12 +214,12 @@ impl Executor {
         let mut progress = self.progress.lock();
         let progress = plan_of(&mut progress);
         progress.replanned = Some(Replanned {
-            at: now(),
+            at: Moment::now(),
             why: told.1.clone(),
             by: "nothing".to_owned(),
             detail: None,
         });
-        progress.note(&told.0, &told.1, now());
+        progress.note(&told.0, &told.1, Moment::now());
         let Some(request) = request else {
             execution.1.no_new_plan(now_s);
             return;

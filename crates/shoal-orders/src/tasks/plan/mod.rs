@@ -11,7 +11,6 @@ mod executor;
 mod fetch;
 mod objects;
 mod planner;
-mod progress;
 mod promise;
 
 use std::sync::Arc;
@@ -23,14 +22,14 @@ use tokio::sync::Mutex as Turn;
 use tokio::task::spawn_blocking;
 
 pub use self::config::PlanConfig;
-pub use self::document::{DocumentFacts, PlanError};
-pub use self::progress::{Issue, JobCounts, JobNote, PlanProgress, Replanned, TransferNote};
+pub use self::document::PlanError;
 use shoal_net::clock;
 use shoal_net::http::connection::ClientBody;
 
 use self::document::{DOCUMENT_BYTES_MAX, read};
 use self::executor::Executor;
 use self::planner::Planner;
+use super::files::DocumentFacts;
 use super::manifest::ManifestError;
 use super::manifests::Spooled;
 use super::order::Order;

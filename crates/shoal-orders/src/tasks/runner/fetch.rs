@@ -1,15 +1,15 @@
 //! Brings the objects of a task to the nodes that are to hold them, and pins them there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::ready;
 use std::sync::{Arc, OnceLock};
 
 use futures_util::stream::{self, StreamExt};
-use shoal_policy::{NodeId, ObjectId, Source};
+use shoal_policy::{NodeId, Source};
 use shoal_s3::object::Version;
 use shoal_store::PinOrder;
 
-use super::{BLOCKS_AT_ONCE, Candidate, Ended, ObjectFailure, Runner, TRIES, pauses};
+use super::{BLOCKS_AT_ONCE, Candidate, Ended, ObjectFailure, Runner, TRIES};
 use crate::tasks::fill::NotFilled;
 use crate::tasks::messages::{Answer, Question};
 use crate::tasks::placer::{Block, Holdings};
@@ -41,9 +41,9 @@ impl Runner<'_> {
         };
         // That order may have been carried out before the object was pinned here.
         let unpin = |objects| Question::Unpin(PinOrder(unpin), objects);
-        match self.ask_all(unpin, &[object], |_, _| ()).await {
+        match self.parts.nodes.ask_all(unpin, &[object], |_, _| ()).await {
             Ok(()) => Err(unpinned()),
-            Err(Ended(why)) => Err(ObjectFailure::Failed(why)),
+            Err(error) => Err(ObjectFailure::Failed(error.to_string())),
         }
     }
 
@@ -123,8 +123,7 @@ impl Runner<'_> {
                 .await
                 .expect("the semaphore is never closed");
             is_wanted()?;
-            let wait = self.pace.lock().take(self.elapsed(), bytes, self.left_bytes());
-            tokio::time::sleep(wait).await;
+            tokio::time::sleep(self.estimate.wait(bytes)).await;
             is_wanted()?;
             Ok::<_, NotFilled>(place)
         };
@@ -168,42 +167,6 @@ impl Runner<'_> {
                     .map_or("some of its blocks have left", |refusal| refusal.as_str());
                 return Err(ObjectFailure::Failed(format!("not pinned: {why}")));
             }
-        }
-        Ok(())
-    }
-
-    /// Asks all nodes about some objects, many at a time, and hands each answer to `note`.
-    pub(super) async fn ask_all(
-        &self,
-        question: impl Fn(Vec<ObjectId>) -> Question,
-        objects: &[ObjectId],
-        mut note: impl FnMut(&str, Answer),
-    ) -> Result<(), Ended> {
-        let (mut left, mut pauses) = (self.parts.nodes.all(), pauses());
-        for tries in 1.. {
-            let nodes = left.iter().map(|(node, _)| *node);
-            let answers = self.parts.nodes.ask_each(nodes, || question(objects.to_vec()));
-            let (mut silent, mut last) = (Vec::new(), None);
-            for ((node, name), (_, answer)) in left.iter().cloned().zip(answers.await) {
-                match answer {
-                    Ok(answer) => note(&name, answer),
-                    Err(error) => {
-                        silent.push((node, name));
-                        last = Some(error);
-                    }
-                }
-            }
-            let Some(error) = last else { break };
-            if tries == TRIES {
-                return Err(Ended(error.to_string()));
-            }
-            // A node that has left no longer holds anything.
-            let alive: BTreeSet<NodeId> = self.parts.nodes.all().into_iter().map(|(node, _)| node).collect();
-            left = silent
-                .into_iter()
-                .filter(|(node, _)| alive.contains(node))
-                .collect();
-            pauses.wait().await;
         }
         Ok(())
     }

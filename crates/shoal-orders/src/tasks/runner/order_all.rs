@@ -14,17 +14,19 @@ impl Runner<'_> {
         let objects = objects_of(&part);
         let mut pinned = HashSet::new();
         let unpin = |objects| Question::Unpin(PinOrder(self.id), objects);
-        self.ask_all(unpin, &objects, |node, answer| {
-            let Answer::Kept(freed) = answer else { return };
-            let mut progress = self.progress.lock();
-            for (object, freed) in objects.iter().zip(freed) {
-                if freed.blocks > 0 {
-                    pinned.insert(*object);
-                    progress.tally.at(node, freed.blocks, freed.bytes);
+        self.parts
+            .nodes
+            .ask_all(unpin, &objects, |node, answer| {
+                let Answer::Kept(freed) = answer else { return };
+                let mut progress = self.progress.lock();
+                for (object, freed) in objects.iter().zip(freed) {
+                    if freed.blocks > 0 {
+                        pinned.insert(*object);
+                        progress.tally.at(node, freed.blocks, freed.bytes);
+                    }
                 }
-            }
-        })
-        .await?;
+            })
+            .await?;
         self.count_changed(part, &pinned, &HashSet::new()).await
     }
 
@@ -32,21 +34,23 @@ impl Runner<'_> {
     pub(super) async fn evict_part(&self, part: Vec<Candidate>) -> Result<(), Ended> {
         let objects = objects_of(&part);
         let (mut removed, mut pinned) = (HashSet::new(), HashSet::new());
-        self.ask_all(Question::Evict, &objects, |node, answer| {
-            let Answer::Evicted(evicted) = answer else { return };
-            let mut progress = self.progress.lock();
-            for (object, evicted) in objects.iter().zip(evicted) {
-                if evicted.is_pinned {
-                    pinned.insert(*object);
+        self.parts
+            .nodes
+            .ask_all(Question::Evict, &objects, |node, answer| {
+                let Answer::Evicted(evicted) = answer else { return };
+                let mut progress = self.progress.lock();
+                for (object, evicted) in objects.iter().zip(evicted) {
+                    if evicted.is_pinned {
+                        pinned.insert(*object);
+                    }
+                    if evicted.blocks > 0 {
+                        removed.insert(*object);
+                        progress.tally.bytes.removed += evicted.bytes;
+                        progress.tally.at(node, evicted.blocks, evicted.bytes);
+                    }
                 }
-                if evicted.blocks > 0 {
-                    removed.insert(*object);
-                    progress.tally.bytes.removed += evicted.bytes;
-                    progress.tally.at(node, evicted.blocks, evicted.bytes);
-                }
-            }
-        })
-        .await?;
+            })
+            .await?;
         self.count_changed(part, &removed, &pinned).await
     }
 

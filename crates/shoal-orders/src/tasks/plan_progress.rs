@@ -3,13 +3,15 @@
 use serde::{Deserialize, Serialize};
 use shoal_plan::execution::{JobStatus, Verdicts};
 
-use crate::tasks::moment::Moment;
-use crate::tasks::progress::cut;
+use super::moment::Moment;
 
 /// The number of jobs, transfers and issues that are named.
 const JOBS_NAMED: usize = 32;
 const TRANSFERS_NAMED: usize = 16;
 const ISSUES_NAMED: usize = 16;
+
+/// The number of characters of a name or of a reason that are kept.
+const TEXT_CHARS: usize = 256;
 
 /// Jobs by status.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -165,7 +167,7 @@ impl PlanProgress {
 
     /// Makes the record shorter: it loses transfers first, then jobs, then issues, then verdicts. Returns
     /// whether there was anything to lose.
-    pub(in crate::tasks) fn shorten(&mut self) -> bool {
+    pub(super) fn shorten(&mut self) -> bool {
         if self.transfers.pop().is_some() || self.troubled.pop().is_some() {
             return true;
         }
@@ -178,6 +180,14 @@ impl PlanProgress {
         verdicts.met.truncate(verdicts.met.len() / 2);
         verdicts.missed.truncate(verdicts.missed.len() / 2);
         is_left
+    }
+}
+
+/// The beginning of a text: records are small.
+pub(super) fn cut(text: &str) -> String {
+    match text.char_indices().nth(TEXT_CHARS) {
+        None => text.into(),
+        Some((end, _)) => format!("{}…", &text[..end]),
     }
 }
 

@@ -1,0 +1,118 @@
+//! The pace of a task, and what is left of it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use shoal_net::clock;
+use shoal_policy::pace::{Outlook, Pace};
+
+use crate::tasks::order::Order;
+use crate::tasks::progress::Progress;
+
+/// Paces a task by what is left of it, as far as its objects are counted.
+pub(in crate::tasks) struct Estimate {
+    progress: Arc<Mutex<Progress>>,
+    pace: Mutex<Pace>,
+    began: Instant,
+    /// The number of objects of the list of the task, if it has one.
+    listed: Option<u64>,
+    /// The bytes of the list of the task, as far as its first pages tell.
+    expected_bytes: Mutex<Option<u64>>,
+}
+
+impl Estimate {
+    /// The estimate of a run of an order that begins now.
+    pub(super) fn new(order: &Order, progress: &Arc<Mutex<Progress>>) -> Self {
+        let (now, request) = (clock::utc_now(), &order.request);
+        let deadline = request.deadline.map(|deadline| deadline.after(now));
+        Self {
+            progress: Arc::clone(progress),
+            pace: Mutex::new(Pace::new(request.rate_bytes_per_second, deadline)),
+            began: clock::instant(),
+            listed: order.manifest.map(|manifest| manifest.objects),
+            expected_bytes: Mutex::default(),
+        }
+    }
+
+    /// Whether the task, which is not over, may miss its deadline at this speed in bytes a second.
+    pub(in crate::tasks) fn is_at_risk(&self, speed: Option<u64>) -> bool {
+        // If nothing of what was counted is left, it is not known what keeps the task.
+        let left = self.left_bytes().filter(|left| *left > 0);
+        self.pace.lock().outlook(self.elapsed(), left, speed) != Outlook::InTime
+    }
+
+    /// How long the next `bytes` are to wait.
+    pub(super) fn wait(&self, bytes: u64) -> Duration {
+        let left = self.left_bytes();
+        self.pace.lock().take(self.elapsed(), bytes, left)
+    }
+
+    /// Notes how many objects and bytes the task has, as far as they are counted.
+    pub(super) fn note_total(&self, objects: u64, bytes: u64, counting: bool) {
+        if self.listed.is_some() {
+            return;
+        }
+        let mut progress = self.progress.lock();
+        let tally = &mut progress.tally;
+        // A task that goes on, or is quicker than its count, has dealt with more.
+        let least = |total: u64, known: u64| Some(if counting { total.max(known) } else { total });
+        tally.objects.total = least(objects, tally.objects.total.unwrap_or_default());
+        tally.bytes.total = least(bytes, tally.bytes.total.unwrap_or_default());
+        progress.counting = counting;
+    }
+
+    /// Notes the sizes of objects of a list, before anything is done with them. The lake sends sizes page by
+    /// page: objects on later pages are taken to be as large.
+    pub(super) fn expect(&self, sizes: impl ExactSizeIterator<Item = u64>) {
+        let Some(listed) = self.listed else { return };
+        let mut progress = self.progress.lock();
+        let tally = &mut progress.tally;
+        let objects = tally.objects.dealt_with() + sizes.len() as u64;
+        let bytes = tally.bytes.done + sizes.sum::<u64>();
+        if objects >= listed {
+            tally.bytes.total = Some(bytes);
+        }
+        *self.expected_bytes.lock() = extrapolated((objects, bytes), listed);
+    }
+
+    fn elapsed(&self) -> Duration {
+        clock::instant().saturating_duration_since(self.began)
+    }
+
+    /// The bytes that are left, once they are counted, or can be guessed.
+    fn left_bytes(&self) -> Option<u64> {
+        let (bytes, counting) = {
+            let progress = self.progress.lock();
+            (progress.tally.bytes, progress.counting)
+        };
+        if counting {
+            return None;
+        }
+        let total = bytes.total.or(*self.expected_bytes.lock())?;
+        Some(total.saturating_sub(bytes.done))
+    }
+}
+
+/// The bytes of `all` objects, if so many of them have so many bytes.
+fn extrapolated((objects, bytes): (u64, u64), all: u64) -> Option<u64> {
+    let bytes = (u128::from(bytes) * u128::from(all)).checked_div(objects.into())?;
+    Some(u64::try_from(bytes).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::extrapolated;
+
+    #[test]
+    fn a_list_is_expected_to_be_as_its_first_pages() {
+        for (known, all, expected) in [
+            ((0, 0), 4_000, None),
+            ((1_000, 5_000), 4_000, Some(20_000)),
+            ((4_000, 5_000), 4_000, Some(5_000)),
+            ((1, u64::MAX), 4_000, Some(u64::MAX)),
+        ] {
+            assert_eq!(extrapolated(known, all), expected, "{known:?} of {all}");
+        }
+    }
+}
