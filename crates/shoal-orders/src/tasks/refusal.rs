@@ -50,10 +50,11 @@ impl TaskRefusal {
     /// The status of the answer.
     pub const fn status(&self) -> StatusCode {
         match self {
-            Self::Order(_) | Self::Identity(_) | Self::NoNode(_) => StatusCode::BAD_REQUEST,
             Self::Manifest(ManifestError::TooLong) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Manifest(ManifestError::NotKept(_)) | Self::NotTaken(_) => StatusCode::SERVICE_UNAVAILABLE,
-            Self::Manifest(_) => StatusCode::BAD_REQUEST,
+            Self::Order(_) | Self::Identity(_) | Self::NoNode(_) | Self::Manifest(_) => {
+                StatusCode::BAD_REQUEST
+            }
             Self::Plan(error) => error.status(),
             Self::NoTask | Self::NoPlan => StatusCode::NOT_FOUND,
             Self::Over => StatusCode::CONFLICT,
