@@ -3,15 +3,13 @@
 //! Times are seconds since a moment of the caller's choice, the same for all of a request. Sizes are bytes,
 //! rates bytes a second.
 
-mod error;
 mod validate;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use self::error::RequestError;
-pub use self::validate::{MAX_READS, MAX_SLOTS};
+pub use self::validate::{MAX_READS, MAX_SLOTS, RequestError};
 
 /// The version of [`Request`] and of [`crate::Plan`] that this build reads and writes.
 pub const VERSION: u32 = 1;
