@@ -22,6 +22,9 @@ pub(crate) const PASSWORD: &str = "correct-horse";
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The number of ports that are tried for a server.
+const PORTS_TRIED: u32 = 10;
+
 /// Runs a server until standard input ends, then removes its folder. Notes the process of the server in a
 /// file.
 const KEEPER: &str = r#"
@@ -50,48 +53,53 @@ pub(crate) struct Servers {
 }
 
 impl Server {
-    fn start(folder: &Path, program: &str, port: u16, arguments: &[&str]) -> Self {
-        let home = folder.join(port.to_string());
-        let mut command = vec![program.to_owned()];
-        command.extend(arguments.iter().map(ToString::to_string));
-        let keeper = keep(&home, &command);
-        let server = Self {
-            port,
-            home,
-            command,
-            keeper,
-        };
-        server.wait();
-        server
+    /// Starts a Redis with the arguments that `arguments` returns for a port. If another server got the port
+    /// first, the next port is tried.
+    fn start(folder: &Path, arguments: impl Fn(u16, &Path) -> Vec<String>) -> Self {
+        for _ in 0..PORTS_TRIED {
+            let port = free_port();
+            let home = folder.join(port.to_string());
+            let mut command = vec!["redis-server".to_owned()];
+            command.extend(arguments(port, &home));
+            let keeper = keep(&home, &command);
+            let server = Self {
+                port,
+                home,
+                command,
+                keeper,
+            };
+            if server.comes_up() {
+                return server;
+            }
+        }
+        panic!("none of {PORTS_TRIED} free ports is free for a server");
     }
 
     /// Starts a Redis with these further settings.
-    fn redis(folder: &Path, port: u16, further: &[&str]) -> Self {
-        let (home, port_text) = (folder.join(port.to_string()), port.to_string());
-        let dir = home.to_str().unwrap();
-        let mut arguments = vec![
-            "--bind",
-            "127.0.0.1",
-            "--save",
-            "",
-            "--appendonly",
-            "no",
-            "--dir",
-            dir,
-            "--repl-diskless-sync-delay",
-            "0",
-        ];
-        if !further.contains(&"--tls-port") {
-            arguments.extend(["--port", &port_text]);
-        }
-        arguments.extend(further);
-        Self::start(folder, "redis-server", port, &arguments)
+    fn redis(folder: &Path, further: impl Fn(u16) -> Vec<String>) -> Self {
+        Self::start(folder, |port, home| {
+            let further = further(port);
+            let dir = home.to_str().unwrap();
+            let mut arguments = words(&["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+            arguments.extend(words(&["--dir", dir, "--repl-diskless-sync-delay", "0"]));
+            if !further.iter().any(|word| word == "--tls-port") {
+                arguments.extend(words(&["--port", &port.to_string()]));
+            }
+            arguments.extend(further);
+            arguments
+        })
     }
 
-    fn wait(&self) {
-        until("a server listens", || {
-            TcpStream::connect(("127.0.0.1", self.port)).is_ok()
+    /// Waits until the server listens, and returns true; false if its process has ended. A server of another
+    /// process that answers on the port does not count.
+    fn comes_up(&self) -> bool {
+        let process = fs::read_to_string(self.home.join("process")).unwrap();
+        let mut sockets = Vec::new();
+        until("a server listens or ends", || {
+            sockets = sockets_of(process.trim());
+            sockets.is_empty() || sockets.iter().any(|socket| listens(socket, self.port))
         });
+        !sockets.is_empty()
     }
 
     fn signal(&self, signal: &str) {
@@ -112,7 +120,7 @@ impl Server {
     pub(crate) fn start_again(&mut self) {
         end(&mut self.keeper);
         self.keeper = keep(&self.home, &self.command);
-        self.wait();
+        assert!(self.comes_up(), "another server took the port {}", self.port);
     }
 
     pub(crate) fn freeze(&self) {
@@ -144,7 +152,7 @@ impl Servers {
     /// One server.
     pub(crate) fn single() -> Option<Self> {
         let folder = folder()?;
-        let server = Server::redis(folder.path(), free_port(), &[]);
+        let server = Server::redis(folder.path(), |_| Vec::new());
         let url = format!("redis://127.0.0.1:{}", server.port);
         Some(Self::new(folder, vec![server], url))
     }
@@ -158,24 +166,16 @@ impl Servers {
             "user default off\nuser shoal on >{PASSWORD} ~shoal:* +@read +@write +@scripting +time +ping +info +cluster +client +hello\n"
         );
         fs::write(path("acl"), acl).unwrap();
-        let port = free_port();
-        let further = [
-            "--port",
-            "0",
-            "--tls-port",
-            &port.to_string(),
-            "--tls-cert-file",
-            &path("server.pem"),
-            "--tls-key-file",
-            &path("server.key"),
-            "--tls-ca-cert-file",
-            &path("ca.pem"),
-            "--tls-auth-clients",
-            "no",
-            "--aclfile",
-            &path("acl"),
-        ];
-        let server = Server::redis(folder.path(), port, &further);
+        let further = |port: u16| {
+            let (port, certificate, key) = (port.to_string(), path("server.pem"), path("server.key"));
+            let (authority, users) = (path("ca.pem"), path("acl"));
+            let mut further = words(&["--port", "0", "--tls-port", &port, "--tls-auth-clients", "no"]);
+            further.extend(words(&["--tls-cert-file", &certificate, "--tls-key-file", &key]));
+            further.extend(words(&["--tls-ca-cert-file", &authority, "--aclfile", &users]));
+            further
+        };
+        let server = Server::redis(folder.path(), further);
+        let port = server.port;
         let ca_file = folder.path().join("ca.pem");
         let mut servers = Self::new(folder, vec![server], format!("rediss://shoal@127.0.0.1:{port}"));
         servers.settings.ca_file = Some(ca_file);
@@ -186,21 +186,14 @@ impl Servers {
     /// Three masters with a replica each.
     pub(crate) fn cluster() -> Option<Self> {
         let folder = folder()?;
-        let further = [
-            "--cluster-enabled",
-            "yes",
-            "--cluster-node-timeout",
-            "2000",
-            "--cluster-config-file",
-            "nodes",
-        ];
+        let further = words(&["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"]);
+        let further = [further, words(&["--cluster-config-file", "nodes"])].concat();
         // A server of a cluster listens on its port and on the one ten thousand above.
-        let ports: Vec<_> = (0..6).map(|_| free_port()).collect();
-        let servers: Vec<_> = ports
-            .iter()
-            .map(|port| Server::redis(folder.path(), *port, &further))
+        let servers: Vec<_> = (0..6)
+            .map(|_| Server::redis(folder.path(), |_| further.clone()))
             .collect();
-        let addresses: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        let address = |server: &Server| format!("127.0.0.1:{}", server.port);
+        let addresses: Vec<_> = servers.iter().map(address).collect();
         until("the cluster is made", || {
             let done = Command::new("redis-cli")
                 .args(["--cluster", "create"])
@@ -229,9 +222,9 @@ impl Servers {
     /// A master, a replica, and three Sentinels that watch them; in this order.
     pub(crate) fn sentinel() -> Option<Self> {
         let folder = folder()?;
-        let master = Server::redis(folder.path(), free_port(), &[]);
+        let master = Server::redis(folder.path(), |_| Vec::new());
         let of = format!("127.0.0.1 {}", master.port);
-        let replica = Server::redis(folder.path(), free_port(), &["--replicaof", &of]);
+        let replica = Server::redis(folder.path(), |_| words(&["--replicaof", &of]));
         until("the replica follows", || {
             replica
                 .ask(&["info", "replication"])
@@ -239,19 +232,15 @@ impl Servers {
         });
         let mut servers = vec![master, replica];
         for _ in 0..3 {
-            let port = free_port();
-            let file = folder.path().join(format!("sentinel-{port}.conf"));
             let watched = servers[0].port;
-            let text = format!(
-                "port {port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {watched} 2\nsentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 3000\n"
-            );
-            fs::write(&file, text).unwrap();
-            let server = Server::start(
-                folder.path(),
-                "redis-server",
-                port,
-                &[file.to_str().unwrap(), "--sentinel"],
-            );
+            let server = Server::start(folder.path(), |port, _| {
+                let file = folder.path().join(format!("sentinel-{port}.conf"));
+                let text = format!(
+                    "port {port}\nbind 127.0.0.1\nsentinel monitor main 127.0.0.1 {watched} 2\nsentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 3000\n"
+                );
+                fs::write(&file, text).unwrap();
+                words(&[file.to_str().unwrap(), "--sentinel"])
+            });
             servers.push(server);
         }
         until("the Sentinels know each other", || {
@@ -333,6 +322,32 @@ fn keep(home: &Path, command: &[String]) -> Child {
         fs::read_to_string(&process).is_ok_and(|process| process.ends_with('\n'))
     });
     keeper
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(ToString::to_string).collect()
+}
+
+/// The inodes of the sockets of a process; its other open files have empty names here. None if the process
+/// has ended.
+fn sockets_of(process: &str) -> Vec<String> {
+    let files = fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten();
+    let links = files.filter_map(|file| fs::read_link(file.ok()?.path()).ok());
+    let inode = |link: PathBuf| {
+        let inode = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
+        Some(inode.to_owned())
+    };
+    links.map(|link| inode(link).unwrap_or_default()).collect()
+}
+
+/// Returns true if the socket with this inode listens on a port.
+fn listens(socket: &str, port: u16) -> bool {
+    let (end, listening) = (format!(":{port:04X}"), "0A");
+    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    table.lines().any(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        fields[1].ends_with(&end) && fields[3] == listening && fields[9] == socket
+    })
 }
 
 fn end(keeper: &mut Child) {
