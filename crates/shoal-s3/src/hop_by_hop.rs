@@ -84,7 +84,8 @@ fn named_by_connection(headers: &HeaderMap) -> Vec<String> {
         .collect()
 }
 
-fn retain(headers: &HeaderMap, keep: impl Fn(&HeaderName) -> bool) -> HeaderMap {
+/// The headers whose names `keep` accepts, in their order and number.
+pub(crate) fn retain(headers: &HeaderMap, keep: impl Fn(&HeaderName) -> bool) -> HeaderMap {
     let mut kept = HeaderMap::with_capacity(headers.len());
     for (name, value) in headers {
         if keep(name) {

@@ -39,7 +39,13 @@ pub fn path(bucket: Option<&str>, key: Option<&[u8]>) -> String {
     }
     if let Some(key) = key {
         path.push('/');
+        let start = path.len();
         path.extend(percent_encode(key, KEY));
+        debug_assert_eq!(
+            decode_path(&path.as_bytes()[start..]).as_deref(),
+            Some(key),
+            "the lake gets what was parsed"
+        );
     }
     path
 }

@@ -26,7 +26,7 @@ use self::claim::{CONTENT_SHA256, Claim, SignatureLocation};
 use crate::error::S3Error;
 use crate::identity::{Caller, Identities, Identity};
 use crate::payload::Payload;
-use crate::sigv4::{KeyCache, PayloadHash, SeedSignature, canonical, scope, string_to_sign, words};
+use crate::sigv4::{KeyCache, PayloadHash, SeedSignature, canonical, scope, words};
 
 /// Maximum difference between a request's time and the node's clock.
 const SKEW_MAX: Duration = Duration::from_mins(15);
@@ -175,8 +175,13 @@ impl Gate {
         identity: &Identity,
         scope: String,
     ) -> Result<SeedSignature, Refusal> {
-        let mut text = Vec::with_capacity(1024);
-        canonical::Request {
+        let key = self.keys.key(
+            &identity.access_key,
+            &identity.secret_key,
+            &claim.timestamp,
+            &self.region,
+        );
+        let signed = canonical::Request {
             method: parts.method.as_str(),
             path: parts.uri.path(),
             query: parts.uri.query().unwrap_or_default(),
@@ -185,23 +190,11 @@ impl Gate {
             signed_headers: &claim.signed_headers,
             payload_hash: &claim.payload_hash,
         }
-        .write(&mut text)?;
-        let key = self.keys.key(
-            &identity.access_key,
-            &identity.secret_key,
-            &claim.timestamp,
-            &self.region,
-        );
-        let signature = key.sign(&string_to_sign(&claim.timestamp, &scope, text));
-        if !signature.is(&claim.signature) {
+        .sign(key, claim.timestamp, scope)?;
+        if !signed.signature.is(&claim.signature) {
             return Err(Refusal::SignatureMismatch);
         }
-        Ok(SeedSignature {
-            key,
-            timestamp: claim.timestamp,
-            scope,
-            signature,
-        })
+        Ok(signed)
     }
 }
 

@@ -137,19 +137,14 @@ fn authority_of<'target>(method: &[u8], target: &'target [u8]) -> Result<Option<
     if method == b"CONNECT" {
         return Err(bad_request("CONNECT is not supported."));
     }
-    if target.starts_with(b"/") {
-        return if is_origin_form(target) {
-            Ok(None)
+    let is_path = target.starts_with(b"/");
+    if is_path || target == b"*" {
+        let is_valid = if is_path {
+            is_origin_form(target)
         } else {
-            Err(invalid())
+            method == b"OPTIONS"
         };
-    }
-    if target == b"*" {
-        return if method == b"OPTIONS" {
-            Ok(None)
-        } else {
-            Err(invalid())
-        };
+        return is_valid.then_some(None).ok_or_else(invalid);
     }
     let scheme = [b"http://".as_slice(), b"https://"]
         .into_iter()

@@ -6,11 +6,11 @@
 
 use http::{HeaderMap, HeaderName, header};
 
-use crate::hop_by_hop::end_to_end_of_response;
+use crate::hop_by_hop::{end_to_end_of_response, retain};
 
 /// The headers of `answer` that describe the version, in their order and number.
 pub(super) fn of_version(answer: &HeaderMap) -> HeaderMap {
-    chosen(answer, is_of_version)
+    retain(answer, is_of_version)
 }
 
 /// Drops the headers that do not describe the version.
@@ -24,22 +24,14 @@ pub(super) fn retain_of_version(headers: HeaderMap) -> HeaderMap {
 
 /// The headers of a version without checksums.
 pub(super) fn without_checksums(headers: &HeaderMap) -> HeaderMap {
-    chosen(headers, |name| !name.as_str().starts_with(CHECKSUM))
+    retain(headers, |name| !name.as_str().starts_with(CHECKSUM))
 }
 
 /// The headers of `answer` for this caller only.
 pub fn of_caller(answer: &HeaderMap) -> HeaderMap {
-    end_to_end_of_response(&chosen(answer, |name| {
+    end_to_end_of_response(&retain(answer, |name| {
         !is_of_version(name) && !OF_THE_EXCHANGE.contains(&name.as_str())
     }))
-}
-
-fn chosen(headers: &HeaderMap, belongs: impl Fn(&HeaderName) -> bool) -> HeaderMap {
-    let mut kept = HeaderMap::new();
-    for (name, value) in headers.iter().filter(|(name, _)| belongs(name)) {
-        kept.append(name.clone(), value.clone());
-    }
-    kept
 }
 
 /// The prefix of the names of checksums.

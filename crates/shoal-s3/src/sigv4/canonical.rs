@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use http::{HeaderMap, HeaderName};
 
-use super::words;
+use super::{SeedSignature, SigningKey, Timestamp, string_to_sign, words};
 use crate::percent;
 
 /// The parts of a request that a signature covers.
@@ -64,6 +64,29 @@ impl Request<'_> {
         out.push(b'\n');
         out.extend_from_slice(self.payload_hash);
         Ok(())
+    }
+
+    /// Signs the request with the key of its day and region; `scope` names both.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Request::write`] does.
+    pub fn sign(
+        &self,
+        key: SigningKey,
+        timestamp: Timestamp,
+        scope: String,
+    ) -> Result<SeedSignature, CanonicalError> {
+        // Long enough for almost every request.
+        let mut text = Vec::with_capacity(1024);
+        self.write(&mut text)?;
+        let signature = key.sign(&string_to_sign(&timestamp, &scope, text));
+        Ok(SeedSignature {
+            key,
+            timestamp,
+            scope,
+            signature,
+        })
     }
 
     fn write_headers(&self, out: &mut Vec<u8>) -> Result<(), CanonicalError> {

@@ -13,8 +13,6 @@ mod signature;
 mod timestamp;
 
 #[cfg(test)]
-mod presign;
-#[cfg(test)]
 mod tests;
 
 pub use chunks::{ChunkSigner, SeedSignature};

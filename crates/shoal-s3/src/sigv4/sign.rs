@@ -7,7 +7,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method};
 
 use super::canonical::{self, CanonicalError};
-use super::{ALGORITHM, KeyCache, PayloadHash, SeedSignature, SigningKey, Timestamp, scope, string_to_sign};
+use super::{ALGORITHM, KeyCache, PayloadHash, SeedSignature, SigningKey, Timestamp, scope};
 use crate::identity::Account;
 
 const X_AMZ_DATE: HeaderName = HeaderName::from_static("x-amz-date");
@@ -103,8 +103,7 @@ impl Signer<'_> {
         payload: PayloadHash,
         timestamp: Timestamp,
     ) -> Result<SeedSignature, SignError> {
-        let mut text = Vec::with_capacity(1024);
-        canonical::Request {
+        let signed = canonical::Request {
             method: method.as_str(),
             path: target.path(),
             query: target.query().unwrap_or_default(),
@@ -113,16 +112,8 @@ impl Signer<'_> {
             signed_headers,
             payload_hash: payload.as_text().as_bytes(),
         }
-        .write(&mut text)?;
-        let scope = scope(&timestamp, self.region);
-        let key = self.key(&timestamp);
-        let signature = key.sign(&string_to_sign(&timestamp, &scope, text));
-        Ok(SeedSignature {
-            key,
-            timestamp,
-            scope,
-            signature,
-        })
+        .sign(self.key(&timestamp), timestamp, scope(&timestamp, self.region));
+        Ok(signed?)
     }
 
     fn key(&self, timestamp: &Timestamp) -> SigningKey {

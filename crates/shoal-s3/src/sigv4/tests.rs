@@ -1,5 +1,7 @@
 //! The node's signatures against an independent implementation: the signer of `aws-sigv4`.
 
+mod presign;
+
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_credential_types::Credentials;

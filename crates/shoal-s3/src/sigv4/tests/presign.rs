@@ -1,4 +1,4 @@
-//! Test only: signs in the query, as clients make presigned URLs.
+//! Signs in the query, as clients make presigned URLs.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,8 +6,8 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use super::sign::signed_headers;
-use super::{ALGORITHM, PayloadHash, SignError, Signer, Timestamp, canonical, scope};
+use crate::sigv4::sign::signed_headers;
+use crate::sigv4::{ALGORITHM, PayloadHash, SignError, Signer, Timestamp, canonical, scope};
 
 /// All but the unreserved characters of RFC 3986.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
