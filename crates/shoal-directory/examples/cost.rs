@@ -114,7 +114,12 @@ async fn main() -> ExitCode {
     let taken = (processor_ticks() - before) as f64 / TICKS_A_SECOND;
     let took = began.elapsed().as_secs_f64();
     running.abort();
-    let silent: u64 = guard.counts().iter().map(|(_, counts)| counts.silent).sum();
+    let silent: u64 = guard
+        .requests()
+        .counts()
+        .iter()
+        .map(|(_, counts)| counts.silent)
+        .sum();
     println!(
         "{:.2} % of a processor at {:.0} events a second, {silent} requests without an answer",
         taken / took * 100.0,

@@ -15,7 +15,7 @@
 //! reads no clock.
 
 #[cfg(test)]
-mod model;
+mod tests;
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

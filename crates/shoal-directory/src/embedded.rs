@@ -6,8 +6,7 @@ pub(crate) mod names;
 use std::collections::HashMap;
 use std::time::Instant;
 
-use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, ready};
+use async_trait::async_trait;
 use parking_lot::Mutex;
 use shoal_base::clock;
 use shoal_policy::{BlockId, NodeId};
@@ -184,14 +183,15 @@ impl Embedded {
     }
 }
 
+#[async_trait]
 impl Directory for Embedded {
-    fn locate<'a>(
-        &'a self,
+    async fn locate(
+        &self,
         me: NodeId,
         group: Group,
-        indexes: &'a [u32],
-        without: &'a [NodeId],
-    ) -> BoxFuture<'a, Result<Answers<Located>, Silent>> {
+        indexes: &[u32],
+        without: &[NodeId],
+    ) -> Result<Answers<Located>, Silent> {
         let (version, now) = (group.version, clock::instant());
         let blocks = indexes.iter().map(|index| BlockId {
             version,
@@ -201,52 +201,42 @@ impl Directory for Embedded {
             .map(|block| self.locate_at(me, block, without, now))
             .collect();
         let elsewhere = self.shard(group).lock().elsewhere(group, me, now);
-        ready(Ok(Answers { each, elsewhere })).boxed()
+        Ok(Answers { each, elsewhere })
     }
 
-    fn held<'a>(
-        &'a self,
-        node: NodeId,
-        group: Group,
-        indexes: &'a [u32],
-    ) -> BoxFuture<'a, Result<(), Silent>> {
+    async fn held(&self, node: NodeId, group: Group, indexes: &[u32]) -> Result<(), Silent> {
         self.change(group, indexes, |entry| {
             if !entry.holders.contains(&node) && entry.holders.len() < HOLDERS_MAX {
                 entry.holders.push(node);
             }
             entry.claim = entry.claim.filter(|claim| claim.node != node);
         });
-        ready(Ok(())).boxed()
+        Ok(())
     }
 
-    fn dropped<'a>(
-        &'a self,
-        node: NodeId,
-        group: Group,
-        indexes: &'a [u32],
-    ) -> BoxFuture<'a, Result<(), Silent>> {
+    async fn dropped(&self, node: NodeId, group: Group, indexes: &[u32]) -> Result<(), Silent> {
         self.change(group, indexes, |entry| {
             entry.remove_holder(node);
             entry.claim = entry.claim.filter(|claim| claim.node != node);
         });
-        ready(Ok(())).boxed()
+        Ok(())
     }
 
-    fn used<'a>(&'a self, group: Group, uses: &'a [(u32, u64)]) -> BoxFuture<'a, Result<(), Silent>> {
+    async fn used(&self, group: Group, uses: &[(u32, u64)]) -> Result<(), Silent> {
         self.shard(group).lock().change(group, clock::instant(), |entry| {
             for (index, weight) in uses {
                 entry.blocks.entry(*index).or_default().add_weight(*weight);
             }
         });
-        ready(Ok(())).boxed()
+        Ok(())
     }
 
-    fn leave<'a>(
-        &'a self,
+    async fn leave(
+        &self,
         node: NodeId,
         group: Group,
-        leaving: &'a [(u32, u64)],
-    ) -> BoxFuture<'a, Result<Answers<Left>, Silent>> {
+        leaving: &[(u32, u64)],
+    ) -> Result<Answers<Left>, Silent> {
         let (mut each, now) = (Vec::new(), clock::instant());
         let mut shard = self.shard(group).lock();
         shard.change(group, now, |entry| {
@@ -258,20 +248,20 @@ impl Directory for Embedded {
         });
         let elsewhere = shard.elsewhere(group, node, now);
         drop(shard);
-        ready(Ok(Answers { each, elsewhere })).boxed()
+        Ok(Answers { each, elsewhere })
     }
 
-    fn take<'a>(&'a self, group: Group, weights: &'a [(u32, u64)]) -> BoxFuture<'a, Result<(), Silent>> {
+    async fn take(&self, group: Group, weights: &[(u32, u64)]) -> Result<(), Silent> {
         self.shard(group).lock().change(group, clock::instant(), |entry| {
             for (index, weight) in weights {
                 let block = entry.blocks.entry(*index).or_default();
                 block.global_weight = block.global_weight.saturating_sub(*weight);
             }
         });
-        ready(Ok(())).boxed()
+        Ok(())
     }
 
-    fn entry(&self, block: BlockId) -> BoxFuture<'_, Result<Entry, Silent>> {
+    async fn entry(&self, block: BlockId) -> Result<Entry, Silent> {
         let now = clock::instant();
         let shard = self.shard(Group::containing(block)).lock();
         let entry = shard.entry(block, now).map(|known| Entry {
@@ -280,15 +270,15 @@ impl Directory for Embedded {
             global_weight: known.global_weight,
         });
         drop(shard);
-        ready(Ok(entry.unwrap_or_default())).boxed()
+        Ok(entry.unwrap_or_default())
     }
 
-    fn exchange(&self, mine: NodeState) -> BoxFuture<'_, Result<Vec<NodeState>, Silent>> {
-        ready(Ok(self.exchange_at(mine, clock::instant()))).boxed()
+    async fn exchange(&self, mine: NodeState) -> Result<Vec<NodeState>, Silent> {
+        Ok(self.exchange_at(mine, clock::instant()))
     }
 
-    fn mark(&self, node: NodeId, marker: u16) -> BoxFuture<'_, Result<bool, Silent>> {
-        ready(Ok(self.mark_at(node, marker, clock::instant()))).boxed()
+    async fn mark(&self, node: NodeId, marker: u16) -> Result<bool, Silent> {
+        Ok(self.mark_at(node, marker, clock::instant()))
     }
 }
 

@@ -6,9 +6,8 @@
 
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-
 use crate::{ENTRY_LIFE, Group, Silent};
+use async_trait::async_trait;
 
 /// The maximum number of extensions of a group. Further ones are rejected.
 pub const EXTENSIONS_MAX: usize = 16;
@@ -74,21 +73,17 @@ impl Extension {
 /// Stores extensions of groups.
 ///
 /// Methods may be called concurrently. A future that is dropped may have taken effect.
+#[async_trait]
 pub trait Extensions {
     /// Stores an extension for `life`, at most [`ENTRY_LIFE`], replacing an earlier one of that name. Returns
     /// false if it was rejected because the group already has [`EXTENSIONS_MAX`] extensions.
-    fn extend<'a>(
-        &'a self,
-        group: Group,
-        extension: &'a Extension,
-        life: Duration,
-    ) -> BoxFuture<'a, Result<bool, Silent>>;
+    async fn extend(&self, group: Group, extension: &Extension, life: Duration) -> Result<bool, Silent>;
 
     /// Removes the extension of this name.
-    fn retract<'a>(&'a self, group: Group, name: &'a str) -> BoxFuture<'a, Result<(), Silent>>;
+    async fn retract(&self, group: Group, name: &str) -> Result<(), Silent>;
 
     /// Returns the extensions of a group, in no particular order.
-    fn extensions(&self, group: Group) -> BoxFuture<'_, Result<Vec<Extension>, Silent>>;
+    async fn extensions(&self, group: Group) -> Result<Vec<Extension>, Silent>;
 }
 
 /// The lifetime of an extension, capped at [`ENTRY_LIFE`].

@@ -3,40 +3,27 @@
 mod extensions;
 mod looks;
 mod names;
+mod requests;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use shoal_base::clock;
-use shoal_policy::circuit_breaker::CircuitBreaker;
 use shoal_policy::{BlockId, NodeId};
 use tokio::task::yield_now;
-use tokio::time::timeout;
 
 use self::looks::{Looks, Part};
+pub use self::requests::{Counts, Kind, Requests};
 use crate::{Directory, Entry, Group, Left, Located, NodeState, Silent};
-
-/// The maximum pause between two probes of a directory that does not answer. Shorter than for a peer, because
-/// all nodes share one directory, and without it several nodes may fetch the same block from the lake.
-const PROBE_PAUSE_MAX: Duration = Duration::from_secs(5);
-
-/// The timeout of requests for which no reader waits.
-const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A directory with a timeout and a circuit breaker.
 #[derive(Debug)]
 pub struct Guard {
     directory: Arc<dyn Directory>,
-    timeout: Duration,
-    breaker: Mutex<CircuitBreaker>,
-    /// True if the last request was not answered.
-    is_silent: AtomicBool,
+    requests: Requests,
     /// True if reports may have been lost since the node last started to report everything.
     has_lost_reports: AtomicBool,
-    counters: [Counters; Kind::ALL.len()],
     looks: Looks,
     presence: OnceLock<Listener>,
 }
@@ -50,95 +37,13 @@ impl fmt::Debug for Listener {
     }
 }
 
-/// A kind of request to a directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A reader waits for the answer.
-    Look,
-    /// A node reports the blocks that it holds, or repairs an entry.
-    Report,
-    /// A node renews a marker.
-    Mark,
-    /// A node asks before it evicts copies.
-    Leave,
-    /// A node sends its state and receives those of the others.
-    Exchange,
-    /// A reader asks whether a name may have changed.
-    Token,
-    /// A node reports a change of a name.
-    Change,
-    /// A node announces that it reports all its changes, and learns which others do.
-    Attend,
-    /// A node stores or removes an extension, or reads the stored ones.
-    Extension,
-}
-
-impl Kind {
-    /// All kinds.
-    pub const ALL: [Self; 9] = [
-        Self::Look,
-        Self::Report,
-        Self::Mark,
-        Self::Leave,
-        Self::Exchange,
-        Self::Token,
-        Self::Change,
-        Self::Attend,
-        Self::Extension,
-    ];
-
-    /// Returns true if a longer timeout applies, because no reader waits for the answer.
-    const fn is_patient(self) -> bool {
-        matches!(self, Self::Change | Self::Attend | Self::Extension)
-    }
-
-    /// The name in metrics and `/status`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Look => "look",
-            Self::Report => "report",
-            Self::Mark => "mark",
-            Self::Leave => "leave",
-            Self::Exchange => "exchange",
-            Self::Token => "token",
-            Self::Change => "change",
-            Self::Attend => "attend",
-            Self::Extension => "extension",
-        }
-    }
-}
-
-#[derive(Debug, Default)]
-struct Counters {
-    answered: AtomicU64,
-    silent: AtomicU64,
-    held_back: AtomicU64,
-    answer_micros: AtomicU64,
-}
-
-/// The requests of one kind since the start of the node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Requests that were answered.
-    pub answered: u64,
-    /// Requests that failed, or were not answered in time.
-    pub silent: u64,
-    /// Requests that were not sent because the circuit breaker was open.
-    pub held_back: u64,
-    /// The total time of answered requests.
-    pub answer_time: Duration,
-}
-
 impl Guard {
     /// Wraps a directory; requests for which a reader waits time out after `timeout`.
     pub fn new(directory: Arc<dyn Directory>, timeout: Duration) -> Self {
         Self {
             directory,
-            timeout,
-            breaker: Mutex::new(CircuitBreaker::new(PROBE_PAUSE_MAX)),
-            is_silent: AtomicBool::new(false),
+            requests: Requests::new(timeout),
             has_lost_reports: AtomicBool::new(false),
-            counters: Default::default(),
             looks: Looks::default(),
             presence: OnceLock::new(),
         }
@@ -156,24 +61,9 @@ impl Guard {
         }
     }
 
-    /// Returns true if the directory answered the last request.
-    pub fn answers(&self) -> bool {
-        !self.is_silent.load(Ordering::Relaxed)
-    }
-
-    /// The requests of each kind so far.
-    pub fn counts(&self) -> [(Kind, Counts); Kind::ALL.len()] {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Kind::ALL.map(|kind| {
-            let counters = &self.counters[kind as usize];
-            let counts = Counts {
-                answered: load(&counters.answered),
-                silent: load(&counters.silent),
-                held_back: load(&counters.held_back),
-                answer_time: Duration::from_micros(load(&counters.answer_micros)),
-            };
-            (kind, counts)
-        })
+    /// The requests so far.
+    pub const fn requests(&self) -> &Requests {
+        &self.requests
     }
 
     /// As [`Directory::locate`], for one block. Concurrent look-ups of a node in one group are combined into
@@ -214,7 +104,7 @@ impl Guard {
         without: &[NodeId],
     ) -> Result<Vec<Located>, Silent> {
         let asked = self.directory.locate(me, group, indexes, without);
-        let located = self.ask(Kind::Look, asked).await?;
+        let located = self.requests.ask(Kind::Look, asked).await?;
         if located.each.len() == indexes.len() {
             self.report_presence(group, located.elsewhere);
             Ok(located.each)
@@ -231,7 +121,7 @@ impl Guard {
     /// The directory does not answer. The node reports everything again once it does.
     pub async fn claim(&self, node: NodeId, group: Group, indexes: &[u32]) -> Result<(), Silent> {
         let claimed = self.directory.locate(node, group, indexes, &[]);
-        let claimed = self.ask(Kind::Report, claimed).await;
+        let claimed = self.requests.ask(Kind::Report, claimed).await;
         self.note_report(claimed.map(drop))
     }
 
@@ -242,7 +132,7 @@ impl Guard {
     /// The directory does not answer. The node reports everything again once it does.
     pub async fn held(&self, node: NodeId, group: Group, indexes: &[u32]) -> Result<(), Silent> {
         let report = self.directory.held(node, group, indexes);
-        let reported = self.ask(Kind::Report, report).await;
+        let reported = self.requests.ask(Kind::Report, report).await;
         self.note_report(reported)
     }
 
@@ -253,7 +143,7 @@ impl Guard {
     /// The directory does not answer. The node that finds the wrong entry repairs it.
     pub async fn dropped(&self, node: NodeId, group: Group, indexes: &[u32]) -> Result<(), Silent> {
         let report = self.directory.dropped(node, group, indexes);
-        self.ask(Kind::Report, report).await
+        self.requests.ask(Kind::Report, report).await
     }
 
     /// As [`Directory::used`].
@@ -262,7 +152,9 @@ impl Guard {
     ///
     /// The directory does not answer. The uses are lost.
     pub async fn used(&self, group: Group, uses: &[(u32, u64)]) -> Result<(), Silent> {
-        self.ask(Kind::Report, self.directory.used(group, uses)).await
+        self.requests
+            .ask(Kind::Report, self.directory.used(group, uses))
+            .await
     }
 
     /// As [`Directory::leave`].
@@ -277,7 +169,7 @@ impl Guard {
         leaving: &[(u32, u64)],
     ) -> Result<Vec<Left>, Silent> {
         let asked = self.directory.leave(node, group, leaving);
-        let left = self.ask(Kind::Leave, asked).await?;
+        let left = self.requests.ask(Kind::Leave, asked).await?;
         if left.each.len() == leaving.len() {
             self.report_presence(group, left.elsewhere);
             Ok(left.each)
@@ -292,7 +184,9 @@ impl Guard {
     ///
     /// The directory does not answer. The weights may then count twice, on the node and in the directory.
     pub async fn take(&self, group: Group, weights: &[(u32, u64)]) -> Result<(), Silent> {
-        self.ask(Kind::Leave, self.directory.take(group, weights)).await
+        self.requests
+            .ask(Kind::Leave, self.directory.take(group, weights))
+            .await
     }
 
     /// As [`Directory::entry`].
@@ -301,7 +195,7 @@ impl Guard {
     ///
     /// The directory does not answer.
     pub async fn entry(&self, block: BlockId) -> Result<Entry, Silent> {
-        self.ask(Kind::Look, self.directory.entry(block)).await
+        self.requests.ask(Kind::Look, self.directory.entry(block)).await
     }
 
     /// As [`Directory::exchange`].
@@ -310,7 +204,9 @@ impl Guard {
     ///
     /// The directory does not answer.
     pub async fn exchange(&self, mine: NodeState) -> Result<Vec<NodeState>, Silent> {
-        self.ask(Kind::Exchange, self.directory.exchange(mine)).await
+        self.requests
+            .ask(Kind::Exchange, self.directory.exchange(mine))
+            .await
     }
 
     /// As [`Directory::mark`].
@@ -319,7 +215,9 @@ impl Guard {
     ///
     /// The directory does not answer.
     pub async fn mark(&self, node: NodeId, marker: u16) -> Result<bool, Silent> {
-        self.ask(Kind::Mark, self.directory.mark(node, marker)).await
+        self.requests
+            .ask(Kind::Mark, self.directory.mark(node, marker))
+            .await
     }
 
     /// Records that a report did not reach the directory.
@@ -335,57 +233,16 @@ impl Guard {
     fn note_report(&self, reported: Result<(), Silent>) -> Result<(), Silent> {
         reported.inspect_err(|_| self.lost_report())
     }
-
-    async fn ask<A>(
-        &self,
-        kind: Kind,
-        question: impl Future<Output = Result<A, Silent>>,
-    ) -> Result<A, Silent> {
-        let counters = &self.counters[kind as usize];
-        let began = clock::instant();
-        {
-            let mut breaker = self.breaker.lock();
-            if !breaker.is_reachable(began) {
-                counters.held_back.fetch_add(1, Ordering::Relaxed);
-                return Err(Silent("earlier requests were not answered".into()));
-            }
-            breaker.sending(began);
-        }
-        let patience = if kind.is_patient() { PATIENCE } else { self.timeout };
-        let answer = match timeout(patience, question).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Silent(format!("no answer within {patience:?}"))),
-        };
-        let now = clock::instant();
-        match &answer {
-            Ok(_) => {
-                self.breaker.lock().succeeded();
-                let took = now.saturating_duration_since(began);
-                let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-                counters.answer_micros.fetch_add(micros, Ordering::Relaxed);
-                counters.answered.fetch_add(1, Ordering::Relaxed);
-                if self.is_silent.swap(false, Ordering::Relaxed) {
-                    tracing::info!("the directory answers again");
-                }
-            }
-            Err(error) => {
-                self.breaker.lock().failed(now);
-                counters.silent.fetch_add(1, Ordering::Relaxed);
-                if !self.is_silent.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(%error, "blocks are found by their homes until the directory answers");
-                }
-            }
-        }
-        answer
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::future::pending;
+    use std::sync::atomic::AtomicU64;
 
+    use async_trait::async_trait;
     use futures_util::FutureExt;
-    use futures_util::future::{BoxFuture, join_all};
+    use futures_util::future::join_all;
     use shoal_policy::{ObjectId, VersionId};
 
     use super::*;
@@ -408,69 +265,65 @@ mod tests {
     }
 
     impl Fickle {
-        fn answer<A: Send + 'static>(&self, answer: A) -> BoxFuture<'_, Result<A, Silent>> {
-            async move {
-                self.asked.fetch_add(1, Ordering::Relaxed);
-                if self.hangs.load(Ordering::Relaxed) {
-                    pending::<()>().await;
-                }
-                if self.fails.load(Ordering::Relaxed) {
-                    return Err(Silent("it is full".into()));
-                }
-                Ok(answer)
+        async fn answer<A: Send>(&self, answer: A) -> Result<A, Silent> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            if self.hangs.load(Ordering::Relaxed) {
+                pending::<()>().await;
             }
-            .boxed()
+            if self.fails.load(Ordering::Relaxed) {
+                return Err(Silent("it is full".into()));
+            }
+            Ok(answer)
         }
     }
 
+    #[async_trait]
     impl Names for Fickle {
-        fn token(&self, _: ObjectId, _: Token) -> BoxFuture<'_, Result<Option<Token>, Silent>> {
-            self.answer(None)
+        async fn token(&self, _: ObjectId, _: Token) -> Result<Option<Token>, Silent> {
+            self.answer(None).await
         }
 
-        fn begin(&self, _: ObjectId, _: Change, _: Token) -> BoxFuture<'_, Result<Option<Promoted>, Silent>> {
-            self.answer(None)
+        async fn begin(&self, _: ObjectId, _: Change, _: Token) -> Result<Option<Promoted>, Silent> {
+            self.answer(None).await
         }
 
-        fn end(&self, _: ObjectId, _: Change) -> BoxFuture<'_, Result<(), Silent>> {
-            self.answer(())
+        async fn end(&self, _: ObjectId, _: Change) -> Result<(), Silent> {
+            self.answer(()).await
         }
 
-        fn attend(&self, mine: Presence, _: Option<DirectoryTime>) -> BoxFuture<'_, Result<Roll, Silent>> {
+        async fn attend(&self, mine: Presence, _: Option<DirectoryTime>) -> Result<Roll, Silent> {
             self.answer(Roll {
                 at: DirectoryTime(0),
                 present: vec![mine],
             })
+            .await
         }
     }
 
+    #[async_trait]
     impl Extensions for Fickle {
-        fn extend<'a>(
-            &'a self,
-            _: Group,
-            _: &'a Extension,
-            _: Duration,
-        ) -> BoxFuture<'a, Result<bool, Silent>> {
-            self.answer(true)
+        async fn extend(&self, _: Group, _: &Extension, _: Duration) -> Result<bool, Silent> {
+            self.answer(true).await
         }
 
-        fn retract<'a>(&'a self, _: Group, _: &'a str) -> BoxFuture<'a, Result<(), Silent>> {
-            self.answer(())
+        async fn retract(&self, _: Group, _: &str) -> Result<(), Silent> {
+            self.answer(()).await
         }
 
-        fn extensions(&self, _: Group) -> BoxFuture<'_, Result<Vec<Extension>, Silent>> {
-            self.answer(Vec::new())
+        async fn extensions(&self, _: Group) -> Result<Vec<Extension>, Silent> {
+            self.answer(Vec::new()).await
         }
     }
 
+    #[async_trait]
     impl Directory for Fickle {
-        fn locate<'a>(
-            &'a self,
+        async fn locate(
+            &self,
             _: NodeId,
             _: Group,
-            indexes: &'a [u32],
-            _: &'a [NodeId],
-        ) -> BoxFuture<'a, Result<Answers<Located>, Silent>> {
+            indexes: &[u32],
+            _: &[NodeId],
+        ) -> Result<Answers<Located>, Silent> {
             // Each answer identifies its block.
             let each = indexes
                 .iter()
@@ -479,46 +332,43 @@ mod tests {
                 each: each.collect(),
                 elsewhere: 0,
             })
+            .await
         }
 
-        fn held<'a>(&'a self, _: NodeId, _: Group, _: &'a [u32]) -> BoxFuture<'a, Result<(), Silent>> {
-            self.answer(())
+        async fn held(&self, _: NodeId, _: Group, _: &[u32]) -> Result<(), Silent> {
+            self.answer(()).await
         }
 
-        fn dropped<'a>(&'a self, _: NodeId, _: Group, _: &'a [u32]) -> BoxFuture<'a, Result<(), Silent>> {
-            self.answer(())
+        async fn dropped(&self, _: NodeId, _: Group, _: &[u32]) -> Result<(), Silent> {
+            self.answer(()).await
         }
 
-        fn used<'a>(&'a self, _: Group, _: &'a [(u32, u64)]) -> BoxFuture<'a, Result<(), Silent>> {
-            self.answer(())
+        async fn used(&self, _: Group, _: &[(u32, u64)]) -> Result<(), Silent> {
+            self.answer(()).await
         }
 
-        fn leave<'a>(
-            &'a self,
-            _: NodeId,
-            _: Group,
-            _: &'a [(u32, u64)],
-        ) -> BoxFuture<'a, Result<Answers<Left>, Silent>> {
+        async fn leave(&self, _: NodeId, _: Group, _: &[(u32, u64)]) -> Result<Answers<Left>, Silent> {
             self.answer(Answers {
                 each: vec![Left::Copied],
                 elsewhere: 0,
             })
+            .await
         }
 
-        fn take<'a>(&'a self, _: Group, _: &'a [(u32, u64)]) -> BoxFuture<'a, Result<(), Silent>> {
-            self.answer(())
+        async fn take(&self, _: Group, _: &[(u32, u64)]) -> Result<(), Silent> {
+            self.answer(()).await
         }
 
-        fn entry(&self, _: BlockId) -> BoxFuture<'_, Result<Entry, Silent>> {
-            self.answer(Entry::default())
+        async fn entry(&self, _: BlockId) -> Result<Entry, Silent> {
+            self.answer(Entry::default()).await
         }
 
-        fn exchange(&self, mine: NodeState) -> BoxFuture<'_, Result<Vec<NodeState>, Silent>> {
-            self.answer(vec![mine])
+        async fn exchange(&self, mine: NodeState) -> Result<Vec<NodeState>, Silent> {
+            self.answer(vec![mine]).await
         }
 
-        fn mark(&self, _: NodeId, _: u16) -> BoxFuture<'_, Result<bool, Silent>> {
-            self.answer(true)
+        async fn mark(&self, _: NodeId, _: u16) -> Result<bool, Silent> {
+            self.answer(true).await
         }
     }
 
@@ -530,13 +380,13 @@ mod tests {
     async fn a_directory_that_hangs_is_given_up_in_time_and_then_left_alone() {
         let fickle = Arc::new(Fickle::default());
         let guard = Guard::new(Arc::clone(&fickle) as Arc<dyn Directory>, TIMEOUT);
-        assert!(locate(&guard).await && guard.answers());
+        assert!(locate(&guard).await && guard.requests().answers());
         fickle.hangs.store(true, Ordering::Relaxed);
         for _ in 0..10 {
             assert!(!locate(&guard).await);
         }
-        assert!(!guard.answers());
-        let [(Kind::Look, counts), ..] = guard.counts() else {
+        assert!(!guard.requests().answers());
+        let [(Kind::Look, counts), ..] = guard.requests().counts() else {
             unreachable!("looks are the first kind");
         };
         assert_eq!((counts.answered, counts.silent, counts.held_back), (1, 3, 7));

@@ -26,7 +26,7 @@ pub mod reporter;
 use std::fmt;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use async_trait::async_trait;
 use shoal_policy::{BlockId, NodeId, VersionId};
 
 /// The number of consecutive blocks of a version that share an entry.
@@ -142,6 +142,7 @@ pub struct Silent(pub String);
 /// Knows which nodes hold which blocks, according to their reports.
 ///
 /// Methods may be called concurrently. A future that is dropped may have taken effect.
+#[async_trait]
 pub trait Directory: names::Names + extensions::Extensions + fmt::Debug + Send + Sync {
     /// Locates blocks of a group, each given by its index in the version, for node `me`, which lacks them;
     /// answers are in the same order. If no node holds a block and no other node has claimed it, `me` claims
@@ -150,58 +151,48 @@ pub trait Directory: names::Names + extensions::Extensions + fmt::Debug + Send +
     ///
     /// Of all nodes that concurrently look up a block that no node holds, exactly one gets
     /// [`Located::Yours`].
-    fn locate<'a>(
-        &'a self,
+    async fn locate(
+        &self,
         me: NodeId,
         group: Group,
-        indexes: &'a [u32],
-        without: &'a [NodeId],
-    ) -> BoxFuture<'a, Result<Answers<Located>, Silent>>;
+        indexes: &[u32],
+        without: &[NodeId],
+    ) -> Result<Answers<Located>, Silent>;
 
     /// Records that `node` holds these blocks of a group, given by their index in the version, and ends its
     /// claims to them.
-    fn held<'a>(
-        &'a self,
-        node: NodeId,
-        group: Group,
-        indexes: &'a [u32],
-    ) -> BoxFuture<'a, Result<(), Silent>>;
+    async fn held(&self, node: NodeId, group: Group, indexes: &[u32]) -> Result<(), Silent>;
 
     /// Records that `node` neither holds nor fetches these blocks of a group, given by their index in the
     /// version.
-    fn dropped<'a>(
-        &'a self,
-        node: NodeId,
-        group: Group,
-        indexes: &'a [u32],
-    ) -> BoxFuture<'a, Result<(), Silent>>;
+    async fn dropped(&self, node: NodeId, group: Group, indexes: &[u32]) -> Result<(), Silent>;
 
     /// Adds weights to the global weights of blocks of a group, each given by its index in the version, for
     /// uses served from other nodes' caches. Blocks that no node holds are ignored.
-    fn used<'a>(&'a self, group: Group, uses: &'a [(u32, u64)]) -> BoxFuture<'a, Result<(), Silent>>;
+    async fn used(&self, group: Group, uses: &[(u32, u64)]) -> Result<(), Silent>;
 
     /// Announces that `node` is about to evict copies of blocks of a group, each given by its index in the
     /// version and the weight of the copy. Answers are in the same order.
     ///
     /// If all holders of a block announce this concurrently, exactly one gets [`Left::Last`].
-    fn leave<'a>(
-        &'a self,
+    async fn leave(
+        &self,
         node: NodeId,
         group: Group,
-        leaving: &'a [(u32, u64)],
-    ) -> BoxFuture<'a, Result<Answers<Left>, Silent>>;
+        leaving: &[(u32, u64)],
+    ) -> Result<Answers<Left>, Silent>;
 
     /// Subtracts weights from the global weights of blocks of a group, each given by its index in the
     /// version, because they were added to a last copy. Weight added since the answer to `leave` stays.
-    fn take<'a>(&'a self, group: Group, weights: &'a [(u32, u64)]) -> BoxFuture<'a, Result<(), Silent>>;
+    async fn take(&self, group: Group, weights: &[(u32, u64)]) -> Result<(), Silent>;
 
     /// Returns the entry of a block; empty if the directory has none.
-    fn entry(&self, block: BlockId) -> BoxFuture<'_, Result<Entry, Silent>>;
+    async fn entry(&self, block: BlockId) -> Result<Entry, Silent>;
 
     /// Sends the state of a node. Returns those of all nodes that have sent theirs within [`STATE_LIFE`].
-    fn exchange(&self, mine: NodeState) -> BoxFuture<'_, Result<Vec<NodeState>, Silent>>;
+    async fn exchange(&self, mine: NodeState) -> Result<Vec<NodeState>, Silent>;
 
     /// Renews a marker of `node`, below [`MARKERS`]. Returns true if the marker still existed. If not, the
     /// directory may have lost entries of the node, which then reports its blocks again.
-    fn mark(&self, node: NodeId, marker: u16) -> BoxFuture<'_, Result<bool, Silent>>;
+    async fn mark(&self, node: NodeId, marker: u16) -> Result<bool, Silent>;
 }

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use async_trait::async_trait;
 use shoal_policy::{NodeId, ObjectId};
 
 use crate::Silent;
@@ -71,24 +71,20 @@ pub struct Roll {
 /// buckets for changes whose objects are unknown.
 ///
 /// Methods may be called at the same time. A future that is dropped may have had its effect.
+#[async_trait]
 pub trait Names {
     /// Returns the token of a name, or `None` if a change of it may be under way. A name that the directory
     /// does not know gets the token `fresh`, and is unsettled for [`SETTLING`].
-    fn token(&self, name: ObjectId, fresh: Token) -> BoxFuture<'_, Result<Option<Token>, Silent>>;
+    async fn token(&self, name: ObjectId, fresh: Token) -> Result<Option<Token>, Silent>;
 
     /// Records that a change of a name may take effect from now on, for [`CHANGE_LIFE`] or until it ends. The
     /// name gets the token `fresh`. Beginning a change again renews it.
-    fn begin(
-        &self,
-        name: ObjectId,
-        change: Change,
-        fresh: Token,
-    ) -> BoxFuture<'_, Result<Option<Promoted>, Silent>>;
+    async fn begin(&self, name: ObjectId, change: Change, fresh: Token) -> Result<Option<Promoted>, Silent>;
 
     /// Records that a change has taken effect, or never will.
-    fn end(&self, name: ObjectId, change: Change) -> BoxFuture<'_, Result<(), Silent>>;
+    async fn end(&self, name: ObjectId, change: Change) -> Result<(), Silent>;
 
     /// Announces that a node is present for [`PRESENCE_LIFE`] from `at`. Announcements that arrive late, or
     /// after newer ones, have no effect. Without `at` it only returns which nodes are present.
-    fn attend(&self, mine: Presence, at: Option<DirectoryTime>) -> BoxFuture<'_, Result<Roll, Silent>>;
+    async fn attend(&self, mine: Presence, at: Option<DirectoryTime>) -> Result<Roll, Silent>;
 }

@@ -24,16 +24,13 @@ mod settings;
 
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use async_trait::async_trait;
 use redis::{Script, ScriptInvocation};
 use shoal_policy::{BlockId, NodeId};
 
 pub use self::settings::{Settings, SettingsError};
 
-use self::extensions::ExtensionScripts;
 use self::link::Link;
-use self::names::NameScripts;
 use crate::{
     Answers, CLAIM_LIFE, Directory, ENTRY_LIFE, Entry, GROUP_BLOCKS, Group, HOLDERS_MAX, Left, Located,
     MARKER_LIFE, NodeState, STATE_LIFE, Silent,
@@ -50,8 +47,6 @@ pub struct Redis {
     link: Link,
     prefix: String,
     scripts: Scripts,
-    names: NameScripts,
-    extensions: ExtensionScripts,
     /// True if a replaced server may continue to answer unless it rejects writes without replicas.
     needs_replicas: bool,
 }
@@ -67,6 +62,40 @@ struct Scripts {
     entry: Script,
     exchange: Script,
     mark: Script,
+    token: Script,
+    begin: Script,
+    end: Script,
+    attend: Script,
+    extend: Script,
+    retract: Script,
+    extensions: Script,
+}
+
+impl Scripts {
+    fn new() -> Self {
+        let after = |prelude: &str, code: &str| Script::new(&[prelude, code].concat());
+        let of_entries = |code| after(include_str!("redis/entries.lua"), code);
+        let of_names = |code| after(include_str!("redis/server.lua"), code);
+        let of_extensions = |code| after(include_str!("redis/extended.lua"), code);
+        Self {
+            locate: of_entries(include_str!("redis/locate.lua")),
+            held: of_entries(include_str!("redis/held.lua")),
+            dropped: of_entries(include_str!("redis/dropped.lua")),
+            used: of_entries(include_str!("redis/used.lua")),
+            leave: of_entries(include_str!("redis/leave.lua")),
+            take: of_entries(include_str!("redis/take.lua")),
+            entry: of_entries(include_str!("redis/entry.lua")),
+            exchange: of_entries(include_str!("redis/exchange.lua")),
+            mark: Script::new(include_str!("redis/mark.lua")),
+            token: of_names(include_str!("redis/token.lua")),
+            begin: of_names(include_str!("redis/begin.lua")),
+            end: Script::new(include_str!("redis/end.lua")),
+            attend: of_names(include_str!("redis/attend.lua")),
+            extend: of_extensions(include_str!("redis/extend.lua")),
+            retract: Script::new(include_str!("redis/retract.lua")),
+            extensions: of_extensions(include_str!("redis/extensions.lua")),
+        }
+    }
 }
 
 impl Redis {
@@ -77,24 +106,11 @@ impl Redis {
     ///
     /// Fails if the settings are invalid. Redis need not be reachable yet.
     pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
-        let script = |code: &str| Script::new(&[include_str!("redis/entries.lua"), code].concat());
         Ok(Self {
             link: Link::new(settings.connector()?),
             prefix: settings.prefix.clone(),
-            names: NameScripts::new(),
-            extensions: ExtensionScripts::new(),
+            scripts: Scripts::new(),
             needs_replicas: settings.is_sentinel(),
-            scripts: Scripts {
-                locate: script(include_str!("redis/locate.lua")),
-                held: script(include_str!("redis/held.lua")),
-                dropped: script(include_str!("redis/dropped.lua")),
-                used: script(include_str!("redis/used.lua")),
-                leave: script(include_str!("redis/leave.lua")),
-                take: script(include_str!("redis/take.lua")),
-                entry: script(include_str!("redis/entry.lua")),
-                exchange: script(include_str!("redis/exchange.lua")),
-                mark: Script::new(include_str!("redis/mark.lua")),
-            },
         })
     }
 
@@ -105,20 +121,17 @@ impl Redis {
     }
 
     /// Runs a script on the global weights of blocks, each given by its index and a weight.
-    fn change_weights<'a>(
-        &'a self,
-        script: &'a Script,
+    async fn change_weights(
+        &self,
+        script: &Script,
         group: Group,
-        weights: &'a [(u32, u64)],
-    ) -> BoxFuture<'a, Result<(), Silent>> {
-        async move {
-            let mut request = self.about(script, group);
-            for (index, weight) in weights {
-                request.arg(index).arg(weight);
-            }
-            self.link.run(&request).await
+        weights: &[(u32, u64)],
+    ) -> Result<(), Silent> {
+        let mut request = self.about(script, group);
+        for (index, weight) in weights {
+            request.arg(index).arg(weight);
         }
-        .boxed()
+        self.link.run(&request).await
     }
 }
 
@@ -132,136 +145,106 @@ fn located(answer: &[u8]) -> Result<Located, Silent> {
     }
 }
 
+#[async_trait]
 impl Directory for Redis {
-    fn locate<'a>(
-        &'a self,
+    async fn locate(
+        &self,
         me: NodeId,
         group: Group,
-        indexes: &'a [u32],
-        without: &'a [NodeId],
-    ) -> BoxFuture<'a, Result<Answers<Located>, Silent>> {
-        async move {
-            let mut request = self.about(&self.scripts.locate, group);
-            request
-                .arg(&bytes(me))
-                .arg(millis(CLAIM_LIFE))
-                .arg(millis(ENTRY_LIFE))
-                .arg(without.len());
-            for node in without {
-                request.arg(&bytes(*node));
-            }
-            request.arg(indexes);
-            let (answers, elsewhere): (Vec<Vec<u8>>, u32) = self.link.run(&request).await?;
-            let each: Result<_, _> = answers.iter().map(|answer| located(answer)).collect();
-            Ok(Answers {
-                each: each?,
-                elsewhere,
-            })
+        indexes: &[u32],
+        without: &[NodeId],
+    ) -> Result<Answers<Located>, Silent> {
+        let mut request = self.about(&self.scripts.locate, group);
+        request
+            .arg(&bytes(me))
+            .arg(millis(CLAIM_LIFE))
+            .arg(millis(ENTRY_LIFE))
+            .arg(without.len());
+        for node in without {
+            request.arg(&bytes(*node));
         }
-        .boxed()
+        request.arg(indexes);
+        let (answers, elsewhere): (Vec<Vec<u8>>, u32) = self.link.run(&request).await?;
+        let each: Result<_, _> = answers.iter().map(|answer| located(answer)).collect();
+        Ok(Answers {
+            each: each?,
+            elsewhere,
+        })
     }
 
-    fn held<'a>(
-        &'a self,
+    async fn held(&self, node: NodeId, group: Group, indexes: &[u32]) -> Result<(), Silent> {
+        let mut request = self.about(&self.scripts.held, group);
+        request
+            .arg(&bytes(node))
+            .arg(HOLDERS_MAX)
+            .arg(millis(ENTRY_LIFE))
+            .arg(indexes);
+        self.link.run(&request).await
+    }
+
+    async fn dropped(&self, node: NodeId, group: Group, indexes: &[u32]) -> Result<(), Silent> {
+        let mut request = self.about(&self.scripts.dropped, group);
+        request.arg(&bytes(node)).arg(indexes);
+        self.link.run(&request).await
+    }
+
+    async fn used(&self, group: Group, uses: &[(u32, u64)]) -> Result<(), Silent> {
+        self.change_weights(&self.scripts.used, group, uses).await
+    }
+
+    async fn leave(
+        &self,
         node: NodeId,
         group: Group,
-        indexes: &'a [u32],
-    ) -> BoxFuture<'a, Result<(), Silent>> {
-        async move {
-            let mut request = self.about(&self.scripts.held, group);
-            request
-                .arg(&bytes(node))
-                .arg(HOLDERS_MAX)
-                .arg(millis(ENTRY_LIFE))
-                .arg(indexes);
-            self.link.run(&request).await
+        leaving: &[(u32, u64)],
+    ) -> Result<Answers<Left>, Silent> {
+        let mut request = self.about(&self.scripts.leave, group);
+        request.arg(&bytes(node));
+        for (index, weight) in leaving {
+            request.arg(index).arg(weight);
         }
-        .boxed()
+        let (answer, elsewhere): (Vec<i64>, u32) = self.link.run(&request).await?;
+        // A negative number means that other nodes hold the block.
+        let left = |number: i64| u64::try_from(number).map_or(Left::Copied, Left::Last);
+        Ok(Answers {
+            each: answer.into_iter().map(left).collect(),
+            elsewhere,
+        })
     }
 
-    fn dropped<'a>(
-        &'a self,
-        node: NodeId,
-        group: Group,
-        indexes: &'a [u32],
-    ) -> BoxFuture<'a, Result<(), Silent>> {
-        async move {
-            let mut request = self.about(&self.scripts.dropped, group);
-            request.arg(&bytes(node)).arg(indexes);
-            self.link.run(&request).await
-        }
-        .boxed()
+    async fn take(&self, group: Group, weights: &[(u32, u64)]) -> Result<(), Silent> {
+        self.change_weights(&self.scripts.take, group, weights).await
     }
 
-    fn used<'a>(&'a self, group: Group, uses: &'a [(u32, u64)]) -> BoxFuture<'a, Result<(), Silent>> {
-        self.change_weights(&self.scripts.used, group, uses)
+    async fn entry(&self, block: BlockId) -> Result<Entry, Silent> {
+        let mut request = self.about(&self.scripts.entry, Group::containing(block));
+        request.arg(block.index).arg(millis(CLAIM_LIFE));
+        let (holders, claimant, global_weight): (Vec<u8>, Vec<u8>, u64) = self.link.run(&request).await?;
+        Ok(Entry {
+            holders: nodes(&holders),
+            claimant: nodes(&claimant).first().copied(),
+            global_weight,
+        })
     }
 
-    fn leave<'a>(
-        &'a self,
-        node: NodeId,
-        group: Group,
-        leaving: &'a [(u32, u64)],
-    ) -> BoxFuture<'a, Result<Answers<Left>, Silent>> {
-        async move {
-            let mut request = self.about(&self.scripts.leave, group);
-            request.arg(&bytes(node));
-            for (index, weight) in leaving {
-                request.arg(index).arg(weight);
-            }
-            let (answer, elsewhere): (Vec<i64>, u32) = self.link.run(&request).await?;
-            // A negative number means that other nodes hold the block.
-            let left = |number: i64| u64::try_from(number).map_or(Left::Copied, Left::Last);
-            Ok(Answers {
-                each: answer.into_iter().map(left).collect(),
-                elsewhere,
-            })
-        }
-        .boxed()
+    async fn exchange(&self, mine: NodeState) -> Result<Vec<NodeState>, Silent> {
+        let mut request = self.scripts.exchange.key(format!("{}:n", self.prefix));
+        request
+            .arg(&bytes(mine.node))
+            .arg(to_text(mine))
+            .arg(millis(STATE_LIFE));
+        let answer: Vec<(Vec<u8>, Vec<u8>)> = self.link.run(&request).await?;
+        let states = answer
+            .iter()
+            .filter_map(|(node, text)| of_text(*nodes(node).first()?, text));
+        Ok(states.collect())
     }
 
-    fn take<'a>(&'a self, group: Group, weights: &'a [(u32, u64)]) -> BoxFuture<'a, Result<(), Silent>> {
-        self.change_weights(&self.scripts.take, group, weights)
-    }
-
-    fn entry(&self, block: BlockId) -> BoxFuture<'_, Result<Entry, Silent>> {
-        async move {
-            let mut request = self.about(&self.scripts.entry, Group::containing(block));
-            request.arg(block.index).arg(millis(CLAIM_LIFE));
-            let (holders, claimant, global_weight): (Vec<u8>, Vec<u8>, u64) = self.link.run(&request).await?;
-            Ok(Entry {
-                holders: nodes(&holders),
-                claimant: nodes(&claimant).first().copied(),
-                global_weight,
-            })
-        }
-        .boxed()
-    }
-
-    fn exchange(&self, mine: NodeState) -> BoxFuture<'_, Result<Vec<NodeState>, Silent>> {
-        async move {
-            let mut request = self.scripts.exchange.key(format!("{}:n", self.prefix));
-            request
-                .arg(&bytes(mine.node))
-                .arg(to_text(mine))
-                .arg(millis(STATE_LIFE));
-            let answer: Vec<(Vec<u8>, Vec<u8>)> = self.link.run(&request).await?;
-            let states = answer
-                .iter()
-                .filter_map(|(node, text)| of_text(*nodes(node).first()?, text));
-            Ok(states.collect())
-        }
-        .boxed()
-    }
-
-    fn mark(&self, node: NodeId, marker: u16) -> BoxFuture<'_, Result<bool, Silent>> {
-        async move {
-            let key = format!("{}:m:{:016x}:{marker}", self.prefix, node.0);
-            let mut request = self.scripts.mark.key(key);
-            request.arg(millis(MARKER_LIFE));
-            self.link.run(&request).await
-        }
-        .boxed()
+    async fn mark(&self, node: NodeId, marker: u16) -> Result<bool, Silent> {
+        let key = format!("{}:m:{:016x}:{marker}", self.prefix, node.0);
+        let mut request = self.scripts.mark.key(key);
+        request.arg(millis(MARKER_LIFE));
+        self.link.run(&request).await
     }
 }
 

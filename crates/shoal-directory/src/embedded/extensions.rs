@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, ready};
+use async_trait::async_trait;
 use parking_lot::Mutex;
 use shoal_base::clock;
 
@@ -70,26 +69,22 @@ impl KnownExtensions {
     }
 }
 
+#[async_trait]
 impl Extensions for Embedded {
-    fn extend<'a>(
-        &'a self,
-        group: Group,
-        extension: &'a Extension,
-        life: Duration,
-    ) -> BoxFuture<'a, Result<bool, Silent>> {
+    async fn extend(&self, group: Group, extension: &Extension, life: Duration) -> Result<bool, Silent> {
         let is_kept = self
             .extensions
             .extend_at(group, extension, life, clock::instant());
-        ready(Ok(is_kept)).boxed()
+        Ok(is_kept)
     }
 
-    fn retract<'a>(&'a self, group: Group, name: &'a str) -> BoxFuture<'a, Result<(), Silent>> {
+    async fn retract(&self, group: Group, name: &str) -> Result<(), Silent> {
         self.extensions.retract(group, name);
-        ready(Ok(())).boxed()
+        Ok(())
     }
 
-    fn extensions(&self, group: Group) -> BoxFuture<'_, Result<Vec<Extension>, Silent>> {
-        ready(Ok(self.extensions.extensions_at(group, clock::instant()))).boxed()
+    async fn extensions(&self, group: Group) -> Result<Vec<Extension>, Silent> {
+        Ok(self.extensions.extensions_at(group, clock::instant()))
     }
 }
 

@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, ready};
+use async_trait::async_trait;
 use parking_lot::Mutex;
 use shoal_base::clock;
 use shoal_policy::{NodeId, ObjectId};
@@ -115,27 +114,23 @@ impl KnownNames {
     }
 }
 
+#[async_trait]
 impl Names for Embedded {
-    fn token(&self, name: ObjectId, fresh: Token) -> BoxFuture<'_, Result<Option<Token>, Silent>> {
-        ready(Ok(self.names.token_at(name, fresh, clock::instant()))).boxed()
+    async fn token(&self, name: ObjectId, fresh: Token) -> Result<Option<Token>, Silent> {
+        Ok(self.names.token_at(name, fresh, clock::instant()))
     }
 
-    fn begin(
-        &self,
-        name: ObjectId,
-        change: Change,
-        fresh: Token,
-    ) -> BoxFuture<'_, Result<Option<Promoted>, Silent>> {
+    async fn begin(&self, name: ObjectId, change: Change, fresh: Token) -> Result<Option<Promoted>, Silent> {
         self.names.begin_at(name, change, fresh, clock::instant());
-        ready(Ok(None)).boxed()
+        Ok(None)
     }
 
-    fn end(&self, name: ObjectId, change: Change) -> BoxFuture<'_, Result<(), Silent>> {
+    async fn end(&self, name: ObjectId, change: Change) -> Result<(), Silent> {
         self.names.end_at(name, change);
-        ready(Ok(())).boxed()
+        Ok(())
     }
 
-    fn attend(&self, mine: Presence, at: Option<DirectoryTime>) -> BoxFuture<'_, Result<Roll, Silent>> {
-        ready(Ok(self.names.attend_at(mine, at, clock::instant()))).boxed()
+    async fn attend(&self, mine: Presence, at: Option<DirectoryTime>) -> Result<Roll, Silent> {
+        Ok(self.names.attend_at(mine, at, clock::instant()))
     }
 }

@@ -14,7 +14,7 @@ impl Guard {
     /// The directory does not answer. It may have stored the extension.
     pub async fn extend(&self, group: Group, extension: &Extension, life: Duration) -> Result<bool, Silent> {
         let noted = self.directory.extend(group, extension, life);
-        self.ask(Kind::Extension, noted).await
+        self.requests.ask(Kind::Extension, noted).await
     }
 
     /// As [`Extensions::retract`](crate::extensions::Extensions::retract).
@@ -24,7 +24,7 @@ impl Guard {
     /// The directory does not answer. The extension expires by itself.
     pub async fn retract(&self, group: Group, name: &str) -> Result<(), Silent> {
         let forgotten = self.directory.retract(group, name);
-        self.ask(Kind::Extension, forgotten).await
+        self.requests.ask(Kind::Extension, forgotten).await
     }
 
     /// As [`Extensions::extensions`](crate::extensions::Extensions::extensions).
@@ -34,6 +34,6 @@ impl Guard {
     /// The directory does not answer.
     pub async fn extensions(&self, group: Group) -> Result<Vec<Extension>, Silent> {
         let noted = self.directory.extensions(group);
-        self.ask(Kind::Extension, noted).await
+        self.requests.ask(Kind::Extension, noted).await
     }
 }

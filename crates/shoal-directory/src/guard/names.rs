@@ -13,7 +13,9 @@ impl Guard {
     ///
     /// The directory does not answer.
     pub async fn token(&self, name: ObjectId, fresh: Token) -> Result<Option<Token>, Silent> {
-        self.ask(Kind::Token, self.directory.token(name, fresh)).await
+        self.requests
+            .ask(Kind::Token, self.directory.token(name, fresh))
+            .await
     }
 
     /// As [`Names::begin`](crate::names::Names::begin).
@@ -27,7 +29,8 @@ impl Guard {
         change: Change,
         fresh: Token,
     ) -> Result<Option<Promoted>, Silent> {
-        self.ask(Kind::Change, self.directory.begin(name, change, fresh))
+        self.requests
+            .ask(Kind::Change, self.directory.begin(name, change, fresh))
             .await
     }
 
@@ -37,7 +40,9 @@ impl Guard {
     ///
     /// The directory does not answer. The change expires by itself.
     pub async fn end(&self, name: ObjectId, change: Change) -> Result<(), Silent> {
-        self.ask(Kind::Change, self.directory.end(name, change)).await
+        self.requests
+            .ask(Kind::Change, self.directory.end(name, change))
+            .await
     }
 
     /// As [`Names::attend`](crate::names::Names::attend).
@@ -46,6 +51,8 @@ impl Guard {
     ///
     /// The directory does not answer.
     pub async fn attend(&self, mine: Presence, at: Option<DirectoryTime>) -> Result<Roll, Silent> {
-        self.ask(Kind::Attend, self.directory.attend(mine, at)).await
+        self.requests
+            .ask(Kind::Attend, self.directory.attend(mine, at))
+            .await
     }
 }

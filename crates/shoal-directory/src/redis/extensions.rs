@@ -7,32 +7,12 @@
 
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use async_trait::async_trait;
 use redis::{Script, ScriptInvocation};
 
 use super::{Redis, millis};
 use crate::extensions::{EXTENSIONS_MAX, Extension, Extensions, bounded};
 use crate::{Group, Silent};
-
-/// The scripts about extensions.
-#[derive(Debug)]
-pub(super) struct ExtensionScripts {
-    extend: Script,
-    retract: Script,
-    extensions: Script,
-}
-
-impl ExtensionScripts {
-    pub(super) fn new() -> Self {
-        let script = |code: &str| Script::new(&[include_str!("extended.lua"), code].concat());
-        Self {
-            extend: script(include_str!("extend.lua")),
-            retract: Script::new(include_str!("retract.lua")),
-            extensions: script(include_str!("extensions.lua")),
-        }
-    }
-}
 
 impl Redis {
     fn about_extensions<'a>(&self, script: &'a Script, group: Group) -> ScriptInvocation<'a> {
@@ -41,45 +21,32 @@ impl Redis {
     }
 }
 
+#[async_trait]
 impl Extensions for Redis {
-    fn extend<'a>(
-        &'a self,
-        group: Group,
-        extension: &'a Extension,
-        life: Duration,
-    ) -> BoxFuture<'a, Result<bool, Silent>> {
-        async move {
-            let mut request = self.about_extensions(&self.extensions.extend, group);
-            request
-                .arg(extension.name())
-                .arg(extension.value())
-                .arg(millis(bounded(life)))
-                .arg(EXTENSIONS_MAX);
-            self.link.run(&request).await
-        }
-        .boxed()
+    async fn extend(&self, group: Group, extension: &Extension, life: Duration) -> Result<bool, Silent> {
+        let mut request = self.about_extensions(&self.scripts.extend, group);
+        request
+            .arg(extension.name())
+            .arg(extension.value())
+            .arg(millis(bounded(life)))
+            .arg(EXTENSIONS_MAX);
+        self.link.run(&request).await
     }
 
-    fn retract<'a>(&'a self, group: Group, name: &'a str) -> BoxFuture<'a, Result<(), Silent>> {
-        async move {
-            let mut request = self.about_extensions(&self.extensions.retract, group);
-            request.arg(name);
-            self.link.run(&request).await
-        }
-        .boxed()
+    async fn retract(&self, group: Group, name: &str) -> Result<(), Silent> {
+        let mut request = self.about_extensions(&self.scripts.retract, group);
+        request.arg(name);
+        self.link.run(&request).await
     }
 
-    fn extensions(&self, group: Group) -> BoxFuture<'_, Result<Vec<Extension>, Silent>> {
-        async move {
-            let request = self.about_extensions(&self.extensions.extensions, group);
-            let answer: Vec<(Vec<u8>, Vec<u8>)> = self.link.run(&request).await?;
-            // Fields that are not valid extensions are ignored.
-            let extensions = answer.iter().filter_map(|(name, value)| {
-                let name = std::str::from_utf8(name).ok()?;
-                Extension::new(name, value).ok()
-            });
-            Ok(extensions.collect())
-        }
-        .boxed()
+    async fn extensions(&self, group: Group) -> Result<Vec<Extension>, Silent> {
+        let request = self.about_extensions(&self.scripts.extensions, group);
+        let answer: Vec<(Vec<u8>, Vec<u8>)> = self.link.run(&request).await?;
+        // Fields that are not valid extensions are ignored.
+        let extensions = answer.iter().filter_map(|(name, value)| {
+            let name = std::str::from_utf8(name).ok()?;
+            Extension::new(name, value).ok()
+        });
+        Ok(extensions.collect())
     }
 }

@@ -9,8 +9,7 @@
 //! <prefix>:p            a hash for all nodes that are present: since when, and their rules
 //! ```
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use async_trait::async_trait;
 use redis::{Script, ScriptInvocation};
 use shoal_policy::ObjectId;
 
@@ -19,27 +18,6 @@ use crate::names::{
     CHANGE_LIFE, Change, DirectoryTime, Names, PRESENCE_LIFE, Presence, Promoted, Roll, SETTLING, Token,
 };
 use crate::{ENTRY_LIFE, Silent};
-
-/// The scripts about names.
-#[derive(Debug)]
-pub(super) struct NameScripts {
-    token: Script,
-    begin: Script,
-    end: Script,
-    attend: Script,
-}
-
-impl NameScripts {
-    pub(super) fn new() -> Self {
-        let script = |code: &str| Script::new(&[include_str!("server.lua"), code].concat());
-        Self {
-            token: script(include_str!("token.lua")),
-            begin: script(include_str!("begin.lua")),
-            end: Script::new(include_str!("end.lua")),
-            attend: script(include_str!("attend.lua")),
-        }
-    }
-}
 
 impl Redis {
     fn about_name<'a>(&self, script: &'a Script, name: ObjectId) -> ScriptInvocation<'a> {
@@ -58,67 +36,51 @@ impl Redis {
     }
 }
 
+#[async_trait]
 impl Names for Redis {
-    fn token(&self, name: ObjectId, fresh: Token) -> BoxFuture<'_, Result<Option<Token>, Silent>> {
-        async move {
-            let request = self.settling(&self.names.token, name, fresh);
-            let answer: String = self.link.run(&request).await?;
-            if answer.is_empty() {
-                return Ok(None);
-            }
-            let token = number(&answer).map(Token).ok_or_else(unreadable)?;
-            Ok(Some(token))
+    async fn token(&self, name: ObjectId, fresh: Token) -> Result<Option<Token>, Silent> {
+        let request = self.settling(&self.scripts.token, name, fresh);
+        let answer: String = self.link.run(&request).await?;
+        if answer.is_empty() {
+            return Ok(None);
         }
-        .boxed()
+        let token = number(&answer).map(Token).ok_or_else(unreadable)?;
+        Ok(Some(token))
     }
 
-    fn begin(
-        &self,
-        name: ObjectId,
-        change: Change,
-        fresh: Token,
-    ) -> BoxFuture<'_, Result<Option<Promoted>, Silent>> {
-        async move {
-            let mut request = self.settling(&self.names.begin, name, fresh);
-            request.arg(hex(&change.0.to_be_bytes())).arg(millis(CHANGE_LIFE));
-            let answer: String = self.link.run(&request).await?;
-            if answer.is_empty() {
-                return Ok(None);
-            }
-            let server = number(&answer).map(Promoted).ok_or_else(unreadable)?;
-            Ok(Some(server))
+    async fn begin(&self, name: ObjectId, change: Change, fresh: Token) -> Result<Option<Promoted>, Silent> {
+        let mut request = self.settling(&self.scripts.begin, name, fresh);
+        request.arg(hex(&change.0.to_be_bytes())).arg(millis(CHANGE_LIFE));
+        let answer: String = self.link.run(&request).await?;
+        if answer.is_empty() {
+            return Ok(None);
         }
-        .boxed()
+        let server = number(&answer).map(Promoted).ok_or_else(unreadable)?;
+        Ok(Some(server))
     }
 
-    fn end(&self, name: ObjectId, change: Change) -> BoxFuture<'_, Result<(), Silent>> {
-        async move {
-            let mut request = self.about_name(&self.names.end, name);
-            request.arg(hex(&change.0.to_be_bytes()));
-            self.link.run(&request).await
-        }
-        .boxed()
+    async fn end(&self, name: ObjectId, change: Change) -> Result<(), Silent> {
+        let mut request = self.about_name(&self.scripts.end, name);
+        request.arg(hex(&change.0.to_be_bytes()));
+        self.link.run(&request).await
     }
 
-    fn attend(&self, mine: Presence, at: Option<DirectoryTime>) -> BoxFuture<'_, Result<Roll, Silent>> {
-        async move {
-            let mut request = self.names.attend.key(format!("{}:p", self.prefix));
-            request
-                .arg(&bytes(mine.node))
-                .arg(hex(&mine.rules.to_be_bytes()))
-                .arg(at.map_or(String::new(), |at| at.0.to_string()))
-                .arg(millis(PRESENCE_LIFE));
-            let (time, present): (u64, Vec<(Vec<u8>, String)>) = self.link.run(&request).await?;
-            let present = present.iter().filter_map(|(node, rules)| {
-                let node = *nodes(node).first()?;
-                number(rules).map(|rules| Presence { node, rules })
-            });
-            Ok(Roll {
-                at: DirectoryTime(time),
-                present: present.collect(),
-            })
-        }
-        .boxed()
+    async fn attend(&self, mine: Presence, at: Option<DirectoryTime>) -> Result<Roll, Silent> {
+        let mut request = self.scripts.attend.key(format!("{}:p", self.prefix));
+        request
+            .arg(&bytes(mine.node))
+            .arg(hex(&mine.rules.to_be_bytes()))
+            .arg(at.map_or(String::new(), |at| at.0.to_string()))
+            .arg(millis(PRESENCE_LIFE));
+        let (time, present): (u64, Vec<(Vec<u8>, String)>) = self.link.run(&request).await?;
+        let present = present.iter().filter_map(|(node, rules)| {
+            let node = *nodes(node).first()?;
+            number(rules).map(|rules| Presence { node, rules })
+        });
+        Ok(Roll {
+            at: DirectoryTime(time),
+            present: present.collect(),
+        })
     }
 }
 

@@ -1,0 +1,183 @@
+//! Requests to a directory: a timeout for each, a circuit breaker for all, and counts.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use shoal_base::clock;
+use shoal_policy::circuit_breaker::CircuitBreaker;
+use tokio::time::timeout;
+
+use crate::Silent;
+
+/// The maximum pause between two probes of a directory that does not answer. Shorter than for a peer, because
+/// all nodes share one directory, and without it several nodes may fetch the same block from the lake.
+const PROBE_PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// The timeout of requests for which no reader waits.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// A kind of request to a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A reader waits for the answer.
+    Look,
+    /// A node reports the blocks that it holds, or repairs an entry.
+    Report,
+    /// A node renews a marker.
+    Mark,
+    /// A node asks before it evicts copies.
+    Leave,
+    /// A node sends its state and receives those of the others.
+    Exchange,
+    /// A reader asks whether a name may have changed.
+    Token,
+    /// A node reports a change of a name.
+    Change,
+    /// A node announces that it reports all its changes, and learns which others do.
+    Attend,
+    /// A node stores or removes an extension, or reads the stored ones.
+    Extension,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 9] = [
+        Self::Look,
+        Self::Report,
+        Self::Mark,
+        Self::Leave,
+        Self::Exchange,
+        Self::Token,
+        Self::Change,
+        Self::Attend,
+        Self::Extension,
+    ];
+
+    /// Returns true if a longer timeout applies, because no reader waits for the answer.
+    const fn is_patient(self) -> bool {
+        matches!(self, Self::Change | Self::Attend | Self::Extension)
+    }
+
+    /// The name in metrics and `/status`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Look => "look",
+            Self::Report => "report",
+            Self::Mark => "mark",
+            Self::Leave => "leave",
+            Self::Exchange => "exchange",
+            Self::Token => "token",
+            Self::Change => "change",
+            Self::Attend => "attend",
+            Self::Extension => "extension",
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    answered: AtomicU64,
+    silent: AtomicU64,
+    held_back: AtomicU64,
+    answer_micros: AtomicU64,
+}
+
+/// The requests of one kind since the start of the node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests that were answered.
+    pub answered: u64,
+    /// Requests that failed, or were not answered in time.
+    pub silent: u64,
+    /// Requests that were not sent because the circuit breaker was open.
+    pub held_back: u64,
+    /// The total time of answered requests.
+    pub answer_time: Duration,
+}
+
+/// The requests that a node sends.
+#[derive(Debug)]
+pub struct Requests {
+    timeout: Duration,
+    breaker: Mutex<CircuitBreaker>,
+    /// True if the last request was not answered.
+    is_silent: AtomicBool,
+    counters: [Counters; Kind::ALL.len()],
+}
+
+impl Requests {
+    /// No requests so far; those for which a reader waits time out after `timeout`.
+    pub(super) fn new(timeout: Duration) -> Self {
+        Self {
+            timeout,
+            breaker: Mutex::new(CircuitBreaker::new(PROBE_PAUSE_MAX)),
+            is_silent: AtomicBool::new(false),
+            counters: Default::default(),
+        }
+    }
+
+    /// Returns true if the directory answered the last request.
+    pub fn answers(&self) -> bool {
+        !self.is_silent.load(Ordering::Relaxed)
+    }
+
+    /// The requests of each kind so far.
+    pub fn counts(&self) -> [(Kind, Counts); Kind::ALL.len()] {
+        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Kind::ALL.map(|kind| {
+            let counters = &self.counters[kind as usize];
+            let counts = Counts {
+                answered: load(&counters.answered),
+                silent: load(&counters.silent),
+                held_back: load(&counters.held_back),
+                answer_time: Duration::from_micros(load(&counters.answer_micros)),
+            };
+            (kind, counts)
+        })
+    }
+
+    /// Sends a request, unless the circuit is open, and waits for its answer.
+    pub(super) async fn ask<A>(
+        &self,
+        kind: Kind,
+        question: impl Future<Output = Result<A, Silent>>,
+    ) -> Result<A, Silent> {
+        let counters = &self.counters[kind as usize];
+        let began = clock::instant();
+        {
+            let mut breaker = self.breaker.lock();
+            if !breaker.is_reachable(began) {
+                counters.held_back.fetch_add(1, Ordering::Relaxed);
+                return Err(Silent("earlier requests were not answered".into()));
+            }
+            breaker.sending(began);
+        }
+        let patience = if kind.is_patient() { PATIENCE } else { self.timeout };
+        let answer = match timeout(patience, question).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Silent(format!("no answer within {patience:?}"))),
+        };
+        let now = clock::instant();
+        match &answer {
+            Ok(_) => {
+                self.breaker.lock().succeeded();
+                let took = now.saturating_duration_since(began);
+                let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+                counters.answer_micros.fetch_add(micros, Ordering::Relaxed);
+                counters.answered.fetch_add(1, Ordering::Relaxed);
+                if self.is_silent.swap(false, Ordering::Relaxed) {
+                    tracing::info!("the directory answers again");
+                }
+            }
+            Err(error) => {
+                self.breaker.lock().failed(now);
+                counters.silent.fetch_add(1, Ordering::Relaxed);
+                if !self.is_silent.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%error, "blocks are found by their homes until the directory answers");
+                }
+            }
+        }
+        answer
+    }
+}
