@@ -25,6 +25,7 @@ mod bucket;
 mod demand;
 mod demand_exchange;
 mod meter;
+mod queues;
 mod shares;
 
 pub use ahead::{AnswerTime, ahead_bytes};

@@ -4,8 +4,9 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use super::demand::Usage;
+use super::queues::Queues;
 use super::{Bucket, Class, Demand, whole};
-use crate::fair::{FairQueue, Payer};
+use crate::fair::Payer;
 
 /// The time for which a transfer without a waiting client may occupy the link; a quantum is the bandwidth
 /// times this.
@@ -54,18 +55,12 @@ pub struct Meter<T> {
     asked_reserved: u64,
     reserved: Bucket,
     cleaning: Bucket,
-    waiting: [FairQueue<Place<T>>; Class::ALL.len()],
-    /// Transfers that wait to begin until fewer bytes of their class are in flight.
-    beginning: [FairQueue<Place<T>>; Class::ALL.len()],
+    queues: Queues<Place<T>>,
     /// Waiting requests for promised bytes, by number.
     promised: HashMap<u64, Waiting<T>>,
     /// The order in which they use the reservation. Some have already been granted in their client's turn.
     promised_order: VecDeque<u64>,
     promised_number: u64,
-    /// Bytes in flight by class, for transfers without a waiting client: granted, but not yet arrived. Each
-    /// class has its own bound, because the bytes of one may be stuck until another has moved its own.
-    ahead: [u64; Class::ALL.len()],
-    ahead_max: u64,
     /// Classes below clients are held back until this time.
     held_until: Duration,
     /// Tokens are microseconds for which they may be held back.
@@ -116,8 +111,8 @@ enum Place<T> {
 /// The kind of transfer that goes next.
 #[derive(Clone, Copy, Debug)]
 enum Turn {
-    /// A transfer of the class; true if it is one that begins.
-    Of(Class, bool),
+    /// A transfer of the class.
+    Of(Class),
     /// Promised bytes of a client, from the reservation.
     Promise,
 }
@@ -149,13 +144,10 @@ impl<T> Meter<T> {
             asked_reserved: 0,
             reserved: Bucket::new(0, guarantee_burst(bandwidth), now),
             cleaning: Bucket::new(part(bandwidth, CLEANING_PART), guarantee_burst(bandwidth), now),
-            waiting: std::array::from_fn(|_| FairQueue::default()),
-            beginning: std::array::from_fn(|_| FairQueue::default()),
+            queues: Queues::new(),
             promised: HashMap::new(),
             promised_order: VecDeque::new(),
             promised_number: 0,
-            ahead: [0; Class::ALL.len()],
-            ahead_max: u64::MAX,
             held_until: now,
             may_hold: Bucket::new(10_000 * HELD_PERCENT, micros(HELD_MAX), now),
             now,
@@ -201,7 +193,7 @@ impl<T> Meter<T> {
     /// Sets the bound of bytes in flight per class, for transfers without a waiting client; another transfer
     /// of the class may begin only below it. Initially unbounded.
     pub fn set_ahead_max(&mut self, bytes: u64) {
-        self.ahead_max = bytes;
+        self.queues.ahead_max = bytes;
     }
 
     /// Holds back the classes below clients for a time because a client's bytes are expected: a connection
@@ -229,13 +221,16 @@ impl<T> Meter<T> {
             self.charge((class, Class::Planned), bytes, now);
             return Some(Class::Planned);
         }
+        let wants_reserved = self.queues.may_go_on(Class::Planned) || !self.promised.is_empty();
+        let has_due_guarantee = wants_reserved && self.reserved.exceeds(0)
+            || self.queues.may_go_on(Class::Cleaning) && self.cleaning.exceeds(0);
         let may_go = match class {
-            Class::Client => self.total.exceeds(0) && !self.has_due_guarantee(),
+            Class::Client => self.total.exceeds(0) && !has_due_guarantee,
             _ => self.total.exceeds(self.quantum(class)) && now >= self.held_until,
         };
-        let goes_before = |other: &Class| *other <= class && self.may_go_on(*other);
+        let goes_before = |other: &Class| *other <= class && self.queues.may_go_on(*other);
         let waits_for_others = Class::ALL.iter().any(goes_before);
-        let granted = may_go && !waits_for_others && (!ask.begins || self.may_begin(class));
+        let granted = may_go && !waits_for_others && (!ask.begins || self.queues.may_begin(class));
         granted.then(|| {
             self.charge((class, class), bytes, now);
             class
@@ -263,12 +258,7 @@ impl<T> Meter<T> {
         } else {
             Place::Own(waiting)
         };
-        let queues = if begins && class != Class::Client {
-            &mut self.beginning
-        } else {
-            &mut self.waiting
-        };
-        let queue = &mut queues[class as usize];
+        let queue = self.queues.for_more(class, begins);
         queue.push(payer, bytes, place);
         if queue.len_of(payer.id).is_multiple_of(GIVEN_UP_MAX) {
             let promised = &mut self.promised;
@@ -327,11 +317,12 @@ impl<T> Meter<T> {
         let early = self.total.exceeds_at(0);
         let guaranteed = |bucket: &Bucket| Some(bucket.exceeds_at(0)?.max(early?));
         let times = [
-            early.filter(|_| self.may_go_on(Class::Client)),
+            early.filter(|_| self.queues.may_go_on(Class::Client)),
             guaranteed(&self.reserved)
-                .filter(|_| self.may_go_on(Class::Planned) || !self.promised.is_empty()),
-            guaranteed(&self.cleaning).filter(|_| self.may_go_on(Class::Cleaning)),
-            self.first_waiting()
+                .filter(|_| self.queues.may_go_on(Class::Planned) || !self.promised.is_empty()),
+            guaranteed(&self.cleaning).filter(|_| self.queues.may_go_on(Class::Cleaning)),
+            self.queues
+                .first_waiting()
                 .and_then(|class| self.total.exceeds_at(self.quantum(class)))
                 .map(|at| at.max(self.held_until)),
         ];
@@ -354,15 +345,13 @@ impl<T> Meter<T> {
     /// Records that bytes granted to a transfer of `class` without a waiting client are no longer in flight.
     /// Returns true if another waiting transfer of the class may begin now.
     pub fn arrived(&mut self, class: Class, bytes: u64) -> bool {
-        let ahead = &mut self.ahead[class as usize];
-        *ahead = ahead.saturating_sub(bytes);
-        self.may_begin(class) && !self.beginning[class as usize].is_empty()
+        self.queues.arrived(class, bytes)
     }
 
     /// The number of waiting transfers of a class, including some that were cancelled or granted from the
     /// reservation.
     pub fn waiting(&self, class: Class) -> usize {
-        self.waiting[class as usize].len() + self.beginning[class as usize].len()
+        self.queues.len(class)
     }
 
     /// The recent rate of a class in bytes per second.
@@ -378,7 +367,7 @@ impl<T> Meter<T> {
     /// The rates that this direction would use if the link had room. A class that waited recently wants twice
     /// its rate, but at least `fair`.
     pub fn demand(&self, fair: u64, now: Duration) -> Demand {
-        let of = |class: Class| self.usage[class as usize].demand(self.waits(class), fair, now);
+        let of = |class: Class| self.usage[class as usize].demand(self.queues.len(class) > 0, fair, now);
         Demand::new(
             [
                 of(Class::Client),
@@ -403,41 +392,36 @@ impl<T> Meter<T> {
         if !self.total.exceeds(0) {
             return None;
         }
-        let of = |class: Class| Turn::Of(class, self.waiting[class as usize].is_empty());
-        if self.reserved.exceeds(0) && self.may_go_on(Class::Planned) {
-            return Some(of(Class::Planned));
+        if self.reserved.exceeds(0) && self.queues.may_go_on(Class::Planned) {
+            return Some(Turn::Of(Class::Planned));
         }
         if self.has_room_for_promises() && !self.promised.is_empty() {
             return Some(Turn::Promise);
         }
-        if self.cleaning.exceeds(0) && self.may_go_on(Class::Cleaning) {
-            return Some(of(Class::Cleaning));
+        if self.cleaning.exceeds(0) && self.queues.may_go_on(Class::Cleaning) {
+            return Some(Turn::Of(Class::Cleaning));
         }
-        if self.may_go_on(Class::Client) {
-            return Some(of(Class::Client));
+        if self.queues.may_go_on(Class::Client) {
+            return Some(Turn::Of(Class::Client));
         }
-        let class = self.first_waiting()?;
+        let class = self.queues.first_waiting()?;
         let may_go = self.now >= self.held_until && self.total.exceeds(self.quantum(class));
-        may_go.then(|| of(class))
+        may_go.then_some(Turn::Of(class))
     }
 
     /// Removes the next transfer of `turn` from its queue, and returns it with the class to charge.
     fn pop(&mut self, turn: Turn) -> (Class, Place<T>) {
-        let (class, begins) = match turn {
+        match turn {
             Turn::Promise => {
                 let number = self.promised_order.pop_front();
                 let number = number.expect("all that is promised is in order");
-                return (Class::Planned, Place::Promised(number));
+                (Class::Planned, Place::Promised(number))
             }
-            Turn::Of(class, begins) => (class, begins),
-        };
-        let queues = if begins {
-            &mut self.beginning
-        } else {
-            &mut self.waiting
-        };
-        let place = queues[class as usize].pop();
-        (class, place.expect("the class was chosen because it waits"))
+            Turn::Of(class) => {
+                let place = self.queues.pop(class);
+                (class, place.expect("the class was chosen because it waits"))
+            }
+        }
     }
 
     /// Queues promised bytes for the reservation; returns their place in the queue of clients.
@@ -457,40 +441,14 @@ impl<T> Meter<T> {
     /// Returns true if the reservation has room for promised bytes. Planned transfers come first: if
     /// reservations exceed the link, promised bytes are granted in their clients' turns, as without a plan.
     fn has_room_for_promises(&self) -> bool {
-        self.reserved.exceeds(0) && !self.may_go_on(Class::Planned)
-    }
-
-    /// The highest class with a transfer that waits only for room.
-    fn first_waiting(&self) -> Option<Class> {
-        Class::ALL.into_iter().find(|class| self.may_go_on(*class))
-    }
-
-    /// Returns true if a transfer of the class waits only for room.
-    fn may_go_on(&self, class: Class) -> bool {
-        let begins = self.may_begin(class) && !self.beginning[class as usize].is_empty();
-        begins || !self.waiting[class as usize].is_empty()
-    }
-
-    fn waits(&self, class: Class) -> bool {
-        self.waiting(class) > 0
-    }
-
-    fn may_begin(&self, class: Class) -> bool {
-        self.ahead[class as usize] < self.ahead_max
-    }
-
-    /// Returns true if a transfer with a guarantee waits and may proceed now, before clients.
-    fn has_due_guarantee(&self) -> bool {
-        (self.may_go_on(Class::Planned) || !self.promised.is_empty()) && self.reserved.exceeds(0)
-            || self.may_go_on(Class::Cleaning) && self.cleaning.exceeds(0)
+        self.reserved.exceeds(0) && !self.queues.may_go_on(Class::Planned)
     }
 
     /// Charges the bytes of a transfer of `class` to `goes_as`, and counts them as in flight.
     fn charge(&mut self, (class, goes_as): (Class, Class), bytes: u64, now: Duration) {
         self.take(goes_as, bytes, now);
         if class != Class::Client {
-            let ahead = &mut self.ahead[class as usize];
-            *ahead = ahead.saturating_add(bytes);
+            self.queues.departed(class, bytes);
         } else if goes_as != class {
             self.promised_bytes = self.promised_bytes.saturating_add(bytes);
         }

@@ -201,7 +201,7 @@ fn a_client_has_what_a_plan_promises_it_before_other_clients_and_its_turn_beside
     assert!(others.abs_diff(3 * GBIT) <= slack, "{others}");
     let counted = busy.meter.promised_bytes();
     assert!(counted.abs_diff(GBIT) <= slack, "{counted}");
-    assert_eq!(busy.meter.ahead, [0; 4], "a client waits for it");
+    assert_eq!(busy.meter.queues.ahead, [0; 4], "a client waits for it");
 }
 
 #[test]
@@ -314,7 +314,7 @@ fn bytes_that_moved_without_permission_are_paid_for() {
     assert_eq!(late, None);
     let paid = meter.try_take(ask_of((Class::Client, SOMEONE), 1), ms(1_000));
     assert_eq!(paid, Some(Class::Client));
-    assert_eq!(meter.ahead, [0; 4]);
+    assert_eq!(meter.queues.ahead, [0; 4]);
 }
 
 #[test]
