@@ -6,7 +6,7 @@ use shoal_policy::eviction::{Below, C2p, c2p, gwf};
 use shoal_sim::Cache;
 use shoal_sim::block::{Block, Granularity};
 use shoal_sim::cluster::{
-    Cooperation, Directory, DirectoryGwf, Hierarchy, NODES_MAX, Placement, Replication, Solo, Split, Storage,
+    Cooperation, Directory, DirectoryGwf, Hierarchy, NODES_MAX, Placement, Replication, Solo, Split,
     StorageC2p,
 };
 use shoal_sim::policy::PolicyName;
@@ -134,16 +134,14 @@ impl C2pSettings {
     fn below(&self) -> Below<Block> {
         match self.above {
             Some(PolicyName::OfStores(policy)) => policy.build_below(),
-            Some(PolicyName::Life | PolicyName::Gwf) | None => {
-                Below::ByUse(Box::new(c2p::Closeness::new(c2p::Rule {
-                    reading: if self.inverted {
-                        c2p::Reading::Inverted
-                    } else {
-                        c2p::Reading::Printed
-                    },
-                    affinity: self.affinity.0,
-                })))
-            }
+            Some(PolicyName::Life | PolicyName::Gwf) | None => Box::new(c2p::Closeness::new(c2p::Rule {
+                reading: if self.inverted {
+                    c2p::Reading::Inverted
+                } else {
+                    c2p::Reading::Printed
+                },
+                affinity: self.affinity.0,
+            })),
         }
     }
 }
@@ -235,7 +233,7 @@ impl ClusterSettings {
                 let directory = DirectoryGwf::new(nodes, self.capacity.0, ageing, reading, chance);
                 Box::new(directory.claiming(self.claims))
             }
-            CooperationName::Storage => Box::new(Storage::new(caches(), seed)),
+            CooperationName::Storage => Box::new(Solo::with_storage(caches(), seed)),
             CooperationName::C2p => {
                 let completeness = if self.c2p.whole_reads {
                     c2p::Completeness::Whole

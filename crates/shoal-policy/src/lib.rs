@@ -35,7 +35,7 @@ pub struct BlockId {
 /// A key that names a part of something larger, for policies that look at the whole.
 pub trait PartOf {
     /// Names the whole.
-    type Whole: Copy + Ord + Hash + fmt::Debug;
+    type Whole: Copy + Ord + Hash + fmt::Debug + Send;
 
     /// The whole to which this part belongs.
     fn whole(&self) -> Self::Whole;

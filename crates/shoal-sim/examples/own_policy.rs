@@ -17,7 +17,7 @@ use shoal_sim::units::Size;
 use shoal_sim::{Block, Cache, Granularity, Tally};
 
 /// Keys in the order in which they came, and the bytes of those that are held.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Fifo(VecDeque<Block>, HashMap<Block, u64>);
 
 impl Eviction<Block> for Fifo {

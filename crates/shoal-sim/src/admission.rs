@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use shoal_policy::admission::{Admission, Always, Arrival, Refusal, ScanResistant, SecondMiss};
+use shoal_policy::admission::{Admission, Always, ScanResistant, SecondMiss};
 
 use crate::block::Block;
 
@@ -23,7 +23,7 @@ pub enum AdmissionName {
 pub const SCAN_BLOCKS: u64 = 16;
 
 /// An admission chosen at run time.
-pub struct AnyAdmission(Box<dyn Admission<Block> + Send>);
+pub type AnyAdmission = Box<dyn Admission<Block> + Send>;
 
 impl AdmissionName {
     /// Every admission, in the order of the documentation.
@@ -41,28 +41,16 @@ impl AdmissionName {
     /// Builds the admission for a cache with room for `blocks` of `block_bytes`. It remembers about `blocks`
     /// blocks that it did not admit.
     pub fn build(self, blocks: usize, block_bytes: u64) -> AnyAdmission {
-        AnyAdmission(match self {
+        match self {
             Self::Always => Box::new(Always),
             Self::SecondMiss => Box::new(SecondMiss::new(blocks)),
             Self::ScanResistant => Box::new(ScanResistant::new(SCAN_BLOCKS * block_bytes, blocks)),
-        })
+        }
     }
 }
 
 impl fmt::Display for AdmissionName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
-    }
-}
-
-impl Admission<Block> for AnyAdmission {
-    fn admit(&mut self, arrival: &Arrival<Block>) -> Result<(), Refusal> {
-        self.0.admit(arrival)
-    }
-}
-
-impl fmt::Debug for AnyAdmission {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an admission")
     }
 }

@@ -58,9 +58,9 @@ impl PolicyName {
     /// Creates the policy without blocks.
     pub fn build(self) -> AnyPolicy {
         match self {
-            Self::OfStores(policy) => AnyPolicy::new(policy.build()),
-            Self::Life => AnyPolicy::new(Life::new(Duration::MAX)),
-            Self::Gwf => AnyPolicy::new(Gwf::default()),
+            Self::OfStores(policy) => Box::new(policy.build()),
+            Self::Life => Box::new(Life::new(Duration::MAX)),
+            Self::Gwf => Box::new(Gwf::default()),
         }
     }
 }
@@ -96,7 +96,7 @@ impl<'de> Deserialize<'de> for PolicyName {
 }
 
 /// A policy for blocks, with the facts beyond uses that the simulation can provide.
-pub trait Policy: Eviction<Block> {
+pub trait Policy: Eviction<Block> + fmt::Debug {
     /// Passes the number of blocks of `object`, of which a block is held, to the policy.
     fn observe(&mut self, _object: u32, _blocks: u32) {}
 }
@@ -127,53 +127,10 @@ impl Policy for C2p<Block, Below<Block>> {
 }
 
 /// A policy chosen at run time.
-pub struct AnyPolicy(Box<dyn Policy + Send>);
-
-impl AnyPolicy {
-    /// Wraps a policy that was made elsewhere.
-    pub fn new(policy: impl Policy + Send + 'static) -> Self {
-        Self(Box::new(policy))
-    }
-}
+pub type AnyPolicy = Box<dyn Policy + Send>;
 
 impl Policy for AnyPolicy {
     fn observe(&mut self, object: u32, blocks: u32) {
-        self.0.observe(object, blocks);
-    }
-}
-
-impl Eviction<Block> for AnyPolicy {
-    fn insert(&mut self, key: Block, bytes: u64) {
-        self.0.insert(key, bytes);
-    }
-
-    fn touch(&mut self, key: &Block) {
-        self.0.touch(key);
-    }
-
-    fn remove(&mut self, key: &Block) -> Option<u64> {
-        self.0.remove(key)
-    }
-
-    fn evict(&mut self, may_leave: &mut dyn FnMut(&Block) -> bool) -> Option<(Block, u64)> {
-        self.0.evict(may_leave)
-    }
-
-    fn advance(&mut self, now: Duration) {
-        self.0.advance(now);
-    }
-
-    fn contains(&self, key: &Block) -> bool {
-        self.0.contains(key)
-    }
-
-    fn len(&self) -> usize {
-        self.0.len()
-    }
-}
-
-impl fmt::Debug for AnyPolicy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a policy that holds {} blocks", self.0.len())
+        (**self).observe(object, blocks);
     }
 }

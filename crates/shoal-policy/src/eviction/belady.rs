@@ -108,7 +108,7 @@ mod tests {
     use proptest::prelude::{ProptestConfig, proptest};
 
     use super::{Belady, Eviction};
-    use crate::eviction::conformance::{leaving_order, misses};
+    use crate::eviction::tests::{leaving_order, misses};
     use crate::eviction::{Lru, Sieve};
 
     #[test]

@@ -205,7 +205,7 @@ fn is_sampled(key: &impl Hash) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{Duel, Eviction};
-    use crate::eviction::conformance::misses;
+    use crate::eviction::tests::misses;
     use crate::eviction::{Lru, S3Fifo};
 
     const CAPACITY: usize = 800;

@@ -193,12 +193,20 @@ impl<K: Copy + Eq + Hash + Debug> Ranking<K> for Gwf<K> {
         self.learn_age(worth.rank());
         Some(bytes)
     }
+
+    fn gwf(&self) -> Option<&Self> {
+        Some(self)
+    }
+
+    fn gwf_mut(&mut self) -> Option<&mut Self> {
+        Some(self)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{Action, Ageing, Candidate, Eviction, Facts, Gwf, Reading, Weight, decide};
-    use crate::eviction::conformance::leaving_order;
+    use crate::eviction::tests::leaving_order;
 
     fn holding(ageing: Ageing, keys: impl IntoIterator<Item = u32>) -> Gwf<u32> {
         let mut policy = Gwf::new(ageing);

@@ -321,7 +321,7 @@ mod tests {
 
     use super::{LayerRoom, Layered, divide};
     use crate::admission::Refusal;
-    use crate::eviction::conformance::leaving_order;
+    use crate::eviction::tests::leaving_order;
     use crate::eviction::{Eviction, Lru, S3Fifo};
     use crate::residency::{Leaving, Residency, Watermarks};
     use crate::ring::Ring;

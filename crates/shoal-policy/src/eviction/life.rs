@@ -155,7 +155,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{Eviction, Life};
-    use crate::eviction::conformance::leaving_order;
+    use crate::eviction::tests::leaving_order;
 
     const WINDOW: Duration = Duration::from_mins(10);
 

@@ -82,7 +82,7 @@ impl<K: Copy + Eq + Hash + Debug> Ranking<K> for Lru<K> {
 #[cfg(test)]
 mod tests {
     use super::{Eviction, Lru};
-    use crate::eviction::conformance::{holding, leaving_order};
+    use crate::eviction::tests::{holding, leaving_order};
 
     #[test]
     fn untouched_keys_leave_in_the_order_they_came() {

@@ -5,7 +5,7 @@
 //! policy that needs to know more (a directory's weights, the size of an object, other nodes' events) has
 //! additional methods for that.
 //!
-//! Every policy runs the suite in `conformance.rs`; adding one takes one line there. `tests/golden.rs` counts
+//! Every policy runs the suite in `tests.rs`; adding one takes one line there. `tests/golden.rs` counts
 //! misses on a real trace.
 //!
 //! The table gives the time complexity of a use and of an eviction; `bench/results/policies.md` has
@@ -32,7 +32,6 @@ pub mod gwf;
 mod index;
 pub mod layered;
 mod lfu;
-mod lfuda;
 mod life;
 mod lru;
 mod named;
@@ -45,7 +44,7 @@ mod slab;
 mod slot;
 
 #[cfg(test)]
-mod conformance;
+mod tests;
 
 use std::time::Duration;
 
@@ -54,11 +53,10 @@ pub use c2p::C2p;
 pub use duel::Duel;
 pub use gwf::Gwf;
 pub use layered::Layered;
-pub use lfu::Lfu;
-pub use lfuda::Lfuda;
+pub use lfu::{LeastUsed, Lfu, Lfuda};
 pub use life::Life;
 pub use lru::Lru;
-pub use named::{Below, Named, PolicyName};
+pub use named::{Below, Named, PolicyName, StorePolicy};
 pub use ranking::Ranking;
 pub use s3_fifo::S3Fifo;
 pub use sieve::Sieve;

@@ -1,9 +1,7 @@
 //! The eviction policies that can be configured for a store, by name.
 
-use std::cmp::Ordering;
 use std::fmt;
 use std::hash::Hash;
-use std::time::Duration;
 
 use super::c2p::{Closeness, Completeness};
 use super::gwf::Ageing;
@@ -125,35 +123,25 @@ impl PolicyName {
     /// Builds an empty policy.
     pub fn build<K: Copy + Eq + Hash + fmt::Debug + PartOf + Send + 'static>(self) -> Named<K> {
         let below = self.build_below();
-        Named {
-            name: self,
-            policy: if self.is_c2p() {
-                Policy::Above(Box::new(C2p::above(below, Completeness::default())))
-            } else {
-                Policy::Alone(Box::new(below))
-            },
+        if self.is_c2p() {
+            Box::new(C2p::above(below, Completeness::default()))
+        } else {
+            Box::new(below)
         }
     }
 
     /// Builds only the policy below C2P, empty. For [`PolicyName::C2p`] that is the paper's own comparator.
     pub fn build_below<K: Copy + Eq + Hash + fmt::Debug + Send + 'static>(self) -> Below<K> {
         match self {
-            Self::C2p => Below::ByUse(Box::new(Closeness::default())),
-            _ => self.alone().below(),
+            Self::C2p => Box::new(Closeness::default()),
+            Self::Lru | Self::C2pLru => Box::new(Lru::default()),
+            Self::Lfu | Self::C2pLfu => Box::new(Lfu::default()),
+            Self::Lfuda | Self::C2pLfuda => Box::new(Lfuda::default()),
+            Self::Sieve | Self::C2pSieve => Box::new(Sieve::default()),
+            Self::S3Fifo | Self::C2pS3Fifo => Box::new(S3Fifo::default()),
+            Self::Duel | Self::C2pDuel => Box::new(Duel::default()),
+            Self::Gwf | Self::C2pGwf => Box::new(Gwf::new(Ageing::Added)),
         }
-    }
-
-    fn below<K: Copy + Eq + Hash + fmt::Debug + Send + 'static>(self) -> Below<K> {
-        Below::ByUse(match self {
-            Self::Lru => Box::new(Lru::default()),
-            Self::Lfu => Box::new(Lfu::default()),
-            Self::Lfuda => Box::new(Lfuda::default()),
-            Self::Sieve => Box::new(Sieve::default()),
-            Self::S3Fifo => Box::new(S3Fifo::default()),
-            // `docs/decisions/0030-gwf-live.md` says why uses add the age once.
-            Self::Gwf => return Below::ByWorth(Gwf::new(Ageing::Added)),
-            _ => Box::new(Duel::default()),
-        })
     }
 }
 
@@ -164,181 +152,55 @@ impl fmt::Display for PolicyName {
 }
 
 /// A policy chosen at run time.
-pub struct Named<K: PartOf> {
-    name: PolicyName,
-    policy: Policy<K>,
-}
+pub type Named<K> = Box<dyn StorePolicy<K> + Send>;
 
-enum Policy<K: PartOf> {
-    Alone(Box<Below<K>>),
-    Above(Box<C2p<K, Below<K>>>),
-}
+/// A policy that may be used below C2P, chosen at run time.
+pub type Below<K> = Box<dyn Ranking<K> + Send>;
 
-/// A policy that may be used below C2P.
-#[derive(Debug)]
-pub enum Below<K> {
-    /// Needs only the keys that are held and used.
-    ByUse(Box<dyn Ranking<K> + Send>),
-    /// Also needs information from other nodes.
-    ByWorth(Gwf<K>),
-}
-
-impl<K: PartOf> Named<K> {
+/// The policy of a store, with access to the two policies that exchange facts with other nodes.
+pub trait StorePolicy<K: PartOf>: Eviction<K> + fmt::Debug {
     /// The GWF policy, for methods that only it has; `None` for any other policy.
-    pub fn gwf(&self) -> Option<&Gwf<K>> {
-        match self.below() {
-            Below::ByUse(_) => None,
-            Below::ByWorth(gwf) => Some(gwf),
-        }
-    }
+    fn gwf(&self) -> Option<&Gwf<K>>;
 
-    /// As [`Named::gwf`], mutable.
-    pub fn gwf_mut(&mut self) -> Option<&mut Gwf<K>> {
-        let below = match &mut self.policy {
-            Policy::Alone(below) => below,
-            Policy::Above(c2p) => c2p.below_mut(),
-        };
-        match below {
-            Below::ByUse(_) => None,
-            Below::ByWorth(gwf) => Some(gwf),
-        }
-    }
+    /// As [`StorePolicy::gwf`], mutable.
+    fn gwf_mut(&mut self) -> Option<&mut Gwf<K>>;
 
     /// The C2P policy, for methods that only it has; `None` for any other policy.
-    pub fn c2p(&self) -> Option<&C2p<K, Below<K>>> {
-        match &self.policy {
-            Policy::Alone(_) => None,
-            Policy::Above(c2p) => Some(c2p),
-        }
+    fn c2p(&self) -> Option<&C2p<K, Below<K>>> {
+        None
     }
 
-    /// As [`Named::c2p`], mutable.
-    pub fn c2p_mut(&mut self) -> Option<&mut C2p<K, Below<K>>> {
-        match &mut self.policy {
-            Policy::Alone(_) => None,
-            Policy::Above(c2p) => Some(c2p),
-        }
-    }
-
-    fn below(&self) -> &Below<K> {
-        match &self.policy {
-            Policy::Alone(below) => below,
-            Policy::Above(c2p) => c2p.below(),
-        }
+    /// As [`StorePolicy::c2p`], mutable.
+    fn c2p_mut(&mut self) -> Option<&mut C2p<K, Below<K>>> {
+        None
     }
 }
 
-impl<K> Below<K> {
-    fn policy(&self) -> &dyn Ranking<K>
-    where
-        K: Copy + Eq + Hash + fmt::Debug,
-    {
-        match self {
-            Self::ByUse(policy) => &**policy,
-            Self::ByWorth(gwf) => gwf,
-        }
+impl<K: Copy + Eq + Hash + fmt::Debug + PartOf> StorePolicy<K> for Below<K> {
+    fn gwf(&self) -> Option<&Gwf<K>> {
+        (**self).gwf()
     }
 
-    fn policy_mut(&mut self) -> &mut dyn Ranking<K>
-    where
-        K: Copy + Eq + Hash + fmt::Debug,
-    {
-        match self {
-            Self::ByUse(policy) => &mut **policy,
-            Self::ByWorth(gwf) => gwf,
-        }
+    fn gwf_mut(&mut self) -> Option<&mut Gwf<K>> {
+        (**self).gwf_mut()
     }
 }
 
-/// Implements every method by delegating to the policy that `$of` and `$of_mut` return.
-macro_rules! pass_on {
-    ($of:ident, $of_mut:ident) => {
-        fn insert(&mut self, key: K, bytes: u64) {
-            self.$of_mut().insert(key, bytes);
-        }
-
-        fn bring(&mut self, key: K, bytes: u64) {
-            self.$of_mut().bring(key, bytes);
-        }
-
-        fn touch(&mut self, key: &K) {
-            self.$of_mut().touch(key);
-        }
-
-        fn remove(&mut self, key: &K) -> Option<u64> {
-            self.$of_mut().remove(key)
-        }
-
-        fn set_aside(&mut self, key: &K) -> Option<u64> {
-            self.$of_mut().set_aside(key)
-        }
-
-        fn take_back(&mut self, key: K, bytes: u64)
-        where
-            K: Copy,
-        {
-            self.$of_mut().take_back(key, bytes);
-        }
-
-        fn left_aside(&mut self, key: &K) {
-            self.$of_mut().left_aside(key);
-        }
-
-        fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
-            self.$of_mut().evict(may_leave)
-        }
-
-        fn advance(&mut self, now: Duration) {
-            self.$of_mut().advance(now);
-        }
-
-        fn contains(&self, key: &K) -> bool {
-            self.$of().contains(key)
-        }
-
-        fn len(&self) -> usize {
-            self.$of().len()
-        }
-    };
-}
-
-impl<K: Copy + Eq + Hash + fmt::Debug> Eviction<K> for Below<K> {
-    pass_on!(policy, policy_mut);
-}
-
-impl<K: Copy + Eq + Hash + fmt::Debug> Ranking<K> for Below<K> {
-    fn compare(&self, one: &K, other: &K) -> Ordering {
-        self.policy().compare(one, other)
+impl<K: Copy + Eq + Hash + fmt::Debug + PartOf> StorePolicy<K> for C2p<K, Below<K>> {
+    fn gwf(&self) -> Option<&Gwf<K>> {
+        (**self.below()).gwf()
     }
 
-    fn evict_key(&mut self, key: &K) -> Option<u64> {
-        self.policy_mut().evict_key(key)
-    }
-}
-
-impl<K: Copy + Eq + Hash + fmt::Debug + PartOf> Named<K> {
-    fn policy(&self) -> &dyn Eviction<K> {
-        match &self.policy {
-            Policy::Alone(below) => &**below,
-            Policy::Above(c2p) => &**c2p,
-        }
+    fn gwf_mut(&mut self) -> Option<&mut Gwf<K>> {
+        (**self.below_mut()).gwf_mut()
     }
 
-    fn policy_mut(&mut self) -> &mut dyn Eviction<K> {
-        match &mut self.policy {
-            Policy::Alone(below) => &mut **below,
-            Policy::Above(c2p) => &mut **c2p,
-        }
+    fn c2p(&self) -> Option<&Self> {
+        Some(self)
     }
-}
 
-impl<K: Copy + Eq + Hash + fmt::Debug + PartOf> Eviction<K> for Named<K> {
-    pass_on!(policy, policy_mut);
-}
-
-impl<K: Copy + Eq + Hash + fmt::Debug + PartOf> fmt::Debug for Named<K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} over {} keys", self.name, self.len())
+    fn c2p_mut(&mut self) -> Option<&mut Self> {
+        Some(self)
     }
 }
 
@@ -350,15 +212,26 @@ mod tests {
     fn every_policy_is_found_by_its_name() {
         for &policy in PolicyName::ALL {
             assert_eq!(PolicyName::from_name(policy.as_str()), Some(policy));
-            assert_eq!(
-                format!("{:?}", policy.build::<u32>()),
-                format!("{policy} over 0 keys")
-            );
         }
         assert_eq!(PolicyName::from_name("S3-FIFO"), Some(PolicyName::S3Fifo));
         assert_eq!(PolicyName::from_name("c2p+s3-fifo"), Some(PolicyName::C2pS3Fifo));
         for name in ["mru", "c2p+", "c2p+c2p", "c2p+mru", "c2p lru"] {
             assert_eq!(PolicyName::from_name(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_name_builds_its_policy() {
+        for &policy in PolicyName::ALL {
+            let below = match policy.alone() {
+                _ if policy == PolicyName::C2p => "Closeness".to_owned(),
+                PolicyName::Lfu | PolicyName::Lfuda => "LeastUsed".to_owned(),
+                alone => format!("{alone:?}"),
+            };
+            let above = if policy.is_c2p() { "C2p { below: " } else { "" };
+            let begins = format!("{above}{below}");
+            let built = format!("{:?}", policy.build::<u32>());
+            assert!(built.starts_with(&begins), "{policy}: {built}");
         }
     }
 

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt::Debug;
 
-use super::Eviction;
+use super::{Eviction, Gwf};
 
 /// A policy below another rule, such as C2P. The rule selects the keys to evict first, and this policy
 /// chooses among them, or among all keys if the rule selects none.
@@ -15,6 +15,16 @@ pub trait Ranking<K>: Eviction<K> + Debug {
     /// Evicts a held key that the rule above has chosen, and returns its size in bytes. As in
     /// [`Eviction::evict`], a policy that ages does so here.
     fn evict_key(&mut self, key: &K) -> Option<u64>;
+
+    /// The policy if it is GWF, for methods that only it has.
+    fn gwf(&self) -> Option<&Gwf<K>> {
+        None
+    }
+
+    /// As [`Ranking::gwf`], mutable.
+    fn gwf_mut(&mut self) -> Option<&mut Gwf<K>> {
+        None
+    }
 }
 
 impl<K, P: Ranking<K> + ?Sized> Ranking<K> for Box<P> {
@@ -24,6 +34,14 @@ impl<K, P: Ranking<K> + ?Sized> Ranking<K> for Box<P> {
 
     fn evict_key(&mut self, key: &K) -> Option<u64> {
         (**self).evict_key(key)
+    }
+
+    fn gwf(&self) -> Option<&Gwf<K>> {
+        (**self).gwf()
+    }
+
+    fn gwf_mut(&mut self) -> Option<&mut Gwf<K>> {
+        (**self).gwf_mut()
     }
 }
 

@@ -258,7 +258,7 @@ impl<K: Copy + Eq + Hash, const CHAINS: usize> Queues<K, CHAINS> {
 #[cfg(test)]
 mod tests {
     use super::{Eviction, S3Fifo};
-    use crate::eviction::conformance::holding;
+    use crate::eviction::tests::holding;
 
     fn evict(policy: &mut S3Fifo<u32>) -> u32 {
         policy.evict(&mut |_| true).expect("somebody is there").0

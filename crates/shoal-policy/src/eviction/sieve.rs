@@ -106,7 +106,7 @@ impl<K: Copy + Eq + Hash + Debug> Ranking<K> for Sieve<K> {
 #[cfg(test)]
 mod tests {
     use super::{Eviction, Sieve};
-    use crate::eviction::conformance::{holding, leaving_order};
+    use crate::eviction::tests::{holding, leaving_order};
 
     #[test]
     fn the_hand_goes_on_where_it_stopped() {

@@ -186,12 +186,8 @@ impl AdviceRequest {
             (l1_share, Replay::new(cluster, self.nodes, self.granularity))
         };
         let mut tried = SHARES.map(tried);
-        recording.replay(progress, |chunk| {
-            for access in chunk {
-                for (_, replay) in &mut tried {
-                    replay.replay(access);
-                }
-            }
+        replay_each(recording, progress, &mut tried, |(_, replay), access| {
+            replay.replay(access);
         })?;
         let outcome = |(l1_share, Replay { sources, .. }): (f64, Replay)| {
             let cost = sources.peer.requests as f64 + sources.lake.requests as f64 * self.lake_cost;
@@ -221,12 +217,8 @@ impl AdviceRequest {
             l1_share: cheapest.map_or(0.5, |split| split.l1_share),
         };
         let mut tried = trial.clusters();
-        recording.replay(progress, |chunk| {
-            for access in chunk {
-                for (_, replay) in &mut tried {
-                    replay.replay(access);
-                }
-            }
+        replay_each(recording, progress, &mut tried, |(_, replay), access| {
+            replay.replay(access);
         })?;
         let outcome = |(mode, replay): &(Mode, Replay)| trial.outcome(*mode, replay, self.lake_cost);
         Ok(tried.iter().map(outcome).collect())
@@ -240,15 +232,25 @@ impl AdviceRequest {
     ) -> Result<[WholeOutcome; 2], TraceError> {
         let node_bytes = capacity_bytes / u64::from(self.nodes);
         let mut tried = WholeReads::to_try(self.nodes, node_bytes, self.granularity);
-        recording.replay(progress, |chunk| {
-            for access in chunk {
-                for homes in &mut tried {
-                    homes.replay(access);
-                }
-            }
-        })?;
+        replay_each(recording, progress, &mut tried, WholeReads::replay)?;
         Ok(tried.map(|homes| homes.outcome()))
     }
+}
+
+/// Passes the requests of a trace to each of the clusters that are tried.
+fn replay_each<T>(
+    recording: &Recording<'_>,
+    progress: &mut dyn FnMut(u64),
+    tried: &mut [T],
+    replay: impl Fn(&mut T, &Access),
+) -> Result<(), TraceError> {
+    recording.replay(progress, |chunk| {
+        for access in chunk {
+            for tried in &mut *tried {
+                replay(tried, access);
+            }
+        }
+    })
 }
 
 fn reads(chunk: &[Access]) -> impl Iterator<Item = &Access> {

@@ -8,7 +8,7 @@ use shoal_policy::eviction::{self, C2p};
 use crate::block::{Block, Granularity};
 use crate::cache::Cache;
 use crate::clock::Time;
-use crate::cluster::{Arrival, Cooperation, Placement, Route, Storage, StorageC2p, Wanted};
+use crate::cluster::{Arrival, Cooperation, Placement, Route, Solo, StorageC2p, Wanted};
 use crate::policy::PolicyName;
 use crate::sources::Volume;
 use crate::trace::{Access, Operation};
@@ -175,7 +175,7 @@ fn homes(policy: eviction::PolicyName, nodes: usize, node_bytes: u64) -> Box<dyn
     }
     let alone = || PolicyName::OfStores(policy).build();
     let caches = (0..nodes).map(|_| Cache::new(node_bytes, alone()));
-    Box::new(Storage::new(caches.collect(), SEED))
+    Box::new(Solo::with_storage(caches.collect(), SEED))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use shoal_policy::eviction::c2p::{Event, GROUP_BLOCKS};
 use shoal_policy::eviction::{Below, C2p};
 use shoal_policy::outbox::{AGGREGATION, Limits, Outbox};
 
-use super::storage::Placement;
+use super::solo::Placement;
 use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
 use crate::block::Block;
 use crate::cache::Cache;
@@ -201,7 +201,7 @@ mod tests {
     use shoal_policy::eviction::c2p::Completeness;
     use shoal_policy::eviction::{C2p, PolicyName};
 
-    use super::super::storage::Placement;
+    use super::super::solo::Placement;
     use super::super::{Arrival, Cooperation, Route, Wanted};
     use super::StorageC2p;
     use crate::block::Block;

@@ -8,7 +8,6 @@ mod directory;
 mod gwf;
 mod hierarchy;
 mod solo;
-mod storage;
 
 use std::time::Duration;
 
@@ -18,8 +17,7 @@ pub use self::c2p::StorageC2p;
 pub use self::directory::{Directory, NODES_MAX, Replication};
 pub use self::gwf::DirectoryGwf;
 pub use self::hierarchy::{Hierarchy, Split};
-pub use self::solo::Solo;
-pub use self::storage::{Placement, Storage};
+pub use self::solo::{Placement, Solo};
 use crate::block::Block;
 use crate::clock::Time;
 

@@ -109,7 +109,7 @@ impl Contender {
     fn eviction(self, future: &[Block]) -> AnyPolicy {
         match self {
             Self::Policy(policy, _) => policy.build(),
-            Self::Belady => AnyPolicy::new(Belady::new(future.iter().copied())),
+            Self::Belady => Box::new(Belady::new(future.iter().copied())),
         }
     }
 
@@ -210,7 +210,7 @@ impl Contest {
     fn take(&mut self, chunk: &[Access], granularity: Granularity) {
         for access in chunk {
             self.cache
-                .replay(access, granularity, &mut self.admission, &mut self.tally);
+                .replay(access, granularity, &mut *self.admission, &mut self.tally);
         }
     }
 

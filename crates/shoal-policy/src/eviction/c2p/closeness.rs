@@ -140,7 +140,7 @@ mod tests {
 
     use super::super::compare::Reading;
     use super::{Closeness, Eviction, Rule};
-    use crate::eviction::conformance::leaving_order;
+    use crate::eviction::tests::leaving_order;
 
     #[test]
     fn the_comparator_decides() {

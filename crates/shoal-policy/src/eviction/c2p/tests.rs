@@ -7,7 +7,7 @@ use proptest::prelude::{ProptestConfig, any, proptest};
 
 use super::{C2p, Closeness, Completeness, Event, EventKind, Presence, Reading, Rule, Uses, compare};
 use crate::NodeId;
-use crate::eviction::conformance::leaving_order;
+use crate::eviction::tests::leaving_order;
 use crate::eviction::{Duel, Eviction, Gwf, Lfuda, Lru, Ranking, S3Fifo, Sieve};
 use EventKind::{Add, Delete, Hit, Miss, Replace};
 
