@@ -7,31 +7,25 @@
 //! A *pinned* key is set aside by the policy, so that no search for a victim finds it, and returns as just
 //! used when the pin ends ([`Residency::pin`]).
 
-use std::collections::HashMap;
+mod pins;
+mod room;
+
 use std::hash::Hash;
 use std::time::Duration;
 
 use crate::admission::Refusal;
 use crate::eviction::Eviction;
 
+pub use self::pins::Pins;
+pub use self::room::Room;
+
 /// The keys that a cache holds and the room that they take; `P` decides which is evicted first.
 #[derive(Debug)]
 pub struct Residency<K, P> {
     policy: P,
-    capacity_bytes: u64,
-    watermarks: Watermarks,
-    /// Taken by held keys.
-    used_bytes: u64,
-    /// Promised to keys that are being written.
-    reserved_bytes: u64,
-    /// Taken by keys that are forgotten but not yet gone.
-    leaving_bytes: u64,
-    /// The pinned keys, which the policy has set aside, with their sizes.
-    pinned: HashMap<K, u64>,
-    /// Taken by pinned keys.
-    pinned_bytes: u64,
-    /// The maximum that pinned keys may take.
-    pinned_bytes_max: u64,
+    room: Room,
+    /// The pinned keys, which the policy has set aside.
+    pins: Pins<K>,
 }
 
 /// The bounds between which eviction ahead of demand runs.
@@ -89,28 +83,29 @@ impl<K> Leaving<K> {
 impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
     /// Creates an empty cache of `capacity_bytes`, in which nothing can be pinned.
     pub fn new(capacity_bytes: u64, watermarks: Watermarks, policy: P) -> Self {
-        assert!(watermarks.low_bytes <= watermarks.high_bytes && watermarks.high_bytes <= capacity_bytes);
         assert!(policy.is_empty(), "a new cache holds nothing");
         Self {
             policy,
-            capacity_bytes,
-            watermarks,
-            used_bytes: 0,
-            reserved_bytes: 0,
-            leaving_bytes: 0,
-            pinned: HashMap::new(),
-            pinned_bytes: 0,
-            pinned_bytes_max: 0,
+            room: Room::new(capacity_bytes, watermarks),
+            pins: Pins::default(),
         }
     }
 
     /// Allows pinned keys to take up to `bytes_max`.
     #[must_use]
-    pub fn with_pins(self, bytes_max: u64) -> Self {
-        Self {
-            pinned_bytes_max: bytes_max,
-            ..self
-        }
+    pub fn with_pins(mut self, bytes_max: u64) -> Self {
+        self.pins = Pins::at_most(bytes_max);
+        self
+    }
+
+    /// The room that the keys take, and the rest of it.
+    pub const fn room(&self) -> &Room {
+        &self.room
+    }
+
+    /// The pinned keys.
+    pub const fn pins(&self) -> &Pins<K> {
+        &self.pins
     }
 
     /// Reserves room for `bytes` that are about to be written, if there is enough.
@@ -132,15 +127,11 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
     /// Fails with [`Refusal::TooLarge`] above the whole capacity, and with [`Refusal::NoRoom`] until keys are
     /// evicted.
     pub fn extend(&mut self, reservation: &mut Reservation, bytes: u64) -> Result<(), Refusal> {
-        if reservation.bytes.saturating_add(bytes) > self.capacity_bytes {
+        if reservation.bytes.saturating_add(bytes) > self.room.capacity_bytes() {
             return Err(Refusal::TooLarge);
         }
-        if bytes > self.free_bytes() {
-            return Err(Refusal::NoRoom);
-        }
-        self.reserved_bytes += bytes;
+        self.room.reserve(bytes)?;
         reservation.bytes += bytes;
-        self.assert_promise();
         Ok(())
     }
 
@@ -158,19 +149,7 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
 
     /// Releases a reservation, none of whose bytes are left on disk.
     pub fn cancel(&mut self, Reservation { bytes }: Reservation) {
-        self.reserved_bytes -= bytes;
-    }
-
-    /// Checks that `bytes` more can be pinned.
-    ///
-    /// # Errors
-    ///
-    /// Fails with [`Refusal::PinsFull`] if pinned keys would exceed their limit.
-    pub fn pins_admit(&self, bytes: u64) -> Result<(), Refusal> {
-        if self.pinned_bytes.saturating_add(bytes) > self.pinned_bytes_max {
-            return Err(Refusal::PinsFull);
-        }
-        Ok(())
+        self.room.cancel(bytes);
     }
 
     /// Prevents a held key from being evicted. Returns its size if it was not pinned before.
@@ -179,7 +158,7 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
     ///
     /// Fails with [`Refusal::PinsFull`] if pinned keys would exceed their limit. The key stays held.
     pub fn pin(&mut self, key: &K) -> Result<Option<u64>, Refusal> {
-        if self.pinned.contains_key(key) {
+        if self.pins.contains(key) {
             return Ok(None);
         }
         // Set aside first, because a policy returns the size of a key only when it gives it up; taken back
@@ -187,31 +166,19 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
         let Some(bytes) = self.policy.set_aside(key) else {
             return Ok(None);
         };
-        if let Err(refusal) = self.pins_admit(bytes) {
+        if let Err(refusal) = self.pins.admit(bytes) {
             self.policy.take_back(*key, bytes);
             return Err(refusal);
         }
-        self.pinned.insert(*key, bytes);
-        self.pinned_bytes += bytes;
+        self.pins.insert(*key, bytes);
         Ok(Some(bytes))
     }
 
     /// Ends the pin of a key, which counts as just used. Returns its size if it was pinned.
     pub fn unpin(&mut self, key: &K) -> Option<u64> {
-        let bytes = self.pinned.remove(key)?;
-        self.pinned_bytes -= bytes;
+        let bytes = self.pins.remove(key)?;
         self.policy.take_back(*key, bytes);
         Some(bytes)
-    }
-
-    /// Returns true if `key` is held and pinned.
-    pub fn is_pinned(&self, key: &K) -> bool {
-        self.pinned.contains_key(key)
-    }
-
-    /// The size of a pinned key; `None` if it is not pinned.
-    pub fn pinned_bytes_of(&self, key: &K) -> Option<u64> {
-        self.pinned.get(key).copied()
     }
 
     /// Records a use of `key`.
@@ -252,10 +219,10 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
         may_leave: &mut dyn FnMut(&K) -> bool,
     ) -> Vec<Leaving<K>> {
         let mut victims = Vec::new();
-        if self.excess_bytes(started) == 0 {
+        if self.room.excess_bytes(started) == 0 {
             return victims;
         }
-        while victims.len() < most && self.excess_bytes(true) > 0 {
+        while victims.len() < most && self.room.excess_bytes(true) > 0 {
             match self.evict(may_leave) {
                 Some(leaving) => victims.push(leaving),
                 None => break,
@@ -264,22 +231,10 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
         victims
     }
 
-    /// The bytes to evict ahead of demand; 0 while there is enough room. `started` is as in
-    /// [`Residency::evict_ahead`].
-    pub const fn excess_bytes(&self, started: bool) -> u64 {
-        if started || self.is_crowded() {
-            let wanted_bytes = self.used_bytes + self.reserved_bytes;
-            wanted_bytes.saturating_sub(self.watermarks.low_bytes)
-        } else {
-            0
-        }
-    }
-
     /// Removes `key` because it is no longer valid, pinned or not.
     pub fn remove(&mut self, key: &K) -> Option<Leaving<K>> {
-        let bytes = match self.pinned.remove(key) {
+        let bytes = match self.pins.remove(key) {
             Some(bytes) => {
-                self.pinned_bytes -= bytes;
                 self.policy.left_aside(key);
                 bytes
             }
@@ -290,32 +245,28 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
 
     /// Frees the room of a key whose bytes are gone from disk.
     pub fn left(&mut self, Leaving { bytes, .. }: Leaving<K>) {
-        self.leaving_bytes -= bytes;
+        self.room.left(bytes);
     }
 
     /// Reserves the room of a leaving key whose bytes stay on disk under another name.
     pub fn retake(&mut self, Leaving { bytes, .. }: Leaving<K>) -> Reservation {
-        self.leaving_bytes -= bytes;
-        self.reserved_bytes += bytes;
+        self.room.retake(bytes);
         Reservation { bytes }
     }
 
     /// Changes the capacity. Before reducing it, the caller must evict: taken room stays taken.
     pub fn resize(&mut self, capacity_bytes: u64, watermarks: Watermarks) {
-        assert!(watermarks.low_bytes <= watermarks.high_bytes && watermarks.high_bytes <= capacity_bytes);
-        self.capacity_bytes = capacity_bytes;
-        self.watermarks = watermarks;
-        self.assert_promise();
+        self.room.resize(capacity_bytes, watermarks);
     }
 
     /// Returns true if `key` is held, pinned or not.
     pub fn contains(&self, key: &K) -> bool {
-        self.policy.contains(key) || self.pinned.contains_key(key)
+        self.policy.contains(key) || self.pins.contains(key)
     }
 
     /// The number of held keys.
     pub fn len(&self) -> usize {
-        self.policy.len() + self.pinned.len()
+        self.policy.len() + self.pins.len()
     }
 
     /// Returns true if no key is held.
@@ -323,59 +274,20 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
         self.len() == 0
     }
 
-    /// The room that pinned keys take.
-    pub const fn pinned_bytes(&self) -> u64 {
-        self.pinned_bytes
-    }
-
-    /// The room that pinned keys may take.
-    pub const fn pinned_bytes_max(&self) -> u64 {
-        self.pinned_bytes_max
-    }
-
-    /// The room that held keys take.
-    pub const fn used_bytes(&self) -> u64 {
-        self.used_bytes
-    }
-
-    /// All room taken by held, reserved and leaving keys.
-    pub const fn taken_bytes(&self) -> u64 {
-        self.used_bytes + self.reserved_bytes + self.leaving_bytes
-    }
-
-    /// The capacity in bytes.
-    pub const fn capacity_bytes(&self) -> u64 {
-        self.capacity_bytes
-    }
-
-    /// Returns true if eviction ahead of demand should start.
-    pub const fn is_crowded(&self) -> bool {
-        self.used_bytes + self.reserved_bytes > self.watermarks.high_bytes
-    }
-
-    /// The free room in bytes.
-    pub const fn free_bytes(&self) -> u64 {
-        self.capacity_bytes - self.taken_bytes()
-    }
-
     /// Moves reserved room to a held key, and returns its size.
     fn hold(&mut self, Reservation { bytes }: Reservation, key: &K) -> u64 {
         assert!(!self.contains(key), "a key is admitted once");
-        self.reserved_bytes -= bytes;
-        self.used_bytes += bytes;
-        self.assert_promise();
+        self.room.hold(bytes);
         bytes
     }
 
     fn leave(&mut self, key: K, bytes: u64) -> Leaving<K> {
-        self.used_bytes -= bytes;
-        self.leaving_bytes += bytes;
+        self.room.leave(bytes);
+        debug_assert!(
+            self.pins.bytes() <= self.room.used_bytes(),
+            "pinned keys are held"
+        );
         Leaving { key, bytes }
-    }
-
-    fn assert_promise(&self) {
-        assert!(self.taken_bytes() <= self.capacity_bytes, "capacity is a promise");
-        debug_assert!(self.pinned_bytes <= self.used_bytes && self.pinned_bytes <= self.pinned_bytes_max);
     }
 }
 

@@ -144,7 +144,7 @@ impl<P: Policy> Cache<P> {
 
     /// Returns true if `bytes` more fit without an eviction.
     pub const fn has_room(&self, bytes: u64) -> bool {
-        self.residency.taken_bytes() + bytes <= self.residency.capacity_bytes()
+        self.residency.room().taken_bytes() + bytes <= self.residency.room().capacity_bytes()
     }
 
     /// Removes `block`, which is no longer valid. Returns true if it was held.
@@ -217,7 +217,7 @@ impl<P: Policy> Cache<P> {
 
     /// Changes the room to `capacity_bytes`; blocks that no longer fit leave.
     pub fn resize(&mut self, capacity_bytes: u64) {
-        while self.residency.used_bytes() > capacity_bytes {
+        while self.residency.room().used_bytes() > capacity_bytes {
             let victim = self
                 .residency
                 .evict(&mut |_| true)
@@ -230,12 +230,12 @@ impl<P: Policy> Cache<P> {
 
     /// Bytes in use.
     pub const fn used_bytes(&self) -> u64 {
-        self.residency.used_bytes()
+        self.residency.room().used_bytes()
     }
 
     /// Total room.
     pub const fn capacity_bytes(&self) -> u64 {
-        self.residency.capacity_bytes()
+        self.residency.room().capacity_bytes()
     }
 
     /// The cache's room, as that of a node without layers.

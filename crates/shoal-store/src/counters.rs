@@ -108,7 +108,6 @@ pub(super) struct LiveCounters {
     pub(super) stored_blocks: Count,
     pub(super) corrupt_blocks: Count,
     pub(super) quarantined: Count,
-    pub(super) io_errors: Count,
     pub(super) scrubbed_blocks: Count,
     pub(super) scrub_passes: Count,
     pub(super) scrub_percent: Count,
@@ -135,8 +134,8 @@ impl Count {
 }
 
 impl LiveCounters {
-    /// Returns a snapshot of all counters. The difference between `capacity_bytes` and the room in `usage` is
-    /// taken by folders.
+    /// Returns a snapshot of these counters and of `usage`. The difference between `capacity_bytes` and the
+    /// room in `usage` is taken by folders.
     pub(super) fn snapshot(&self, usage: &Usage, capacity_bytes: u64) -> Counters {
         let folder_bytes = capacity_bytes - usage.room_bytes;
         Counters {
@@ -152,12 +151,12 @@ impl LiveCounters {
             refusals: self.refusals(),
             corrupt_blocks: self.corrupt_blocks.get(),
             quarantined: self.quarantined.get(),
-            io_errors: self.io_errors.get(),
             scrub: ScrubCounts {
                 blocks: self.scrubbed_blocks.get(),
                 passes: self.scrub_passes.get(),
                 percent: self.scrub_percent.get(),
             },
+            ..Counters::default()
         }
     }
 

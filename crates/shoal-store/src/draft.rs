@@ -8,63 +8,41 @@ use shoal_policy::admission::Refusal;
 use shoal_s3::object::Version;
 
 use super::blocking::run_blocking;
-use super::counters::LiveCounters;
 use super::footer::{Checksum, Footer};
 use super::publish::Publisher;
-use super::staging::{StagedFile, Staging};
-use super::writers::{Urgency, Writers};
+use super::staging::StagedFile;
+use super::writers::Urgency;
 
 /// Room reserved for the footer, whose length is unknown yet. Most footers are far shorter; a longer one
 /// reserves more.
 const FOOTER_BYTES: u64 = 1024;
 
-/// Writes drafts.
-pub(super) struct Drafts {
-    staging: Arc<Staging>,
-    publisher: Arc<Publisher>,
-    writers: Arc<Writers>,
-    counters: Arc<LiveCounters>,
-}
-
 /// The bytes of a block on this disk, without a name. Dropping it removes them from the disk.
 pub struct Draft {
-    drafts: Arc<Drafts>,
+    publisher: Arc<Publisher>,
     staged: StagedFile,
     data_bytes: u64,
     data_checksum: u64,
 }
 
-impl Drafts {
-    pub(super) fn new(
-        staging: &Arc<Staging>,
-        publisher: &Arc<Publisher>,
-        writers: &Arc<Writers>,
-        counters: &Arc<LiveCounters>,
-    ) -> Self {
-        Self {
-            staging: Arc::clone(staging),
-            publisher: Arc::clone(publisher),
-            writers: Arc::clone(writers),
-            counters: Arc::clone(counters),
-        }
-    }
-
+/// Drafts.
+impl Publisher {
     /// Writes the bytes of a block to disk under a temporary name.
     pub(super) async fn draft(self: &Arc<Self>, pieces: Vec<Bytes>) -> Result<Draft, Refusal> {
-        let drafted = self.write(pieces).await;
-        drafted.inspect_err(|&refusal| self.counters.refused(refusal))
+        let drafted = self.write_draft(pieces).await;
+        drafted.inspect_err(|&refusal| self.ground.counters.refused(refusal))
     }
 
-    async fn write(self: &Arc<Self>, pieces: Vec<Bytes>) -> Result<Draft, Refusal> {
+    async fn write_draft(self: &Arc<Self>, pieces: Vec<Bytes>) -> Result<Draft, Refusal> {
         self.staging.accepts()?;
         let data_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let drafts = Arc::clone(self);
-        let work = move || drafts.write_now(&pieces, data_bytes);
+        let publisher = Arc::clone(self);
+        let work = move || publisher.write_draft_now(&pieces, data_bytes);
         let written = self.writers.run(Urgency::Now, data_bytes, work).await;
         written.unwrap_or(Err(Refusal::Exhausted))
     }
 
-    fn write_now(self: Arc<Self>, pieces: &[Bytes], data_bytes: u64) -> Result<Draft, Refusal> {
+    fn write_draft_now(self: Arc<Self>, pieces: &[Bytes], data_bytes: u64) -> Result<Draft, Refusal> {
         let number = self.staging.next_sequence();
         let staged = self
             .staging
@@ -73,7 +51,7 @@ impl Drafts {
             staged,
             data_bytes,
             data_checksum: Checksum::compute(pieces),
-            drafts: self,
+            publisher: self,
         })
     }
 }
@@ -85,21 +63,21 @@ impl Draft {
     ///
     /// Fails as [`Store::put`](super::Store::put) does, and removes the bytes from the disk.
     pub async fn name(self, version: Arc<Version>, index: u32) -> Result<(), Refusal> {
-        let counters = Arc::clone(&self.drafts.counters);
+        let ground = Arc::clone(&self.publisher.ground);
         let named = run_blocking(move || self.name_now(&version, index)).await;
         let named = named.unwrap_or(Err(Refusal::Exhausted));
-        named.inspect_err(|&refusal| counters.refused(refusal))
+        named.inspect_err(|&refusal| ground.counters.refused(refusal))
     }
 
     fn name_now(mut self, version: &Version, index: u32) -> Result<(), Refusal> {
-        let publisher = &self.drafts.publisher;
+        let publisher = &self.publisher;
         publisher.check(version.block(index), version, self.data_bytes)?;
         let footer = Footer {
             index,
             data_bytes: self.data_bytes,
             data_checksum: self.data_checksum,
             // Assigned now, because sequence numbers determine which version of an object was stored last.
-            sequence: self.drafts.staging.next_sequence(),
+            sequence: publisher.staging.next_sequence(),
             version: version.clone(),
         };
         let encoded = footer.encode().ok_or(Refusal::TooLarge)?;

@@ -1,17 +1,13 @@
-//! Why a block is not in the store. Every removal and refusal is counted, and the last few thousand are
-//! remembered.
+//! Why a block is not in the store, for the last few thousand removals and refusals.
 
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 
 use lru::LruCache;
 use parking_lot::Mutex;
 use shoal_policy::BlockId;
 use shoal_policy::admission::Refusal;
 
-use super::counters::{LiveCounters, RemovalReason};
-use super::ledger::Victim;
-use super::watch::{BlockEvent, Watch};
+use super::counters::RemovalReason;
 
 /// Number of blocks remembered, at about 100 bytes each.
 const REMEMBERED: usize = 16 << 10;
@@ -25,38 +21,24 @@ pub enum Absence {
     Refused(Refusal),
 }
 
-/// The latest removals and refusals, and the counts of all.
+/// The latest removals and refusals.
 #[derive(Debug)]
-pub(super) struct EvictionLog {
-    counters: Arc<LiveCounters>,
-    watch: Arc<Watch>,
-    last: Mutex<LruCache<BlockId, Absence>>,
+pub(super) struct EvictionLog(Mutex<LruCache<BlockId, Absence>>);
+
+impl Default for EvictionLog {
+    fn default() -> Self {
+        let remembered = NonZeroUsize::new(REMEMBERED).expect("written here and not zero");
+        Self(Mutex::new(LruCache::new(remembered)))
+    }
 }
 
 impl EvictionLog {
-    pub(super) fn new(counters: &Arc<LiveCounters>, watch: &Arc<Watch>) -> Self {
-        let remembered = NonZeroUsize::new(REMEMBERED).expect("written here and not zero");
-        Self {
-            counters: Arc::clone(counters),
-            watch: Arc::clone(watch),
-            last: Mutex::new(LruCache::new(remembered)),
-        }
-    }
-
-    pub(super) fn removed(&self, victim: &Victim, reason: RemovalReason) {
-        let block = victim.leaving.key;
-        self.counters.removed(reason);
-        self.last.lock().put(block, Absence::Removed(reason));
-        self.watch.notify(block, victim.data_bytes, BlockEvent::Removed);
-    }
-
-    pub(super) fn refused(&self, block: BlockId, refusal: Refusal) {
-        self.counters.refused(refusal);
-        self.last.lock().put(block, Absence::Refused(refusal));
+    pub(super) fn put(&self, block: BlockId, why: Absence) {
+        self.0.lock().put(block, why);
     }
 
     /// Returns why a block is not in the store; `None` if the log has no entry for it.
     pub(super) fn why(&self, block: BlockId) -> Option<Absence> {
-        self.last.lock().peek(&block).copied()
+        self.0.lock().peek(&block).copied()
     }
 }

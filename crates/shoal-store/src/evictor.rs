@@ -8,9 +8,9 @@ use shoal_base::clock;
 use shoal_policy::admission::Refusal;
 use shoal_policy::residency::Reservation;
 
-use super::ledger::{Attempt, Ledger};
+use super::ground::Ground;
+use super::ledger::Attempt;
 use super::removal::Removal;
-use super::signal::Signal;
 
 /// Number of blocks evicted ahead of demand per acquisition of the locks.
 const BATCH: usize = 16;
@@ -24,10 +24,8 @@ type NodeEvictor = Box<dyn Fn() + Send + Sync>;
 
 /// Reserves room, evicting blocks if necessary.
 pub(super) struct Evictor {
-    ledger: Arc<Ledger>,
+    ground: Arc<Ground>,
     removal: Arc<Removal>,
-    /// Wakes and stops the thread that evicts ahead of demand.
-    maintenance: Arc<Signal>,
     /// If set, makes room ahead of demand instead of this evictor.
     by_worth: OnceLock<NodeEvictor>,
     /// True if a block timed out waiting for the evictor, until there is enough room again.
@@ -35,11 +33,10 @@ pub(super) struct Evictor {
 }
 
 impl Evictor {
-    pub(super) fn new(ledger: &Arc<Ledger>, removal: &Arc<Removal>, maintenance: &Arc<Signal>) -> Self {
+    pub(super) fn new(ground: &Arc<Ground>, removal: &Arc<Removal>) -> Self {
         Self {
-            ledger: Arc::clone(ledger),
+            ground: Arc::clone(ground),
             removal: Arc::clone(removal),
-            maintenance: Arc::clone(maintenance),
             by_worth: OnceLock::new(),
             node_evictor_is_late: AtomicBool::new(false),
         }
@@ -57,20 +54,20 @@ impl Evictor {
     ///
     /// Fails if no block can be evicted, or if `bytes` exceed the store's capacity.
     pub(super) fn reserve(&self, bytes: u64) -> Result<Reservation, Refusal> {
-        let mut uses = self.ledger.take_uses();
+        let mut uses = self.ground.ledger.mappings.take_uses();
         let mut until = None;
         loop {
-            let Attempt { room, is_crowded } = self.ledger.reserve(bytes, &uses);
+            let Attempt { room, is_crowded } = self.ground.ledger.reserve(bytes, &uses);
             uses.clear();
             if is_crowded {
-                self.maintenance.wake();
+                self.ground.maintenance.wake();
             }
             let Err(refusal @ Refusal::NoRoom) = room else {
                 return room;
             };
             let until = *until.get_or_insert_with(|| clock::instant() + NODE_EVICTOR_TIMEOUT);
             if !self.node_evictor_makes_room(bytes, until) {
-                let victim = self.ledger.evict().ok_or(refusal)?;
+                let victim = self.ground.ledger.evict().ok_or(refusal)?;
                 self.removal.evicted([victim]);
             }
         }
@@ -82,7 +79,7 @@ impl Evictor {
         if self.by_worth.get().is_none() || self.node_evictor_is_late.load(Ordering::Relaxed) {
             return false;
         }
-        let in_time = self.ledger.await_room(bytes, until);
+        let in_time = self.ground.ledger.await_room(bytes, until);
         if !in_time {
             self.node_evictor_is_late.store(true, Ordering::Relaxed);
         }
@@ -93,7 +90,7 @@ impl Evictor {
     pub(super) fn make_room_ahead(&self) {
         match self.by_worth.get() {
             None => self.evict_ahead(),
-            Some(evictor) if self.ledger.is_crowded() => evictor(),
+            Some(evictor) if self.ground.ledger.lock().residency.room().is_crowded() => evictor(),
             Some(_) => self.node_evictor_is_late.store(false, Ordering::Relaxed),
         }
     }
@@ -102,8 +99,8 @@ impl Evictor {
     pub(super) fn evict_ahead(&self) {
         let mut started = false;
         loop {
-            let victims = self.ledger.evict_ahead(started, BATCH);
-            let is_done = victims.is_empty() || self.maintenance.is_stopped();
+            let victims = self.ground.ledger.evict_ahead(started, BATCH);
+            let is_done = victims.is_empty() || self.ground.maintenance.is_stopped();
             self.removal.evicted(victims);
             if is_done {
                 return;

@@ -7,9 +7,8 @@ use shoal_policy::admission::Refusal;
 use shoal_policy::residency::Reservation;
 
 use super::Store;
-use super::disk::Disk;
 use super::evictor::Evictor;
-use super::ledger::Ledger;
+use super::ground::Ground;
 
 /// Room is reserved in multiples of this.
 const STEP_BYTES: u64 = 16 << 10;
@@ -18,17 +17,15 @@ const STEP_BYTES: u64 = 16 << 10;
 pub struct FileRoom(Option<Held>);
 
 struct Held {
-    disk: Arc<Disk>,
-    ledger: Arc<Ledger>,
+    ground: Arc<Ground>,
     evictor: Arc<Evictor>,
     steps: Vec<Reservation>,
 }
 
 impl FileRoom {
-    pub(super) fn new(disk: &Arc<Disk>, ledger: &Arc<Ledger>, evictor: &Arc<Evictor>) -> Self {
+    pub(super) fn new(ground: &Arc<Ground>, evictor: &Arc<Evictor>) -> Self {
         Self(Some(Held {
-            disk: Arc::clone(disk),
-            ledger: Arc::clone(ledger),
+            ground: Arc::clone(ground),
             evictor: Arc::clone(evictor),
             steps: Vec::new(),
         }))
@@ -49,10 +46,11 @@ impl FileRoom {
         let steps = if bytes == 0 {
             0
         } else {
-            held.disk.charge_bytes(bytes).div_ceil(STEP_BYTES) as usize
+            held.ground.disk.charge_bytes(bytes).div_ceil(STEP_BYTES) as usize
         };
         while held.steps.len() > steps {
-            held.ledger
+            held.ground
+                .ledger
                 .cancel(held.steps.pop().expect("there are more than none"));
         }
         while held.steps.len() < steps {
@@ -66,7 +64,7 @@ impl Drop for FileRoom {
     fn drop(&mut self) {
         if let Some(held) = &mut self.0 {
             for step in held.steps.drain(..) {
-                held.ledger.cancel(step);
+                held.ground.ledger.cancel(step);
             }
         }
     }
@@ -83,11 +81,11 @@ impl std::fmt::Debug for FileRoom {
 impl Store {
     /// The folder for the node's other files, which share the capacity with blocks.
     pub fn node_folder(&self) -> PathBuf {
-        self.disk.node_folder()
+        self.ground.disk.node_folder()
     }
 
     /// Creates the room for one file in that folder, initially empty.
     pub fn file_room(&self) -> FileRoom {
-        FileRoom::new(&self.disk, &self.ledger, &self.evictor)
+        FileRoom::new(&self.ground, &self.evictor)
     }
 }

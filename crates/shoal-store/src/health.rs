@@ -1,13 +1,12 @@
 //! Tracks whether the disk accepts new blocks. A failed operation pauses writing until a probe succeeds.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use shoal_policy::admission::Refusal;
 
-use super::counters::LiveCounters;
+use super::counters::Count;
 use super::disk::Disk;
 
 /// Whether the disk accepts new blocks.
@@ -24,23 +23,23 @@ pub enum Health {
 
 /// Derives the health of the disk from failed operations and probes.
 pub(super) struct DiskHealth {
-    disk: Arc<Disk>,
-    counters: Arc<LiveCounters>,
     health: Mutex<Health>,
     /// True if `health` is [`Health::Paused`]; read without the lock.
     paused: AtomicBool,
+    io_errors: Count,
+}
+
+impl Default for DiskHealth {
+    fn default() -> Self {
+        Self {
+            health: Mutex::new(Health::Serving),
+            paused: AtomicBool::new(false),
+            io_errors: Count::default(),
+        }
+    }
 }
 
 impl DiskHealth {
-    pub(super) fn new(disk: &Arc<Disk>, counters: &Arc<LiveCounters>) -> Self {
-        Self {
-            disk: Arc::clone(disk),
-            counters: Arc::clone(counters),
-            health: Mutex::new(Health::Serving),
-            paused: AtomicBool::new(false),
-        }
-    }
-
     pub(super) fn current(&self) -> Health {
         self.health.lock().clone()
     }
@@ -49,15 +48,20 @@ impl DiskHealth {
         self.paused.load(Ordering::Acquire)
     }
 
+    /// Returns the number of disk operations that failed.
+    pub(super) fn io_errors(&self) -> u64 {
+        self.io_errors.get()
+    }
+
     /// Counts a failed operation that does not indicate a failing disk.
     pub(super) fn exhausted(&self) {
-        self.counters.io_errors.add(1);
+        self.io_errors.add(1);
     }
 
     /// Marks the disk as failed: writing pauses until [`DiskHealth::probe`] succeeds. The first failure is
     /// reported as the reason, because later ones often follow from it.
     pub(super) fn failed(&self, action: &str, error: &io::Error) {
-        self.counters.io_errors.add(1);
+        self.io_errors.add(1);
         let mut health = self.health.lock();
         if *health == Health::Serving {
             let why = format!("{action}: {error}");
@@ -81,9 +85,9 @@ impl DiskHealth {
     }
 
     /// If writing is paused, probes the disk and resumes if it works again. Blocks.
-    pub(super) fn probe(&self) -> Health {
+    pub(super) fn probe(&self, disk: &Disk) -> Health {
         if self.is_paused() {
-            match self.disk.probe() {
+            match disk.probe() {
                 Ok(()) => {
                     *self.health.lock() = Health::Serving;
                     self.paused.store(false, Ordering::Release);

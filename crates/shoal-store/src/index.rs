@@ -38,6 +38,11 @@ impl Index {
                 blocks: BlockSet::default(),
             }
         });
+        debug_assert_eq!(held.object, object, "a version is of one object");
+        debug_assert!(
+            block.index < extent.block_count(),
+            "a block is a part of its object"
+        );
         held.sequence = held.sequence.max(sequence);
         held.blocks.insert(block.index);
     }
@@ -65,11 +70,6 @@ impl Index {
             .max_by_key(|version| self.versions[version].sequence)
     }
 
-    /// Returns the versions of `object` that have resident blocks.
-    pub(super) fn versions_of(&self, object: ObjectId) -> Vec<VersionId> {
-        self.objects.get(&object).cloned().unwrap_or_default()
-    }
-
     /// Returns true if several versions of `object` have resident blocks.
     pub(super) fn has_older(&self, object: ObjectId) -> bool {
         self.objects
@@ -83,6 +83,18 @@ impl Index {
             .get(&version)
             .map(|held| held.blocks.iter().collect())
             .unwrap_or_default()
+    }
+
+    /// As [`Index::blocks_of`], as IDs.
+    pub(super) fn ids_of(&self, version: VersionId) -> Vec<BlockId> {
+        let indexes = self.blocks_of(version).into_iter();
+        indexes.map(|index| BlockId { version, index }).collect()
+    }
+
+    /// Returns the resident blocks of all versions of `object`.
+    pub(super) fn ids_of_object(&self, object: ObjectId) -> Vec<BlockId> {
+        let versions = self.objects.get(&object).into_iter().flatten();
+        versions.flat_map(|version| self.ids_of(*version)).collect()
     }
 
     /// Returns the total number of blocks of a version; 0 if none of them is resident.

@@ -9,8 +9,7 @@ use shoal_policy::fingerprint::Placed as _;
 use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, Layer, VersionId};
 
-use super::ledger::Ledger;
-use super::signal::Signal;
+use super::ground::Ground;
 
 /// Minimum number of blocks examined per acquisition of the lock. All blocks of a version are examined
 /// together.
@@ -18,13 +17,11 @@ const BATCH: usize = 256;
 
 /// The layers, and the hierarchy that assigns blocks to them.
 pub(super) struct Layers {
-    ledger: Arc<Ledger>,
+    ground: Arc<Ground>,
     /// A copy of the ledger's hierarchy, for look-ups without its lock.
     hierarchy: ArcSwap<Hierarchy>,
     /// True if blocks may be in layers to which they do not belong.
     misplaced: AtomicBool,
-    /// Wakes the thread that moves blocks.
-    maintenance: Arc<Signal>,
 }
 
 /// The remaining moves after a change of the hierarchy.
@@ -36,21 +33,22 @@ pub(super) struct Moves {
 
 impl Layers {
     /// `hierarchy` must be the one with which the ledger was created.
-    pub(super) fn new(ledger: &Arc<Ledger>, hierarchy: &Arc<Hierarchy>, maintenance: &Arc<Signal>) -> Self {
+    pub(super) fn new(ground: &Arc<Ground>, hierarchy: &Arc<Hierarchy>) -> Self {
         Self {
-            ledger: Arc::clone(ledger),
+            ground: Arc::clone(ground),
             hierarchy: ArcSwap::new(Arc::clone(hierarchy)),
             misplaced: AtomicBool::new(false),
-            maintenance: Arc::clone(maintenance),
         }
     }
 
     /// Replaces the hierarchy, and starts moving blocks to their new layers.
     pub(super) fn set_hierarchy(&self, hierarchy: Arc<Hierarchy>) {
         self.hierarchy.store(Arc::clone(&hierarchy));
-        self.ledger.set_hierarchy(hierarchy);
+        let mut state = self.ground.ledger.lock();
+        state.residency.policy_mut().set_hierarchy(hierarchy);
+        drop(state);
         self.misplaced.store(true, Ordering::Release);
-        self.maintenance.wake();
+        self.ground.maintenance.wake();
     }
 
     /// Returns the layer to which a block belongs. Takes no lock.
@@ -59,20 +57,22 @@ impl Layers {
     }
 
     pub(super) fn resize(&self, targets_bytes: &[u64]) {
-        self.ledger.resize_layers(targets_bytes);
+        let mut state = self.ground.ledger.lock();
+        state.residency.policy_mut().resize(targets_bytes);
     }
 
     pub(super) fn rooms(&self) -> Vec<LayerRoom> {
-        self.ledger.layer_rooms()
+        self.ground.ledger.lock().residency.policy().rooms()
     }
 
     /// Moves the next blocks to the layers to which they belong. Returns true if there are more.
     pub(super) fn move_misplaced(&self, moves: &mut Moves) -> bool {
         if self.misplaced.swap(false, Ordering::AcqRel) {
-            *moves = Moves::new(self.ledger.versions());
+            let versions = self.ground.ledger.lock().index.versions();
+            *moves = Moves::new(versions);
         }
         if !moves.versions.is_empty() {
-            self.ledger.move_to_layers(&mut moves.versions, BATCH);
+            self.ground.ledger.move_to_layers(&mut moves.versions, BATCH);
         }
         !moves.versions.is_empty()
     }

@@ -5,7 +5,6 @@
 //! free once the caller has removed the file and called [`Ledger::left`].
 
 mod c2p;
-mod gwf;
 mod pins;
 
 use std::collections::HashSet;
@@ -13,19 +12,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use shoal_base::clock;
 use shoal_policy::admission::Refusal;
-use shoal_policy::eviction::layered::{LayerRoom, divide};
-use shoal_policy::eviction::{Layered, Named, PolicyName};
+use shoal_policy::eviction::layered::divide;
+use shoal_policy::eviction::{Gwf, Layered, Named, PolicyName};
 use shoal_policy::residency::{Leaving, Reservation, Residency, Watermarks};
 use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, ObjectId, VersionId};
 use shoal_s3::object::Extent;
 
 use self::c2p::EventTimes;
-pub use self::c2p::{CacheEvent, GroupKnowledge, LayerGroup};
-pub use self::gwf::{Least, NextToLeave, Ranks};
+pub(super) use self::c2p::c2ps;
 pub use self::pins::Kept;
 
 use super::index::Index;
@@ -44,24 +42,25 @@ pub(super) struct Ledger {
     state: Mutex<State>,
     /// Notified when room is freed.
     freed: Condvar,
-    mappings: Mappings,
+    pub(super) mappings: Mappings,
 }
 
+/// What the lock of the ledger guards. `residency`, `index` and the pinned blocks agree whenever it is free.
 #[derive(Debug)]
-struct State {
-    residency: Resident,
-    index: Index,
+pub(super) struct State {
+    pub(super) residency: Resident,
+    pub(super) index: Index,
     mapped: MappedLru,
-    readers: Readers,
-    pins: Pins,
-    time: PolicyTime,
-    event_times: EventTimes,
+    pub(super) readers: Readers,
+    pub(super) pins: Pins,
+    pub(super) time: PolicyTime,
+    pub(super) event_times: EventTimes,
 }
 
 /// The policies' time: since 1970, so that it continues across restarts, but monotonic while the process
 /// runs.
 #[derive(Clone, Copy, Debug)]
-struct PolicyTime {
+pub(super) struct PolicyTime {
     at_start: Duration,
     started: Instant,
 }
@@ -130,7 +129,7 @@ impl Ledger {
             targets.into_iter().enumerate().map(with_policy),
             Arc::clone(hierarchy),
         );
-        c2p::keep_events(&mut policy, false);
+        c2ps(&mut policy).for_each(|(_, c2p)| c2p.set_recording(false));
         Self {
             state: Mutex::new(State {
                 residency: Residency::new(room_bytes, Watermarks::from_capacity(room_bytes), policy)
@@ -146,15 +145,15 @@ impl Ledger {
             mappings: Mappings::new(),
         }
     }
+
+    /// Locks the state. While it is held, no other lock of the store may be taken but those of the mappings.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
 }
 
 /// Reads.
 impl Ledger {
-    /// Returns the block if it is mapped and all of it is in memory. Does not count as a use.
-    pub(super) fn peek_resident(&self, block: BlockId) -> Option<Bytes> {
-        self.mappings.peek(block, clock::instant())
-    }
-
     /// Returns the block if it is mapped and all of it is in memory.
     pub(super) fn get_resident(&self, block: BlockId) -> Option<Bytes> {
         let hit = self.mappings.get(block, clock::instant())?;
@@ -164,17 +163,8 @@ impl Ledger {
         Some(hit.bytes)
     }
 
-    /// Returns true if room has to be made ahead of demand.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.state.lock().residency.is_crowded()
-    }
-
     pub(super) fn contains(&self, block: BlockId) -> bool {
         self.state.lock().residency.contains(&block)
-    }
-
-    pub(super) fn is_mapped(&self, block: BlockId) -> bool {
-        self.mappings.contains(block)
     }
 
     /// Protects a block from eviction until the returned value is dropped. `None` if it is not resident.
@@ -185,16 +175,6 @@ impl Ledger {
         }
         state.readers.enter(block);
         Some(BlockRead { ledger: self, block })
-    }
-
-    /// Returns the mapping of a block, to read its pages in.
-    pub(super) fn mapping(&self, block: BlockId) -> Option<Arc<Mapping>> {
-        self.mappings.mapping(block)
-    }
-
-    /// Returns a mapped block whose pages have just been read in again.
-    pub(super) fn refreshed(&self, block: BlockId) -> Option<Bytes> {
-        self.mappings.refreshed(block, clock::instant())
     }
 
     /// Keeps a mapping for later hits, and counts a use if `is_used`. Returns `None` if the block has been
@@ -216,30 +196,10 @@ impl Ledger {
         Some(bytes)
     }
 
-    /// Returns the latest stored version of `object` that still has a resident block.
-    pub(super) fn newest(&self, object: ObjectId) -> Option<VersionId> {
-        self.state.lock().index.newest(object)
-    }
-
-    /// Returns a resident block of the version that [`Ledger::newest`] returns.
+    /// Returns a resident block of the latest stored version of `object`.
     pub(super) fn any_block_of(&self, object: ObjectId) -> Option<BlockId> {
         let state = self.state.lock();
         state.index.any_block_of(state.index.newest(object)?)
-    }
-
-    /// Returns the versions of `object` that have resident blocks.
-    pub(super) fn versions_of(&self, object: ObjectId) -> Vec<VersionId> {
-        self.state.lock().index.versions_of(object)
-    }
-
-    /// Returns the indexes of the resident blocks of `version`, ascending.
-    pub(super) fn blocks_of(&self, version: VersionId) -> Vec<u32> {
-        self.state.lock().index.blocks_of(version)
-    }
-
-    /// Returns all versions, each with the sequence number of its latest stored block.
-    pub(super) fn versions(&self) -> Vec<(u64, VersionId)> {
-        self.state.lock().index.versions()
     }
 
     /// Returns the resident blocks of at least `data_bytes_min`, most recently used first: mapped blocks by
@@ -260,8 +220,7 @@ impl Ledger {
             // The lock is taken per version, because the list is long and readers must not wait for all of
             // it.
             let state = self.state.lock();
-            let all = state.index.blocks_of(version).into_iter();
-            let all = all.map(|index| BlockId { version, index });
+            let all = state.index.ids_of(version).into_iter();
             let is_long = |block: &BlockId| state.index.block_len(*block) >= data_bytes_min;
             blocks.extend(all.filter(|block| !mapped.contains(block) && is_long(block)));
         }
@@ -270,12 +229,12 @@ impl Ledger {
 
     pub(super) fn usage(&self) -> Usage {
         let state = self.state.lock();
-        debug_assert!(state.residency.used_bytes() <= state.residency.taken_bytes());
-        debug_assert!(state.residency.taken_bytes() <= state.residency.capacity_bytes());
+        debug_assert!(state.residency.room().used_bytes() <= state.residency.room().taken_bytes());
+        debug_assert!(state.residency.room().taken_bytes() <= state.residency.room().capacity_bytes());
         Usage {
-            room_bytes: state.residency.capacity_bytes(),
-            taken_bytes: state.residency.taken_bytes(),
-            resident_bytes: state.residency.used_bytes(),
+            room_bytes: state.residency.room().capacity_bytes(),
+            taken_bytes: state.residency.room().taken_bytes(),
+            resident_bytes: state.residency.room().used_bytes(),
             blocks: state.residency.len() as u64,
             mapped_blocks: state.mapped.len() as u64,
             mapped_bytes: state.mapped.bytes(),
@@ -295,25 +254,20 @@ impl Ledger {
         state.residency.policy().admits(block)
     }
 
-    /// Takes the uses not yet reported to the policy, for the next call of [`Ledger::reserve`].
-    pub(super) fn take_uses(&self) -> Vec<BlockId> {
-        self.mappings.take_uses()
-    }
-
     /// Reports `uses` to the policy and reserves room.
     pub(super) fn reserve(&self, bytes: u64, uses: &[BlockId]) -> Attempt {
         let mut state = self.state.lock();
         state.touch(uses);
         Attempt {
             room: state.residency.reserve(bytes),
-            is_crowded: state.residency.is_crowded(),
+            is_crowded: state.residency.room().is_crowded(),
         }
     }
 
     /// Waits until there is room for `bytes`, at most until `until`. Returns true if there is.
     pub(super) fn await_room(&self, bytes: u64, until: Instant) -> bool {
         let mut state = self.state.lock();
-        while state.residency.free_bytes() < bytes {
+        while state.residency.room().free_bytes() < bytes {
             if self.freed.wait_until(&mut state, until).timed_out() {
                 return false;
             }
@@ -324,11 +278,6 @@ impl Ledger {
     /// Evicts one block. `None` if none may leave.
     pub(super) fn evict(&self) -> Option<Victim> {
         self.state.lock().evict(&self.mappings)
-    }
-
-    /// Reserves room if it is free now, without evicting.
-    pub(super) fn reserve_free(&self, bytes: u64) -> Result<Reservation, Refusal> {
-        self.state.lock().residency.reserve(bytes)
     }
 
     /// Extends a reservation to at least `bytes`. On refusal it is unchanged.
@@ -349,11 +298,6 @@ impl Ledger {
     pub(super) fn left(&self, leaving: Leaving<BlockId>) {
         self.state.lock().residency.left(leaving);
         self.freed.notify_all();
-    }
-
-    /// Reserves the room of a leaving block whose file stays under another name.
-    pub(super) fn retake(&self, leaving: Leaving<BlockId>) -> Reservation {
-        self.state.lock().residency.retake(leaving)
     }
 
     /// Admits a block whose file has its final name, and keeps it mapped. Returns its bytes, and the mappings
@@ -400,6 +344,15 @@ impl Ledger {
         self.state.lock().remove(block, &self.mappings)
     }
 
+    /// Removes a block that was chosen for eviction, unless a reader holds it or it was pinned since.
+    pub(super) fn part_with(&self, block: BlockId) -> Option<Victim> {
+        let mut state = self.state.lock();
+        // It may have been pinned since it was chosen.
+        let is_free =
+            !state.residency.pins().contains(&block) && may_leave(block, &state.readers, &self.mappings);
+        is_free.then(|| state.remove(block, &self.mappings)).flatten()
+    }
+
     /// Evicts up to `most` blocks ahead of demand; `started` as in [`Residency::evict_ahead`].
     pub(super) fn evict_ahead(&self, started: bool, most: usize) -> Vec<Victim> {
         let uses = self.mappings.take_uses();
@@ -411,18 +364,6 @@ impl Ledger {
 
 /// Layers.
 impl Ledger {
-    pub(super) fn set_hierarchy(&self, hierarchy: Arc<Hierarchy>) {
-        self.state.lock().residency.policy_mut().set_hierarchy(hierarchy);
-    }
-
-    pub(super) fn resize_layers(&self, targets_bytes: &[u64]) {
-        self.state.lock().residency.policy_mut().resize(targets_bytes);
-    }
-
-    pub(super) fn layer_rooms(&self) -> Vec<LayerRoom> {
-        self.state.lock().residency.policy().rooms()
-    }
-
     /// Moves blocks to the layers to which they belong, under one lock, until at least `most` blocks were
     /// examined. Pops the examined versions from the end of `versions`.
     pub(super) fn move_to_layers(&self, versions: &mut Vec<VersionId>, most: usize) {
@@ -432,10 +373,9 @@ impl Ledger {
         while examined < most
             && let Some(version) = versions.pop()
         {
-            let indexes = state.index.blocks_of(version);
-            examined += indexes.len();
-            for index in indexes {
-                let block = BlockId { version, index };
+            let blocks = state.index.ids_of(version);
+            examined += blocks.len();
+            for block in blocks {
                 if state.residency.policy_mut().settle(block) {
                     state.observe(block);
                 }
@@ -457,14 +397,17 @@ impl Ledger {
         let used_bytes: u64 = rooms.iter().map(|room| room.used_bytes).sum();
         let blocks: usize = rooms.iter().map(|room| room.keys).sum();
         let pinned = state.index.versions().into_iter().flat_map(|(_, version)| {
-            let indexes = state.index.blocks_of(version).into_iter();
-            indexes.filter_map(move |index| state.residency.pinned_bytes_of(&BlockId { version, index }))
+            let blocks = state.index.ids_of(version).into_iter();
+            blocks.filter_map(move |block| state.residency.pins().bytes_of(&block))
         });
         let pinned: Vec<u64> = pinned.collect();
-        assert_eq!(pinned.iter().sum::<u64>(), residency.pinned_bytes());
-        assert_eq!(used_bytes + residency.pinned_bytes(), residency.used_bytes());
+        assert_eq!(pinned.iter().sum::<u64>(), residency.pins().bytes());
+        assert_eq!(
+            used_bytes + residency.pins().bytes(),
+            residency.room().used_bytes()
+        );
         assert_eq!(blocks + pinned.len(), residency.len());
-        assert!(residency.taken_bytes() <= residency.capacity_bytes());
+        assert!(residency.room().taken_bytes() <= residency.room().capacity_bytes());
         let versions = state.index.versions();
         let indexed: usize = versions
             .iter()
@@ -476,7 +419,7 @@ impl Ledger {
 
 impl State {
     /// Reports uses of blocks, perhaps late, to the policy.
-    fn touch(&mut self, uses: &[BlockId]) {
+    pub(super) fn touch(&mut self, uses: &[BlockId]) {
         self.advance();
         for block in uses {
             self.residency.touch(block);
@@ -492,7 +435,7 @@ impl State {
     }
 
     /// Sets the policy's time to now.
-    fn advance(&mut self) {
+    pub(super) fn advance(&mut self) {
         self.residency.advance(self.time.now());
     }
 
@@ -533,6 +476,22 @@ impl State {
             mapping,
         }
     }
+
+    /// The blocks of incomplete objects, which are evicted before others if C2P is above GWF.
+    pub(super) fn incomplete(&self, may_leave: &mut dyn FnMut(&BlockId) -> bool) -> Vec<BlockId> {
+        let policy = self.residency.policy().innermost();
+        policy
+            .c2p()
+            .map_or_else(Vec::new, |c2p| c2p.incomplete_first(may_leave))
+    }
+
+    pub(super) fn gwf(&self) -> Option<&Gwf<BlockId>> {
+        self.residency.policy().innermost().gwf()
+    }
+
+    pub(super) fn gwf_mut(&mut self) -> Option<&mut Gwf<BlockId>> {
+        self.residency.policy_mut().innermost_mut().gwf_mut()
+    }
 }
 
 impl PolicyTime {
@@ -543,18 +502,18 @@ impl PolicyTime {
         }
     }
 
-    fn now(&self) -> Duration {
+    pub(super) fn now(&self) -> Duration {
         self.at_start + clock::instant().saturating_duration_since(self.started)
     }
 }
 
 /// The wall-clock time since 1970, which may jump when the clock is set.
-fn since_1970() -> Duration {
+pub(super) fn since_1970() -> Duration {
     let since_1970 = clock::utc_now().duration_since(SystemTime::UNIX_EPOCH);
     since_1970.unwrap_or_default()
 }
 
-fn may_leave(block: BlockId, readers: &Readers, mappings: &Mappings) -> bool {
+pub(super) fn may_leave(block: BlockId, readers: &Readers, mappings: &Mappings) -> bool {
     !readers.has(block) && !mappings.is_in_use(block)
 }
 

@@ -33,11 +33,12 @@
 //! |---|---|
 //! | `disk`, `footer`, `folder` | the files, what is in them, and the folder that they lie in |
 //! | `ledger`: `index`, `mappings`, `readers`, `pins` | what is here, in memory: blocks, room, pins |
-//! | `health` | whether the disk takes new blocks |
+//! | `health`, `eviction_log`, `watch` | whether the disk takes new blocks, and why blocks are not here |
+//! | `ground` | the parts so far, which all others share |
 //! | `layers` | to which layer of the node a block belongs |
-//! | `removal`, `quarantine`, `eviction_log` | how blocks leave, and why |
+//! | `removal`, `quarantine` | how blocks leave |
 //! | `evictor` | room for a new block, and ahead of need |
-//! | `cache_events` | events that nodes exchange, so that objects stay complete |
+//! | `cache_events`, `worths` | what nodes exchange: to keep objects whole, and to evict by worth |
 //! | `pinning`, `journal`, `file_room` | objects whose blocks stay; files of the node that are no blocks |
 //! | `loader` | blocks read from the disk, and what a failed read means |
 //! | `staging` | files under temporary names, until they are published |
@@ -57,6 +58,7 @@ mod evictor;
 mod file_room;
 mod folder;
 mod footer;
+mod ground;
 mod health;
 mod index;
 pub mod journal;
@@ -81,23 +83,23 @@ mod signal;
 mod staging;
 mod unflushed;
 mod watch;
+mod worths;
 mod writers;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
+use shoal_base::clock;
 use shoal_policy::admission::Refusal;
-use shoal_policy::eviction::gwf::{Gain, Weight, Worth};
 use shoal_policy::route::Hierarchy;
-use shoal_policy::{BlockId, Layer, ObjectId, Source, VersionId};
+use shoal_policy::{BlockId, Layer, ObjectId, VersionId};
 use shoal_s3::object::Version;
 
-pub use self::cache_events::{CacheEvents, Forgetting};
+pub use self::cache_events::{CacheEvent, CacheEvents, Forgetting, GroupKnowledge};
 pub use self::config::{Share, StoreConfig};
 pub use self::counters::{Counters, RemovalReason, ScrubCounts};
 pub use self::disk::{DiskFault, DiskOp};
@@ -106,30 +108,25 @@ pub use self::eviction_log::Absence;
 pub use self::file_room::FileRoom;
 pub use self::folder::StoreError;
 pub use self::health::Health;
-pub use self::ledger::{CacheEvent, GroupKnowledge, Kept, Least, NextToLeave, Ranks};
-pub use self::pinning::PinCounts;
+pub use self::ledger::Kept;
+pub use self::pinning::{PinCounts, Pinning};
 pub use self::pins::PinOrder;
 pub use self::recovery::Recovery;
 pub use self::watch::BlockEvent;
+pub use self::worths::{Least, NextToLeave, Ranks, Worths};
 pub use self::writers::Urgency;
 pub use shoal_policy::eviction::layered::LayerRoom;
 
 use self::blocking::run_blocking;
-use self::counters::LiveCounters;
 use self::disk::Disk;
-use self::draft::Drafts;
-use self::eviction_log::EvictionLog;
 use self::evictor::Evictor;
-use self::health::DiskHealth;
+use self::ground::Ground;
 use self::layers::Layers;
-use self::ledger::Ledger;
 use self::loader::Loader;
 use self::maintenance::{Housekeeping, Maintenance};
-use self::pinning::Pinning;
 use self::publish::Publisher;
 use self::removal::Removal;
 use self::scrub::Scrub;
-use self::watch::Watch;
 use self::writers::Writers;
 
 /// The blocks of this node.
@@ -142,20 +139,15 @@ use self::writers::Writers;
 pub struct Store {
     /// The configured capacity. The ledger's is smaller by the room of the folders.
     capacity_bytes: u64,
-    disk: Arc<Disk>,
-    ledger: Arc<Ledger>,
+    ground: Arc<Ground>,
     layers: Arc<Layers>,
-    health: Arc<DiskHealth>,
-    counters: Arc<LiveCounters>,
-    eviction_log: Arc<EvictionLog>,
-    watch: Arc<Watch>,
     cache_events: CacheEvents,
+    worths: Worths,
     removal: Arc<Removal>,
     evictor: Arc<Evictor>,
     pinning: Arc<Pinning>,
     loader: Arc<Loader>,
     publisher: Arc<Publisher>,
-    drafts: Arc<Drafts>,
     scrub: Arc<Scrub>,
     writers: Arc<Writers>,
     housekeeping: Arc<Housekeeping>,
@@ -168,12 +160,22 @@ impl Store {
     /// runs on the threads that change the store, so it must not block. Later calls of `watch` have no
     /// effect.
     pub fn watch(&self, watcher: impl Fn(BlockId, u64, BlockEvent) + Send + Sync + 'static) {
-        self.watch.set(Box::new(watcher));
+        self.ground.watch.set(Box::new(watcher));
     }
 
     /// Block events to exchange with other nodes under C2P.
     pub fn cache_events(&self) -> &CacheEvents {
         &self.cache_events
+    }
+
+    /// The worths of the blocks under GWF.
+    pub fn worths(&self) -> &Worths {
+        &self.worths
+    }
+
+    /// The pins of objects.
+    pub fn pinning(&self) -> &Arc<Pinning> {
+        &self.pinning
     }
 
     /// Stops the background threads; stored blocks stay. The folder is unlocked once the last `Arc`, the last
@@ -195,12 +197,12 @@ impl Store {
 impl Store {
     /// Returns the block if its bytes are mapped and in memory. Never blocks on I/O.
     pub fn get_resident(&self, block: BlockId) -> Option<Bytes> {
-        self.ledger.get_resident(block)
+        self.ground.ledger.get_resident(block)
     }
 
     /// As [`Store::get_resident`], without reporting a use to the policy, because the use counts elsewhere.
     pub fn peek_resident(&self, block: BlockId) -> Option<Bytes> {
-        self.ledger.peek_resident(block)
+        self.ground.ledger.mappings.peek(block, clock::instant())
     }
 
     /// As [`Store::load`], without reporting a use to the policy, because the use counts elsewhere.
@@ -223,23 +225,18 @@ impl Store {
 
     /// Returns true if the block is stored.
     pub fn contains(&self, block: BlockId) -> bool {
-        self.ledger.contains(block)
+        self.ground.ledger.contains(block)
     }
 
     /// Returns true if the block is mapped, so that it can be a hit.
     pub fn is_mapped(&self, block: BlockId) -> bool {
-        self.ledger.is_mapped(block)
-    }
-
-    /// Returns the latest stored version of `object` that still has a block in the store.
-    fn newest_version(&self, object: ObjectId) -> Option<VersionId> {
-        self.ledger.newest(object)
+        self.ground.ledger.mappings.contains(block)
     }
 
     /// Returns the lake's description of the latest stored version of `object`, read from the footer of one
     /// of its blocks.
     pub async fn describe(&self, object: ObjectId) -> Option<Arc<Version>> {
-        self.newest_version(object)?;
+        self.ground.ledger.any_block_of(object)?;
         let loader = Arc::clone(&self.loader);
         run_blocking(move || loader.describe(object)).await.flatten()
     }
@@ -255,20 +252,20 @@ impl Store {
     /// last use (a use maps a block, so these were used after all others), then the others by the time at
     /// which their version was stored.
     pub async fn blocks_by_use(&self, data_bytes_min: u64) -> Vec<BlockId> {
-        let ledger = Arc::clone(&self.ledger);
-        run_blocking(move || ledger.blocks_by_use(data_bytes_min))
+        let ground = Arc::clone(&self.ground);
+        run_blocking(move || ground.ledger.blocks_by_use(data_bytes_min))
             .await
             .unwrap_or_default()
     }
 
     /// Returns the indexes of the stored blocks of `version`, ascending.
     pub fn blocks_of(&self, version: VersionId) -> Vec<u32> {
-        self.ledger.blocks_of(version)
+        self.ground.ledger.lock().index.blocks_of(version)
     }
 
     /// Returns why a block is not stored; `None` if the store has no record of it.
     pub fn absence(&self, block: BlockId) -> Option<Absence> {
-        self.eviction_log.why(block)
+        self.ground.eviction_log.why(block)
     }
 }
 
@@ -312,7 +309,7 @@ impl Store {
     ///
     /// Fails if there is no room, if the disk fails, or if the store has stopped.
     pub async fn draft(&self, pieces: Vec<Bytes>) -> Result<Draft, Refusal> {
-        self.drafts.draft(pieces).await
+        self.publisher.draft(pieces).await
     }
 
     /// Removes all blocks of an object at an operator's request. Returns their number and their disk space in
@@ -327,26 +324,13 @@ impl Store {
     }
 }
 
-/// Globally weighted eviction: eviction ahead of demand by the node, and worths and ages for the policy.
-/// Under a policy other than [`PolicyName::Gwf`](shoal_policy::eviction::PolicyName::Gwf) these do nothing.
+/// Globally weighted eviction by the node.
 impl Store {
     /// Delegates eviction ahead of demand to `evictor`, which a thread of the store calls repeatedly while
     /// room is short. If there is no room for a new block, its write waits briefly for `evictor` and then
     /// evicts other blocks itself.
     pub fn evict_by(&self, evictor: impl Fn() + Send + Sync + 'static) {
         self.evictor.delegate_to(Box::new(evictor));
-    }
-
-    /// The blocks to evict ahead of demand, least worth first: enough to reach the low watermark, but at most
-    /// `most`; none while there is enough room. `started` is true if the caller is already making room.
-    /// Blocks in `spared` are being evicted already, and their bytes count as freed.
-    pub fn least(&self, started: bool, most: usize, spared: &HashMap<BlockId, u64>) -> Vec<Least> {
-        self.ledger.least(started, most, spared)
-    }
-
-    /// The block that would be evicted next, excluding those in `spared`.
-    pub fn candidate(&self, spared: &HashMap<BlockId, u64>) -> Option<NextToLeave> {
-        self.ledger.candidate(spared)
     }
 
     /// Evicts ahead of demand by this node's policy alone.
@@ -358,47 +342,9 @@ impl Store {
     /// Removes blocks that the node chose for eviction. Returns those that stay because readers hold them or
     /// they were pinned.
     pub async fn part_with(&self, blocks: Vec<(BlockId, RemovalReason)>) -> Vec<BlockId> {
-        let (ledger, removal) = (Arc::clone(&self.ledger), Arc::clone(&self.removal));
-        let parting = move || {
-            let mut kept = Vec::new();
-            for (block, reason) in blocks {
-                match ledger.part_with(block) {
-                    Some(victim) => removal.remove_evicted(victim, reason),
-                    None if ledger.contains(block) => kept.push(block),
-                    None => {}
-                }
-            }
-            kept
-        };
-        run_blocking(parting).await.unwrap_or_default()
-    }
-
-    /// The age and the average rank of this node's blocks; `None` under another policy.
-    pub fn ranks(&self) -> Option<Ranks> {
-        self.ledger.ranks()
-    }
-
-    /// The worth of a stored block.
-    pub fn worth(&self, block: BlockId) -> Option<Worth> {
-        self.ledger.worth(block)
-    }
-
-    /// Replaces the worth of a stored block.
-    pub fn weigh(&self, block: BlockId, worth: Worth) {
-        self.ledger.weigh(block, |_| worth);
-    }
-
-    /// Records that a stored block came from another node's cache. Its weight stays with that node; the copy
-    /// here weighs nothing until it is used.
-    pub fn weigh_as_copy(&self, block: BlockId) {
-        self.ledger.weigh(block, |gwf| {
-            gwf.worth_now(Gain::from_source(Source::Peer, gwf.use_weight()).local)
-        });
-    }
-
-    /// Raises the age to that of another node.
-    pub fn learn_age(&self, age: Weight) {
-        self.ledger.learn_age(age);
+        let removal = Arc::clone(&self.removal);
+        let parting = run_blocking(move || removal.part_with(blocks));
+        parting.await.unwrap_or_default()
     }
 }
 
@@ -431,7 +377,7 @@ impl Store {
 
     /// Returns the room that the layers share, in bytes: the capacity without the room of the folders.
     pub fn room_bytes(&self) -> u64 {
-        self.ledger.usage().room_bytes
+        self.ground.ledger.usage().room_bytes
     }
 }
 
@@ -439,13 +385,13 @@ impl Store {
 impl Store {
     /// Returns whether the disk accepts new blocks.
     pub fn health(&self) -> Health {
-        self.health.current()
+        self.ground.health.current()
     }
 
     /// If writing is paused, probes the disk and resumes if it works again. Blocks; a background thread calls
     /// it regularly.
     pub fn probe(&self) -> Health {
-        self.health.probe()
+        self.ground.probe()
     }
 
     /// Verifies every block now, as fast as the disk allows. Returns the number of blocks read. Blocks the
@@ -456,7 +402,7 @@ impl Store {
 
     /// Returns a snapshot of all counters.
     pub fn counters(&self) -> Counters {
-        self.counters.snapshot(&self.ledger.usage(), self.capacity_bytes)
+        self.ground.counters(self.capacity_bytes)
     }
 }
 

@@ -4,35 +4,27 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use shoal_base::clock;
 use shoal_policy::{BlockId, ObjectId};
 use shoal_s3::object::Version;
 
 use super::counters::RemovalReason;
-use super::disk::{Disk, ReadError};
-use super::health::{DiskHealth, is_exhaustion};
-use super::ledger::Ledger;
+use super::disk::ReadError;
+use super::ground::Ground;
+use super::health::is_exhaustion;
 use super::mapping::Mapping;
 use super::removal::Removal;
 
 /// Reads blocks. All of its methods may wait for the disk.
 pub(super) struct Loader {
-    disk: Arc<Disk>,
-    ledger: Arc<Ledger>,
-    health: Arc<DiskHealth>,
+    ground: Arc<Ground>,
     removal: Arc<Removal>,
 }
 
 impl Loader {
-    pub(super) fn new(
-        disk: &Arc<Disk>,
-        ledger: &Arc<Ledger>,
-        health: &Arc<DiskHealth>,
-        removal: &Arc<Removal>,
-    ) -> Self {
+    pub(super) fn new(ground: &Arc<Ground>, removal: &Arc<Removal>) -> Self {
         Self {
-            disk: Arc::clone(disk),
-            ledger: Arc::clone(ledger),
-            health: Arc::clone(health),
+            ground: Arc::clone(ground),
             removal: Arc::clone(removal),
         }
     }
@@ -48,12 +40,12 @@ impl Loader {
     }
 
     fn open(&self, block: BlockId, is_used: bool) -> Option<Bytes> {
-        let _read = self.ledger.begin_read(block)?;
+        let _read = self.ground.ledger.begin_read(block)?;
         // Another reader may have loaded it while this one waited for a thread.
         let resident = if is_used {
-            self.ledger.get_resident(block)
+            self.ground.ledger.get_resident(block)
         } else {
-            self.ledger.peek_resident(block)
+            self.ground.ledger.mappings.peek(block, clock::instant())
         };
         if resident.is_some() {
             return resident;
@@ -71,8 +63,8 @@ impl Loader {
     /// of its blocks.
     pub(super) fn describe(&self, object: ObjectId) -> Option<Arc<Version>> {
         loop {
-            let block = self.ledger.any_block_of(object)?;
-            match self.disk.open_block(block) {
+            let block = self.ground.ledger.any_block_of(object)?;
+            match self.ground.disk.open_block(block) {
                 Ok((_, footer)) => return Some(Arc::new(footer.version)),
                 // The failed block was removed from the index, so the next iteration tries another one.
                 Err(error) if self.read_failed(block, &error) => {}
@@ -84,8 +76,8 @@ impl Loader {
     /// Returns the lake's description of the version that a block belongs to. `None` if the block is not
     /// stored.
     pub(super) fn version_of(&self, block: BlockId) -> Option<Arc<Version>> {
-        let _read = self.ledger.begin_read(block)?;
-        match self.disk.open_block(block) {
+        let _read = self.ground.ledger.begin_read(block)?;
+        match self.ground.disk.open_block(block) {
             Ok((_, footer)) => Some(Arc::new(footer.version)),
             Err(error) => {
                 self.read_failed(block, &error);
@@ -99,7 +91,7 @@ impl Loader {
     pub(super) fn read_failed(&self, block: BlockId, error: &ReadError) -> bool {
         let reason = match error {
             ReadError::Io(error) if is_exhaustion(error) => {
-                self.health.exhausted();
+                self.ground.health.exhausted();
                 tracing::warn!(?block, %error, "a block could not be read for a reason other than the disk");
                 return false;
             }
@@ -113,7 +105,7 @@ impl Loader {
                 RemovalReason::Unreadable
             }
             ReadError::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
-                self.health.failed("read a block", error);
+                self.ground.health.failed("read a block", error);
                 RemovalReason::Unreadable
             }
             ReadError::Io(_) | ReadError::Footer(_) | ReadError::OtherBlock | ReadError::Checksum => {
@@ -127,13 +119,13 @@ impl Loader {
     /// Reads a block with `pread`, where a failing disk returns an error, before mapping it, where it would
     /// raise a signal.
     fn read_in(&self, block: BlockId, is_used: bool) -> Result<Option<Bytes>, ReadError> {
-        let (file, footer) = self.disk.open_block(block)?;
-        self.disk.verify(&file, &footer)?;
-        if let Some(mapping) = self.ledger.mapping(block) {
+        let (file, footer) = self.ground.disk.open_block(block)?;
+        self.ground.disk.verify(&file, &footer)?;
+        if let Some(mapping) = self.ground.ledger.mappings.mapping(block) {
             mapping.populate()?;
-            return Ok(self.ledger.refreshed(block));
+            return Ok(self.ground.ledger.mappings.refreshed(block, clock::instant()));
         }
         let mapping = Mapping::new(&file, footer.data_bytes as usize)?;
-        Ok(self.ledger.keep_mapped(block, mapping, is_used))
+        Ok(self.ground.ledger.keep_mapped(block, mapping, is_used))
     }
 }

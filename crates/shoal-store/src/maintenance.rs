@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 use shoal_base::clock;
 
 use super::evictor::Evictor;
-use super::health::{DiskHealth, Health};
+use super::ground::Ground;
+use super::health::Health;
 use super::layers::{Layers, Moves};
 use super::pinning::Pinning;
 use super::removal::Removal;
@@ -43,23 +44,23 @@ pub(super) struct Housekeeping {
     evictor: Arc<Evictor>,
     removal: Arc<Removal>,
     layers: Arc<Layers>,
-    health: Arc<DiskHealth>,
+    ground: Arc<Ground>,
     pinning: Arc<Pinning>,
 }
 
 impl Housekeeping {
     pub(super) fn new(
+        ground: &Arc<Ground>,
         evictor: &Arc<Evictor>,
         removal: &Arc<Removal>,
         layers: &Arc<Layers>,
-        health: &Arc<DiskHealth>,
         pinning: &Arc<Pinning>,
     ) -> Self {
         Self {
+            ground: Arc::clone(ground),
             evictor: Arc::clone(evictor),
             removal: Arc::clone(removal),
             layers: Arc::clone(layers),
-            health: Arc::clone(health),
             pinning: Arc::clone(pinning),
         }
     }
@@ -139,16 +140,16 @@ fn keep_room(work: &Weak<Housekeeping>, signal: &Signal) {
         } else {
             IDLE
         };
-        probed = probe_now_and_then(&work.health, probed, clock::instant());
+        probed = probe_now_and_then(&work.ground, probed, clock::instant());
     }
 }
 
 /// Probes a failed disk if the last probe is old enough. Returns the time of the last probe.
-fn probe_now_and_then(health: &DiskHealth, probed: Instant, now: Instant) -> Instant {
+fn probe_now_and_then(ground: &Ground, probed: Instant, now: Instant) -> Instant {
     if now.saturating_duration_since(probed) < PROBE {
         return probed;
     }
-    if health.probe() != Health::Serving {
+    if ground.probe() != Health::Serving {
         tracing::debug!("the store's disk still fails");
     }
     now

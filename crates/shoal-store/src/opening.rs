@@ -8,13 +8,10 @@ use shoal_policy::route::Hierarchy;
 
 use super::cache_events::CacheEvents;
 use super::config::StoreConfig;
-use super::counters::LiveCounters;
 use super::disk::{Disk, DiskFault};
-use super::draft::Drafts;
-use super::eviction_log::EvictionLog;
 use super::evictor::Evictor;
 use super::folder::StoreError;
-use super::health::DiskHealth;
+use super::ground::Ground;
 use super::layers::Layers;
 use super::ledger::Ledger;
 use super::loader::Loader;
@@ -24,9 +21,8 @@ use super::publish::Publisher;
 use super::recovery::{Recoverer, Recovery};
 use super::removal::Removal;
 use super::scrub::Scrub;
-use super::signal::Signal;
 use super::staging::Staging;
-use super::watch::Watch;
+use super::worths::Worths;
 use super::writers::{self, Writers};
 use super::{Store, room_bytes};
 
@@ -62,7 +58,7 @@ impl Store {
         patience: Duration,
     ) -> Result<(Arc<Self>, Recovery), StoreError> {
         let failed = |action| StoreError::io(&config.path, action);
-        let disk = Arc::new(Disk::open(&config.path, fault)?);
+        let disk = Disk::open(&config.path, fault)?;
         let room_bytes = room_bytes(config, &disk)?;
         // The hierarchy of a single node, until another one is set.
         let hierarchy = Arc::new(Hierarchy::alone(NodeId(0)));
@@ -74,7 +70,7 @@ impl Store {
             layers,
             &hierarchy,
         );
-        let (store, staging) = Self::assemble(config, &disk, &Arc::new(ledger), &hierarchy, patience);
+        let (store, staging) = Self::assemble(config, Ground::new(disk, ledger), &hierarchy, patience);
         let pins = store
             .pinning
             .recover(&store.node_folder().join("pins"), store.file_room());
@@ -85,8 +81,8 @@ impl Store {
             });
         }
         let recoverer = Recoverer {
-            disk: &disk,
-            ledger: &store.ledger,
+            disk: &store.ground.disk,
+            ledger: &store.ground.ledger,
             removal: &store.removal,
             staging: &staging,
             block_bytes: config.block_bytes,
@@ -102,47 +98,35 @@ impl Store {
     /// Assembles the parts, each after those that it uses.
     fn assemble(
         config: &StoreConfig,
-        disk: &Arc<Disk>,
-        ledger: &Arc<Ledger>,
+        ground: Ground,
         hierarchy: &Arc<Hierarchy>,
         patience: Duration,
     ) -> (Self, Arc<Staging>) {
-        let room = &Arc::new(Signal::default());
-        let counters = &Arc::new(LiveCounters::default());
+        let ground = &Arc::new(ground);
         let writers = &Arc::new(Writers::new(patience));
-        let watch = &Arc::<Watch>::default();
-        let log = &Arc::new(EvictionLog::new(counters, watch));
-        let health = &Arc::new(DiskHealth::new(disk, counters));
-        let layers = &Arc::new(Layers::new(ledger, hierarchy, room));
-        let removal = &Arc::new(Removal::new(disk, ledger, health, counters, log, room));
-        let evictor = &Arc::new(Evictor::new(ledger, removal, room));
-        let pinning = &Arc::new(Pinning::new(ledger, health, log));
-        let loader = &Arc::new(Loader::new(disk, ledger, health, removal));
-        let staging = Staging::new(disk, ledger, health, evictor, removal, counters, room);
-        let staging = &Arc::new(staging);
-        let publisher = Publisher::new(ledger, staging, loader, writers, (log, watch), config.block_bytes);
-        let publisher = &Arc::new(publisher);
-        let drafts = Drafts::new(staging, publisher, writers, counters);
+        let layers = &Arc::new(Layers::new(ground, hierarchy));
+        let removal = &Arc::new(Removal::new(ground));
+        let evictor = &Arc::new(Evictor::new(ground, removal));
+        let pinning = &Arc::new(Pinning::new(ground));
+        let loader = &Arc::new(Loader::new(ground, removal));
+        let staging = &Arc::new(Staging::new(ground, evictor, removal));
+        let publisher = Publisher::new(ground, staging, loader, writers, config.block_bytes);
+        let housekeeping = Housekeeping::new(ground, evictor, removal, layers, pinning);
         let store = Self {
             capacity_bytes: config.capacity_bytes,
-            disk: Arc::clone(disk),
+            ground: Arc::clone(ground),
             pinning: Arc::clone(pinning),
-            ledger: Arc::clone(ledger),
             layers: Arc::clone(layers),
-            health: Arc::clone(health),
-            counters: Arc::clone(counters),
-            eviction_log: Arc::clone(log),
-            watch: Arc::clone(watch),
-            cache_events: CacheEvents::new(ledger),
+            cache_events: CacheEvents::new(ground),
+            worths: Worths::new(ground),
             removal: Arc::clone(removal),
             evictor: Arc::clone(evictor),
             loader: Arc::clone(loader),
-            publisher: Arc::clone(publisher),
-            drafts: Arc::new(drafts),
-            scrub: Arc::new(Scrub::new(disk, ledger, health, loader, counters)),
+            publisher: Arc::new(publisher),
+            scrub: Arc::new(Scrub::new(ground, loader)),
             writers: Arc::clone(writers),
-            housekeeping: Arc::new(Housekeeping::new(evictor, removal, layers, health, pinning)),
-            maintenance: Maintenance::new(room),
+            housekeeping: Arc::new(housekeeping),
+            maintenance: Maintenance::new(&ground.maintenance),
         };
         (store, Arc::clone(staging))
     }

@@ -13,13 +13,11 @@ use shoal_base::clock;
 use shoal_policy::admission::Refusal;
 use shoal_policy::{BlockId, ObjectId};
 
-use super::Store;
 use super::blocking::run_blocking;
-use super::eviction_log::EvictionLog;
 use super::file_room::FileRoom;
-use super::health::DiskHealth;
+use super::ground::Ground;
 use super::journal::{Journal, JournalError};
-use super::ledger::{Kept, Ledger};
+use super::ledger::Kept;
 use super::pins::PinOrder;
 
 /// The number of objects unpinned per acquisition of the lock.
@@ -31,11 +29,9 @@ const RECORD_OBJECTS: usize = 4096;
 /// Bytes per pair of object and pin in the journal.
 const PAIR_BYTES: u64 = 16;
 
-/// Pins objects.
-pub(super) struct Pinning {
-    ledger: Arc<Ledger>,
-    health: Arc<DiskHealth>,
-    eviction_log: Arc<EvictionLog>,
+/// The pins of a store: objects whose blocks are exempt from eviction.
+pub struct Pinning {
+    ground: Arc<Ground>,
     journal: Mutex<Option<Journal>>,
 }
 
@@ -67,17 +63,90 @@ enum Line {
 }
 
 impl Pinning {
-    pub(super) fn new(
-        ledger: &Arc<Ledger>,
-        health: &Arc<DiskHealth>,
-        eviction_log: &Arc<EvictionLog>,
-    ) -> Self {
+    pub(super) fn new(ground: &Arc<Ground>) -> Self {
         Self {
-            ledger: Arc::clone(ledger),
-            health: Arc::clone(health),
-            eviction_log: Arc::clone(eviction_log),
+            ground: Arc::clone(ground),
             journal: Mutex::new(None),
         }
+    }
+
+    /// Pins objects until `until`: all blocks of their newest versions, stored ones and later ones. An object
+    /// that an order pins more than once stays until the latest of these times. Returns the blocks of each
+    /// that are pinned now.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the journal of pins cannot be written. An object whose blocks were not all pinned has
+    /// [`Kept::refusal`] set.
+    pub async fn pin(
+        self: &Arc<Self>,
+        order: PinOrder,
+        until: SystemTime,
+        objects: Vec<ObjectId>,
+    ) -> Result<Vec<Kept>, Refusal> {
+        let pinning = Arc::clone(self);
+        let pinned = run_blocking(move || pinning.pin_now(order, until, &objects)).await;
+        pinned.unwrap_or(Err(Refusal::Exhausted))
+    }
+
+    /// Removes the pins of objects by orders before `before`. Returns the blocks of each that are no longer
+    /// pinned.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the journal of pins cannot be written.
+    pub async fn unpin(
+        self: &Arc<Self>,
+        before: PinOrder,
+        objects: Vec<ObjectId>,
+    ) -> Result<Vec<Kept>, Refusal> {
+        let pinning = Arc::clone(self);
+        let unpinned = run_blocking(move || pinning.unpin_now(before, &objects)).await;
+        unpinned.unwrap_or(Err(Refusal::Exhausted))
+    }
+
+    /// Removes all pins of an order before it expires. If the journal cannot be written, they return with the
+    /// next start until they expire.
+    pub async fn end(self: &Arc<Self>, order: PinOrder) {
+        let pinning = Arc::clone(self);
+        run_blocking(move || pinning.end_now(order)).await;
+    }
+
+    /// The orders whose pins are here.
+    pub fn orders(&self) -> Vec<PinOrder> {
+        let state = self.ground.ledger.lock();
+        let mut orders: Vec<_> = state.pins.all().map(|(order, ..)| order).collect();
+        orders.dedup();
+        orders
+    }
+
+    /// The orders that pin an object, each with its expiry.
+    pub fn orders_of(&self, object: ObjectId) -> Vec<(PinOrder, SystemTime)> {
+        let orders = self.ground.ledger.lock().pins.orders_of(object).into_iter();
+        orders
+            .map(|(order, until_ms)| (order, UNIX_EPOCH + Duration::from_millis(until_ms)))
+            .collect()
+    }
+
+    /// Returns true if an object is pinned.
+    pub fn contains(&self, object: ObjectId) -> bool {
+        self.ground.ledger.lock().pins.contains(object)
+    }
+
+    /// Returns true if a block is stored and pinned.
+    pub fn contains_block(&self, block: BlockId) -> bool {
+        self.ground.ledger.lock().residency.pins().contains(&block)
+    }
+
+    /// Checks that a new block of `bytes` could be pinned. A refusal is logged for
+    /// [`Store::absence`](super::Store::absence).
+    ///
+    /// # Errors
+    ///
+    /// Fails if pinned blocks would exceed their limit.
+    pub fn admits(&self, block: BlockId, bytes: u64) -> Result<(), Refusal> {
+        let admitted = self.ground.ledger.lock().residency.pins().admit(bytes);
+        admitted.inspect_err(|refusal| self.ground.refused(block, *refusal))
     }
 
     /// Opens the journal, and restores the pins that have not expired.
@@ -87,7 +156,7 @@ impl Pinning {
     /// Fails if the journal cannot be read.
     pub(super) fn recover(&self, path: &Path, room: FileRoom) -> Result<(), JournalError> {
         let now_ms = millis(clock::utc_now());
-        let ledger = &self.ledger;
+        let ledger = &self.ground.ledger;
         let journal = Journal::open(path, room, |record| match Line::decode(record) {
             Some(Line::Pinned {
                 order,
@@ -96,28 +165,22 @@ impl Pinning {
             }) if until_ms > now_ms => {
                 for object in objects {
                     // A pin beyond the limit is refused again.
-                    let _ = ledger.add_pin(order, until_ms, object);
+                    let _ = ledger.lock().pins.add(order, until_ms, object);
                 }
             }
             Some(Line::Unpinned { before, objects }) => {
                 for object in objects {
-                    ledger.unpin(object, before);
+                    ledger.lock().unpin(object, before);
                 }
             }
-            Some(Line::Ended(order)) => while !ledger.end_pins(order, BATCH) {},
+            Some(Line::Ended(order)) => while !ledger.lock().end_pins(order, BATCH) {},
             Some(Line::Pinned { .. }) | None => {}
         })?;
         *self.journal.lock() = Some(journal);
         Ok(())
     }
 
-    /// Pins objects and their stored blocks until a time.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the journal cannot be written. An object whose blocks were not all pinned has
-    /// [`Kept::refusal`] set.
-    pub(super) fn pin(
+    fn pin_now(
         &self,
         order: PinOrder,
         until: SystemTime,
@@ -128,7 +191,8 @@ impl Pinning {
         let mut kept = Vec::with_capacity(objects.len());
         for part in objects.chunks(RECORD_OBJECTS) {
             let new = part.iter().copied();
-            let new = new.filter(|object| !self.ledger.is_pinned_by(*object, order, until_ms));
+            let pinned_by = |object| self.ground.ledger.lock().pins.orders_of(object);
+            let new = new.filter(|object| !pinned_by(*object).contains(&(order, until_ms)));
             let new: Vec<ObjectId> = new.collect();
             if !new.is_empty() {
                 let objects = new;
@@ -143,95 +207,85 @@ impl Pinning {
             }
             kept.extend(
                 part.iter()
-                    .map(|object| self.ledger.pin(order, until_ms, *object)),
+                    .map(|object| self.ground.ledger.lock().pin(order, until_ms, *object)),
             );
         }
         self.compact(&mut journal);
         Ok(kept)
     }
 
-    /// Removes the pins of objects by orders before `before`. Returns the blocks of each that are no longer
-    /// pinned.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the journal cannot be written.
-    pub(super) fn unpin(&self, before: PinOrder, objects: &[ObjectId]) -> Result<Vec<Kept>, Refusal> {
+    fn unpin_now(&self, before: PinOrder, objects: &[ObjectId]) -> Result<Vec<Kept>, Refusal> {
         let mut journal = self.journal.lock();
         let mut freed = Vec::with_capacity(objects.len());
         for part in objects.chunks(RECORD_OBJECTS) {
             let pinned = part.iter().copied();
-            let pinned = pinned.filter(|object| self.ledger.is_pinned_before(*object, before));
+            let pinned_by = |object| self.ground.ledger.lock().pins.orders_of(object);
+            let pinned = pinned.filter(|object| pinned_by(*object).iter().any(|(order, _)| *order < before));
             let objects: Vec<_> = pinned.collect();
             if !objects.is_empty() {
                 self.write(&mut journal, &Line::Unpinned { before, objects })?;
             }
-            freed.extend(part.iter().map(|object| self.ledger.unpin(*object, before)));
+            freed.extend(
+                part.iter()
+                    .map(|object| self.ground.ledger.lock().unpin(*object, before)),
+            );
         }
         self.compact(&mut journal);
         Ok(freed)
     }
 
-    /// Removes all pins of an order. If the journal cannot be written, they return with the next start until
-    /// they expire.
-    pub(super) fn end(&self, order: PinOrder) {
-        if !self.ledger.has_order(order) {
+    fn end_now(&self, order: PinOrder) {
+        if !self.ground.ledger.lock().pins.has_order(order) {
             return;
         }
         let mut journal = self.journal.lock();
         let _ = self.write(&mut journal, &Line::Ended(order));
         // Other threads get the lock between batches.
-        while !self.ledger.end_pins(order, BATCH) {}
+        while !self.ground.ledger.lock().end_pins(order, BATCH) {}
         self.compact(&mut journal);
     }
 
     /// Removes expired pins. Their expiry is in the journal already.
     pub(super) fn end_due(&self) {
         let now_ms = millis(clock::utc_now());
-        if !self.ledger.has_due_pins(now_ms) {
+        if !self.ground.ledger.lock().pins.has_due(now_ms) {
             return;
         }
         let mut journal = self.journal.lock();
-        while !self.ledger.end_due_pins(now_ms, BATCH) {}
+        while !self.ground.ledger.lock().end_due_pins(now_ms, BATCH) {}
         self.compact(&mut journal);
-    }
-
-    /// Checks that a block of `bytes` could be pinned, and logs a refusal.
-    ///
-    /// # Errors
-    ///
-    /// Fails if pinned blocks would exceed their limit.
-    pub(super) fn admits(&self, block: BlockId, bytes: u64) -> Result<(), Refusal> {
-        let admitted = self.ledger.pins_admit(bytes);
-        admitted.inspect_err(|refusal| self.eviction_log.refused(block, *refusal))
     }
 
     fn write(&self, journal: &mut Option<Journal>, line: &Line) -> Result<(), Refusal> {
         let journal = journal.as_mut().ok_or(Refusal::Paused)?;
         journal.append(&line.encode()).map_err(|error| match error {
             JournalError::NoRoom(refusal) => refusal,
-            JournalError::Io(error) => self.health.write_failed("write down pins", &error),
+            JournalError::Io(error) => self.ground.health.write_failed("write down pins", &error),
         })
     }
 
     /// Rewrites the journal if most of it is obsolete.
     fn compact(&self, journal: &mut Option<Journal>) {
         let Some(journal) = journal else { return };
-        if !journal.is_mostly_dead(self.ledger.pin_pairs() as u64 * PAIR_BYTES) {
+        let live_bytes = self.ground.ledger.lock().pins.pairs() as u64 * PAIR_BYTES;
+        if !journal.is_mostly_dead(live_bytes) {
             return;
         }
-        let lines = self
-            .ledger
-            .pinned_by_order()
-            .into_iter()
-            .flat_map(|(order, until_ms, objects)| {
-                let parts: Vec<_> = objects.chunks(RECORD_OBJECTS).map(<[ObjectId]>::to_vec).collect();
-                parts.into_iter().map(move |objects| Line::Pinned {
-                    order,
-                    until_ms,
-                    objects,
-                })
-            });
+        let pinned: Vec<(PinOrder, u64, Vec<ObjectId>)> = {
+            let state = self.ground.ledger.lock();
+            let orders = state.pins.all();
+            orders
+                .map(|(order, until_ms, objects)| (order, until_ms, objects.collect()))
+                .collect()
+        };
+        let lines = pinned.into_iter().flat_map(|(order, until_ms, objects)| {
+            let parts: Vec<_> = objects.chunks(RECORD_OBJECTS).map(<[ObjectId]>::to_vec).collect();
+            parts.into_iter().map(move |objects| Line::Pinned {
+                order,
+                until_ms,
+                objects,
+            })
+        });
         if let Err(error) = journal.rewrite(lines.map(|line| line.encode())) {
             tracing::warn!(%error, "the journal of pins stays longer than it has to be");
         }
@@ -300,84 +354,16 @@ impl Line {
     }
 }
 
+impl std::fmt::Debug for Pinning {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pinning").finish_non_exhaustive()
+    }
+}
+
 /// Milliseconds since 1970.
 fn millis(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Pins: objects whose blocks are exempt from eviction.
-impl Store {
-    /// Pins objects until `until`: all blocks of their newest versions, stored ones and later ones. An object
-    /// that an order pins more than once stays until the latest of these times. Returns the blocks of each
-    /// that are pinned now.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the journal of pins cannot be written. An object whose blocks were not all pinned has
-    /// [`Kept::refusal`] set.
-    pub async fn pin(
-        &self,
-        order: PinOrder,
-        until: SystemTime,
-        objects: Vec<ObjectId>,
-    ) -> Result<Vec<Kept>, Refusal> {
-        let pinning = Arc::clone(&self.pinning);
-        let pinned = run_blocking(move || pinning.pin(order, until, &objects)).await;
-        pinned.unwrap_or(Err(Refusal::Exhausted))
-    }
-
-    /// Removes the pins of objects by orders before `before`. Returns the blocks of each that are no longer
-    /// pinned.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the journal of pins cannot be written.
-    pub async fn unpin(&self, before: PinOrder, objects: Vec<ObjectId>) -> Result<Vec<Kept>, Refusal> {
-        let pinning = Arc::clone(&self.pinning);
-        let unpinned = run_blocking(move || pinning.unpin(before, &objects)).await;
-        unpinned.unwrap_or(Err(Refusal::Exhausted))
-    }
-
-    /// Removes all pins of an order before it expires.
-    pub async fn end_pins(&self, order: PinOrder) {
-        let pinning = Arc::clone(&self.pinning);
-        run_blocking(move || pinning.end(order)).await;
-    }
-
-    /// The orders whose pins are here.
-    pub fn pin_orders(&self) -> Vec<PinOrder> {
-        self.ledger.pin_orders()
-    }
-
-    /// The orders that pin an object, each with its expiry.
-    pub fn pins_of(&self, object: ObjectId) -> Vec<(PinOrder, SystemTime)> {
-        let orders = self.ledger.pin_orders_of(object);
-        orders.into_iter().map(with_time).collect()
-    }
-
-    /// Returns true if an object is pinned.
-    pub fn has_pin(&self, object: ObjectId) -> bool {
-        self.ledger.has_pin(object)
-    }
-
-    /// Returns true if a block is stored and pinned.
-    pub fn is_pinned(&self, block: BlockId) -> bool {
-        self.ledger.is_pinned(block)
-    }
-
-    /// Checks that a new block of `bytes` could be pinned. A refusal is logged for [`Store::absence`].
-    ///
-    /// # Errors
-    ///
-    /// Fails if pinned blocks would exceed their limit.
-    pub fn admits_pinned(&self, block: BlockId, bytes: u64) -> Result<(), Refusal> {
-        self.pinning.admits(block, bytes)
-    }
-}
-
-fn with_time((order, until_ms): (PinOrder, u64)) -> (PinOrder, SystemTime) {
-    (order, UNIX_EPOCH + Duration::from_millis(until_ms))
 }
 
 #[cfg(test)]

@@ -8,43 +8,37 @@ use shoal_policy::admission::Refusal;
 use shoal_s3::object::Version;
 use tokio::sync::oneshot;
 
-use super::eviction_log::EvictionLog;
 use super::footer::{Checksum, Footer};
-use super::ledger::Ledger;
+use super::ground::Ground;
 use super::loader::Loader;
 use super::mapping::Mapping;
 use super::staging::{Published, StagedFile, Staging};
-use super::watch::{BlockEvent, Watch};
+use super::watch::BlockEvent;
 use super::writers::{Urgency, Writers};
 
 /// Stores blocks.
 pub(super) struct Publisher {
-    ledger: Arc<Ledger>,
-    staging: Arc<Staging>,
+    pub(super) ground: Arc<Ground>,
+    pub(super) staging: Arc<Staging>,
     loader: Arc<Loader>,
-    writers: Arc<Writers>,
-    eviction_log: Arc<EvictionLog>,
-    watch: Arc<Watch>,
+    pub(super) writers: Arc<Writers>,
     block_bytes: u64,
 }
 
 impl Publisher {
     /// Creates a publisher that accepts only versions with blocks of `block_bytes`.
     pub(super) fn new(
-        ledger: &Arc<Ledger>,
+        ground: &Arc<Ground>,
         staging: &Arc<Staging>,
         loader: &Arc<Loader>,
         writers: &Arc<Writers>,
-        (eviction_log, watch): (&Arc<EvictionLog>, &Arc<Watch>),
         block_bytes: u64,
     ) -> Self {
         Self {
-            ledger: Arc::clone(ledger),
+            ground: Arc::clone(ground),
             staging: Arc::clone(staging),
             loader: Arc::clone(loader),
             writers: Arc::clone(writers),
-            eviction_log: Arc::clone(eviction_log),
-            watch: Arc::clone(watch),
             block_bytes,
         }
     }
@@ -76,7 +70,7 @@ impl Publisher {
     ) {
         let data_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
         if let Err(refusal) = self.check(block, &version, data_bytes) {
-            self.eviction_log.refused(block, refusal);
+            self.ground.refused(block, refusal);
             return then(Err(refusal));
         }
         let publisher = Arc::clone(self);
@@ -84,10 +78,10 @@ impl Publisher {
             let stored = publisher.put_now(block, &version, &pieces);
             // Drop the pieces first, because the callback releases their share of the memory window.
             drop(pieces);
-            then(stored.inspect_err(|&refusal| publisher.eviction_log.refused(block, refusal)));
+            then(stored.inspect_err(|&refusal| publisher.ground.refused(block, refusal)));
         });
         if submitted.is_none() {
-            self.eviction_log.refused(block, Refusal::Exhausted);
+            self.ground.refused(block, Refusal::Exhausted);
         }
     }
 
@@ -114,7 +108,8 @@ impl Publisher {
     ) -> Result<Bytes, Refusal> {
         match staged.publish(footer, mapping)? {
             Published::Stored(bytes) => {
-                self.watch
+                self.ground
+                    .watch
                     .notify(footer.block(), footer.data_bytes, BlockEvent::Stored);
                 Ok(bytes)
             }
@@ -126,7 +121,7 @@ impl Publisher {
         if let Some(bytes) = self.loader.load(block) {
             return Ok(bytes);
         }
-        self.ledger.admits(version.object, block)?;
+        self.ground.ledger.admits(version.object, block)?;
         let sequence = self.staging.next_sequence();
         let footer = Footer {
             index: block.index,

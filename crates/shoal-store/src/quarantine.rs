@@ -14,7 +14,7 @@ use shoal_policy::BlockId;
 use shoal_policy::residency::{Leaving, Reservation};
 
 use super::disk::{self, Disk};
-use super::ledger::Ledger;
+use super::ground::Ground;
 
 /// Maximum number of files kept.
 const FILES_MAX: usize = 32;
@@ -24,8 +24,7 @@ const SHARE: u64 = 16;
 
 /// The quarantine folder, and the room that it takes.
 pub(super) struct Quarantine {
-    disk: Arc<Disk>,
-    ledger: Arc<Ledger>,
+    ground: Arc<Ground>,
     files: Mutex<Files>,
 }
 
@@ -44,14 +43,13 @@ struct Files {
 
 impl Quarantine {
     /// Creates an empty quarantine, bounded by its share of `room_bytes`.
-    pub(super) fn new(disk: &Arc<Disk>, ledger: &Arc<Ledger>, room_bytes: u64) -> Self {
+    pub(super) fn new(ground: &Arc<Ground>) -> Self {
         Self {
-            disk: Arc::clone(disk),
-            ledger: Arc::clone(ledger),
+            ground: Arc::clone(ground),
             files: Mutex::new(Files {
                 oldest_first: VecDeque::new(),
                 bytes: 0,
-                bytes_max: room_bytes / SHARE,
+                bytes_max: ground.ledger.usage().room_bytes / SHARE,
                 next: 0,
             }),
         }
@@ -64,9 +62,9 @@ impl Quarantine {
     /// Fails if the folder cannot be listed.
     pub(super) fn earlier(&self) -> io::Result<Vec<(String, u64)>> {
         let mut files = Vec::new();
-        for entry in fs::read_dir(self.disk.quarantine_folder())? {
+        for entry in fs::read_dir(self.ground.disk.quarantine_folder())? {
             let entry = entry?;
-            let charge_bytes = charge_bytes(&self.disk, &entry.metadata()?);
+            let charge_bytes = charge_bytes(&self.ground.disk, &entry.metadata()?);
             files.push((entry.file_name().to_string_lossy().into_owned(), charge_bytes));
         }
         files.sort_unstable();
@@ -91,18 +89,20 @@ impl Quarantine {
             return Err(leaving);
         };
         let is_moved = {
-            let _name = self.disk.lock_name(block);
+            let _name = self.ground.disk.lock_name(block);
             // If the block was stored again, the file of this name is the new one.
-            !self.ledger.contains(block)
+            !self.ground.ledger.contains(block)
                 && self
+                    .ground
                     .disk
-                    .move_to_quarantine(&self.disk.block_path(block), &name)
+                    .move_to_quarantine(&self.ground.disk.block_path(block), &name)
                     .is_ok()
         };
         if !is_moved {
             return Err(leaving);
         }
-        Ok(self.keep(name, self.ledger.retake(leaving)))
+        let room = self.ground.ledger.lock().residency.retake(leaving);
+        Ok(self.keep(name, room))
     }
 
     /// Moves a strange file into the folder, or removes it if the quarantine or the store has no room for it.
@@ -112,18 +112,18 @@ impl Quarantine {
     ///
     /// Fails if the file can be neither moved nor removed.
     pub(super) fn take_strange(&self, path: &Path) -> io::Result<Vec<Quarantined>> {
-        let charge_bytes = charge_bytes(&self.disk, &fs::symlink_metadata(path)?);
+        let charge_bytes = charge_bytes(&self.ground.disk, &fs::symlink_metadata(path)?);
         let is_kept = self.files.lock().takes(charge_bytes);
         let room = is_kept
-            .then(|| self.ledger.reserve_free(charge_bytes).ok())
+            .then(|| self.ground.ledger.lock().residency.reserve(charge_bytes).ok())
             .flatten();
         let Some(room) = room else {
-            return self.disk.unlink(path).map(|()| Vec::new());
+            return self.ground.disk.unlink(path).map(|()| Vec::new());
         };
         let name = self.files.lock().next_name(None);
         tracing::warn!(path = %path.display(), name, "an unknown file in the store is moved to its quarantine");
-        if let Err(error) = self.disk.move_to_quarantine(path, &name) {
-            self.ledger.cancel(room);
+        if let Err(error) = self.ground.disk.move_to_quarantine(path, &name) {
+            self.ground.ledger.cancel(room);
             return Err(error);
         }
         Ok(self.keep(name, room))

@@ -126,7 +126,9 @@ impl Recoverer<'_> {
         let blocks = found.blocks.extract_if(.., |found| is_unflushed(found.block));
         let blocks_bytes: u64 = blocks.map(|block| block.charge_bytes).sum();
         // Never released, because this build does not remove the files.
-        if let Err(refusal) = self.ledger.reserve_free(unflushed.charge_bytes + blocks_bytes) {
+        let taken_bytes = unflushed.charge_bytes + blocks_bytes;
+        let taken = self.ledger.lock().residency.reserve(taken_bytes);
+        if let Err(refusal) = taken {
             tracing::warn!(
                 ?refusal,
                 "the files of an earlier build take more than the capacity of the store"
@@ -148,7 +150,9 @@ impl Recoverer<'_> {
     fn restore_blocks(&self, recovery: &mut Recovery, mut blocks: Vec<FoundBlock>) {
         let newest = blocks.iter().map(|block| block.sequence).max();
         self.staging.start_at(newest.map_or(0, |newest| newest + 1));
-        blocks.sort_unstable_by_key(|block| (self.ledger.has_pin(block.object), block.sequence));
+        let state = self.ledger.lock();
+        blocks.sort_unstable_by_key(|block| (state.pins.contains(block.object), block.sequence));
+        drop(state);
         let usage = self.ledger.usage();
         let mut free_bytes = usage.room_bytes - usage.taken_bytes;
         let fitting = blocks.iter().rev().take_while(|block| {

@@ -8,27 +8,19 @@ use parking_lot::Mutex;
 use shoal_policy::residency::{Leaving, Reservation};
 use shoal_policy::{BlockId, ObjectId, VersionId};
 
-use super::counters::{LiveCounters, RemovalReason};
-use super::disk::{Disk, ReadError};
-use super::eviction_log::EvictionLog;
-use super::health::DiskHealth;
-use super::ledger::{Ledger, Victim};
+use super::counters::RemovalReason;
+use super::disk::ReadError;
+use super::ground::Ground;
+use super::ledger::Victim;
 use super::mapping::Mapping;
 use super::quarantine::{Quarantine, Quarantined};
-use super::signal::Signal;
 
 /// Removes blocks from the store and their files from the disk.
 pub(super) struct Removal {
-    disk: Arc<Disk>,
-    ledger: Arc<Ledger>,
-    health: Arc<DiskHealth>,
-    counters: Arc<LiveCounters>,
-    eviction_log: Arc<EvictionLog>,
+    ground: Arc<Ground>,
     quarantine: Quarantine,
     /// Files not yet gone because readers hold them or unlinking failed.
     pending: Mutex<Vec<PendingRemoval>>,
-    /// Wakes the thread that calls [`Removal::retry`].
-    maintenance: Arc<Signal>,
 }
 
 /// A file whose room stays reserved until it is gone from the disk.
@@ -81,33 +73,19 @@ impl PendingRemoval {
 }
 
 impl Removal {
-    pub(super) fn new(
-        disk: &Arc<Disk>,
-        ledger: &Arc<Ledger>,
-        health: &Arc<DiskHealth>,
-        counters: &Arc<LiveCounters>,
-        eviction_log: &Arc<EvictionLog>,
-        maintenance: &Arc<Signal>,
-    ) -> Self {
-        let quarantine = Quarantine::new(disk, ledger, ledger.usage().room_bytes);
+    pub(super) fn new(ground: &Arc<Ground>) -> Self {
         Self {
-            disk: Arc::clone(disk),
-            ledger: Arc::clone(ledger),
-            health: Arc::clone(health),
-            counters: Arc::clone(counters),
-            eviction_log: Arc::clone(eviction_log),
-            quarantine,
+            ground: Arc::clone(ground),
+            quarantine: Quarantine::new(ground),
             pending: Mutex::default(),
-            maintenance: Arc::clone(maintenance),
         }
     }
 
     /// Invalidates a version: its blocks are removed from the index at once and their files unlinked.
     pub(super) fn invalidate_version(&self, version: VersionId) {
-        let indexes = self.ledger.blocks_of(version);
-        self.ledger.deleted(version, &indexes);
-        for index in indexes {
-            let victim = self.ledger.remove(BlockId { version, index });
+        let blocks = self.ground.ledger.lock().deleted(version);
+        for block in blocks {
+            let victim = self.ground.ledger.remove(block);
             self.remove_all(victim, RemovalReason::Invalidated);
         }
     }
@@ -115,15 +93,14 @@ impl Removal {
     /// Removes all blocks of an object. Returns their number and their disk space in bytes.
     pub(super) fn remove_object(&self, object: ObjectId) -> (u64, u64) {
         let (mut blocks, mut bytes) = (0, 0);
-        for version in self.ledger.versions_of(object) {
-            for index in self.ledger.blocks_of(version) {
-                let Some(victim) = self.ledger.remove(BlockId { version, index }) else {
-                    continue;
-                };
-                blocks += 1;
-                bytes += victim.leaving.bytes();
-                self.remove_all([victim], RemovalReason::Ordered);
-            }
+        let stored = self.ground.ledger.lock().index.ids_of_object(object);
+        for block in stored {
+            let Some(victim) = self.ground.ledger.remove(block) else {
+                continue;
+            };
+            blocks += 1;
+            bytes += victim.leaving.bytes();
+            self.remove_all([victim], RemovalReason::Ordered);
         }
         (blocks, bytes)
     }
@@ -133,22 +110,31 @@ impl Removal {
         self.remove_all(victims, RemovalReason::Room);
     }
 
-    /// Removes the file of a block that the GWF evictor evicted.
-    pub(super) fn remove_evicted(&self, victim: Victim, reason: RemovalReason) {
-        self.remove_all([victim], reason);
+    /// Removes blocks that the node chose for eviction. Returns those that stay because readers hold them or
+    /// they were pinned.
+    pub(super) fn part_with(&self, blocks: Vec<(BlockId, RemovalReason)>) -> Vec<BlockId> {
+        let mut kept = Vec::new();
+        for (block, reason) in blocks {
+            match self.ground.ledger.part_with(block) {
+                Some(victim) => self.remove_all([victim], reason),
+                None if self.ground.ledger.contains(block) => kept.push(block),
+                None => {}
+            }
+        }
+        kept
     }
 
     /// Removes a block that is unreadable or damaged. Its file is moved to quarantine unless readers still
     /// hold it.
     pub(super) fn condemn(&self, block: BlockId, reason: RemovalReason, error: &ReadError) {
-        let Some(victim) = self.ledger.remove(block) else {
+        let Some(victim) = self.ground.ledger.remove(block) else {
             return;
         };
         tracing::warn!(?block, %error, "a block on disk is damaged or unreadable; it will be fetched again");
         if reason == RemovalReason::Corrupt {
-            self.counters.corrupt_blocks.add(1);
+            self.ground.counters.corrupt_blocks.add(1);
         }
-        self.eviction_log.removed(&victim, reason);
+        self.ground.removed(&victim, reason);
         let Victim { leaving, mapping, .. } = victim;
         let mapping = mapping.map(|mapping| Arc::downgrade(&mapping));
         let is_held = mapping.as_ref().is_some_and(|held| held.strong_count() > 0);
@@ -159,7 +145,7 @@ impl Removal {
             match self.quarantine.take_block(leaving) {
                 Ok(surplus) => {
                     self.remove_quarantined(surplus);
-                    self.counters.quarantined.add(1);
+                    self.ground.counters.quarantined.add(1);
                     return;
                 }
                 Err(leaving) => leaving,
@@ -203,9 +189,10 @@ impl Removal {
         let mut stuck = 0;
         for (name, charge_bytes) in self.quarantine.earlier()? {
             // A file for which there is no room is removed.
-            match self.ledger.reserve_free(charge_bytes) {
+            let room = self.ground.ledger.lock().residency.reserve(charge_bytes);
+            match room {
                 Ok(room) => self.remove_quarantined(self.quarantine.keep(name, room)),
-                Err(_) => stuck += u64::from(self.disk.remove_quarantined(&name).is_err()),
+                Err(_) => stuck += u64::from(self.ground.disk.remove_quarantined(&name).is_err()),
             }
         }
         Ok(stuck)
@@ -219,7 +206,7 @@ impl Removal {
     pub(super) fn quarantine_strange(&self, path: &Path) -> io::Result<()> {
         let surplus = self.quarantine.take_strange(path)?;
         self.remove_quarantined(surplus);
-        self.counters.quarantined.add(1);
+        self.ground.counters.quarantined.add(1);
         Ok(())
     }
 
@@ -231,7 +218,7 @@ impl Removal {
 
     fn remove_all(&self, victims: impl IntoIterator<Item = Victim>, reason: RemovalReason) {
         for victim in victims {
-            self.eviction_log.removed(&victim, reason);
+            self.ground.removed(&victim, reason);
             self.remove_file(PendingRemoval::of_block(victim));
         }
     }
@@ -240,7 +227,7 @@ impl Removal {
     fn remove_file(&self, removal: PendingRemoval) {
         if let Some(removal) = self.try_remove(removal) {
             self.pending.lock().push(removal);
-            self.maintenance.wake();
+            self.ground.maintenance.wake();
         }
     }
 
@@ -248,7 +235,7 @@ impl Removal {
     fn try_remove(&self, mut removal: PendingRemoval) -> Option<PendingRemoval> {
         if !removal.unlinked {
             if let Err(error) = self.unlink(&removal.file) {
-                self.health.failed("remove a file", &error);
+                self.ground.health.failed("remove a file", &error);
                 return Some(removal);
             }
             removal.unlinked = true;
@@ -258,8 +245,8 @@ impl Removal {
         }
         debug_assert!(removal.unlinked, "room is given back after its file is gone");
         match removal.room {
-            Room::Leaving(leaving) => self.ledger.left(leaving),
-            Room::Reserved(room) => self.ledger.cancel(room),
+            Room::Leaving(leaving) => self.ground.ledger.left(leaving),
+            Room::Reserved(room) => self.ground.ledger.cancel(room),
         }
         None
     }
@@ -267,18 +254,18 @@ impl Removal {
     fn unlink(&self, file: &FileName) -> io::Result<()> {
         match file {
             FileName::Block(block) => self.unlink_block(*block),
-            FileName::Temp(number) => self.disk.remove_temp(*number),
-            FileName::Quarantined(name) => self.disk.remove_quarantined(name),
+            FileName::Temp(number) => self.ground.disk.remove_temp(*number),
+            FileName::Quarantined(name) => self.ground.disk.remove_quarantined(name),
         }
     }
 
     fn unlink_block(&self, block: BlockId) -> io::Result<()> {
-        let _name = self.disk.lock_name(block);
+        let _name = self.ground.disk.lock_name(block);
         // If the block was stored again, the rename replaced the old file, and the name belongs to the new
         // one.
-        if self.ledger.contains(block) {
+        if self.ground.ledger.contains(block) {
             return Ok(());
         }
-        self.disk.remove_block(block)
+        self.ground.disk.remove_block(block)
     }
 }

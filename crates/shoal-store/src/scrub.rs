@@ -7,10 +7,9 @@ use std::time::Duration;
 use rustix::fs::{Advice, fadvise};
 use shoal_policy::BlockId;
 
-use super::counters::LiveCounters;
-use super::disk::{self, Disk, FOLDERS, ReadError};
-use super::health::{DiskHealth, is_exhaustion};
-use super::ledger::Ledger;
+use super::disk::{self, FOLDERS, ReadError};
+use super::ground::Ground;
+use super::health::is_exhaustion;
 use super::loader::Loader;
 use super::signal::Signal;
 
@@ -22,11 +21,8 @@ const FOLDER_REST: Duration = Duration::from_secs(1);
 
 /// Verifies blocks on the disk.
 pub(super) struct Scrub {
-    disk: Arc<Disk>,
-    ledger: Arc<Ledger>,
-    health: Arc<DiskHealth>,
+    ground: Arc<Ground>,
     loader: Arc<Loader>,
-    counters: Arc<LiveCounters>,
 }
 
 /// Scrubs until `signal` is stopped or the scrub is dropped.
@@ -53,52 +49,46 @@ pub(super) fn run(scrub: &Weak<Scrub>, signal: &Signal) {
 }
 
 impl Scrub {
-    pub(super) fn new(
-        disk: &Arc<Disk>,
-        ledger: &Arc<Ledger>,
-        health: &Arc<DiskHealth>,
-        loader: &Arc<Loader>,
-        counters: &Arc<LiveCounters>,
-    ) -> Self {
+    pub(super) fn new(ground: &Arc<Ground>, loader: &Arc<Loader>) -> Self {
         Self {
-            disk: Arc::clone(disk),
-            ledger: Arc::clone(ledger),
-            health: Arc::clone(health),
+            ground: Arc::clone(ground),
             loader: Arc::clone(loader),
-            counters: Arc::clone(counters),
         }
     }
 
     /// Verifies every block now, as fast as the disk allows. Returns the number of blocks read. Blocks the
     /// caller.
     pub(super) fn pass(&self) -> u64 {
-        let before = self.counters.scrubbed_blocks.get();
+        let before = self.ground.counters.scrubbed_blocks.get();
         for folder in 0..FOLDERS {
             self.blocks_in(folder).into_iter().for_each(|block| {
                 self.verify(block);
             });
             self.folder_done(folder);
         }
-        self.counters.scrubbed_blocks.get() - before
+        self.ground.counters.scrubbed_blocks.get() - before
     }
 
     fn folder_done(&self, folder: u16) {
         let done = u64::from(folder) + 1;
-        self.counters.scrub_percent.set(done * 100 / u64::from(FOLDERS));
+        self.ground
+            .counters
+            .scrub_percent
+            .set(done * 100 / u64::from(FOLDERS));
         if folder + 1 == FOLDERS {
-            self.counters.scrub_passes.add(1);
+            self.ground.counters.scrub_passes.add(1);
         }
     }
 
     fn blocks_in(&self, folder: u16) -> Vec<BlockId> {
-        match fs::read_dir(self.disk.folder(folder)) {
+        match fs::read_dir(self.ground.disk.folder(folder)) {
             Ok(entries) => entries
                 .flatten()
                 .filter_map(|entry| disk::parse_file_name(&entry.file_name()))
                 .collect(),
             Err(error) => {
                 if !is_exhaustion(&error) {
-                    self.health.failed("list a folder", &error);
+                    self.ground.health.failed("list a folder", &error);
                 }
                 Vec::new()
             }
@@ -107,12 +97,12 @@ impl Scrub {
 
     /// Verifies one block. Returns the number of bytes read.
     fn verify(&self, block: BlockId) -> u64 {
-        let Some(_read) = self.ledger.begin_read(block) else {
+        let Some(_read) = self.ground.ledger.begin_read(block) else {
             return 0;
         };
         match self.reread(block) {
             Ok(bytes) => {
-                self.counters.scrubbed_blocks.add(1);
+                self.ground.counters.scrubbed_blocks.add(1);
                 bytes
             }
             Err(error) => {
@@ -123,12 +113,12 @@ impl Scrub {
     }
 
     fn reread(&self, block: BlockId) -> Result<u64, ReadError> {
-        let (file, footer) = self.disk.open_block(block)?;
+        let (file, footer) = self.ground.disk.open_block(block)?;
         // The scrub has to read from the disk, so cached pages are dropped first, and again afterwards to
         // leave memory to readers. Mapped pages stay, because readers use them. If pages cannot be dropped,
         // the check covers only memory, which is no error.
         let _ = fadvise(&file, 0, None, Advice::DontNeed);
-        self.disk.verify(&file, &footer)?;
+        self.ground.disk.verify(&file, &footer)?;
         let _ = fadvise(&file, 0, None, Advice::DontNeed);
         Ok(footer.data_bytes)
     }

@@ -9,29 +9,21 @@ use shoal_policy::BlockId;
 use shoal_policy::admission::Refusal;
 use shoal_policy::residency::Reservation;
 
-use super::counters::LiveCounters;
-use super::disk::{Disk, TempFile};
+use super::disk::TempFile;
 use super::evictor::Evictor;
 use super::footer::Footer;
-use super::health::DiskHealth;
-use super::ledger::Ledger;
+use super::ground::Ground;
 use super::mapping::Mapping;
 use super::removal::Removal;
-use super::signal::Signal;
 
 /// Why a staged file always has its parts.
 const STAGED: &str = "a staged file is taken once, at its end";
 
 /// Writes files under temporary names.
 pub(super) struct Staging {
-    disk: Arc<Disk>,
-    ledger: Arc<Ledger>,
-    health: Arc<DiskHealth>,
+    ground: Arc<Ground>,
     evictor: Arc<Evictor>,
     removal: Arc<Removal>,
-    counters: Arc<LiveCounters>,
-    /// Signals that the store has stopped.
-    maintenance: Arc<Signal>,
     /// Sequence number of the next file written.
     sequence: AtomicU64,
 }
@@ -53,23 +45,11 @@ pub(super) enum Published {
 }
 
 impl Staging {
-    pub(super) fn new(
-        disk: &Arc<Disk>,
-        ledger: &Arc<Ledger>,
-        health: &Arc<DiskHealth>,
-        evictor: &Arc<Evictor>,
-        removal: &Arc<Removal>,
-        counters: &Arc<LiveCounters>,
-        maintenance: &Arc<Signal>,
-    ) -> Self {
+    pub(super) fn new(ground: &Arc<Ground>, evictor: &Arc<Evictor>, removal: &Arc<Removal>) -> Self {
         Self {
-            disk: Arc::clone(disk),
-            ledger: Arc::clone(ledger),
-            health: Arc::clone(health),
+            ground: Arc::clone(ground),
             evictor: Arc::clone(evictor),
             removal: Arc::clone(removal),
-            counters: Arc::clone(counters),
-            maintenance: Arc::clone(maintenance),
             sequence: AtomicU64::new(0),
         }
     }
@@ -82,7 +62,7 @@ impl Staging {
 
     /// Checks that the disk accepts files and that the store has not stopped.
     pub(super) fn accepts(&self) -> Result<(), Refusal> {
-        if self.health.is_paused() || self.maintenance.is_stopped() {
+        if self.ground.health.is_paused() || self.ground.maintenance.is_stopped() {
             return Err(Refusal::Paused);
         }
         Ok(())
@@ -106,14 +86,15 @@ impl Staging {
         footer: &[u8],
         file_bytes: u64,
     ) -> Result<StagedFile, Refusal> {
-        let mut room = self.evictor.reserve(self.disk.charge_bytes(file_bytes))?;
+        let mut room = self.evictor.reserve(self.ground.disk.charge_bytes(file_bytes))?;
         let written = self
+            .ground
             .disk
             .write_temp(number, pieces, footer)
-            .map_err(|error| self.health.write_failed("write a block", &error))
+            .map_err(|error| self.ground.health.write_failed("write a block", &error))
             .and_then(|file| {
                 // Some file systems allocate more than the estimate.
-                self.ledger.extend_to(&mut room, file.allocated_bytes)?;
+                self.ground.ledger.extend_to(&mut room, file.allocated_bytes)?;
                 Ok(file)
             });
         match written {
@@ -134,10 +115,10 @@ impl Staging {
 
     fn rename_failed(&self, block: BlockId, error: &io::Error) -> Refusal {
         if error.kind() != io::ErrorKind::IsADirectory {
-            return self.health.write_failed("name a block", error);
+            return self.ground.health.write_failed("name a block", error);
         }
         tracing::warn!(
-            path = %self.disk.block_path(block).display(),
+            path = %self.ground.disk.block_path(block).display(),
             hint = "move it out of the store",
             "a folder has the path of a block; the block is not stored",
         );
@@ -154,12 +135,13 @@ impl StagedFile {
     pub(super) fn append(&mut self, data_bytes: u64, footer: &[u8]) -> Result<(), Refusal> {
         let staging = &self.staging;
         let (file, room) = self.staged.as_mut().expect(STAGED);
-        let charge_bytes = staging.disk.charge_bytes(data_bytes + footer.len() as u64);
-        staging.ledger.extend_to(room, charge_bytes)?;
+        let charge_bytes = staging.ground.disk.charge_bytes(data_bytes + footer.len() as u64);
+        staging.ground.ledger.extend_to(room, charge_bytes)?;
         staging
+            .ground
             .disk
             .append(file, footer)
-            .map_err(|error| staging.health.write_failed("write", &error))
+            .map_err(|error| staging.ground.health.write_failed("write", &error))
     }
 
     /// Maps the first `data_bytes` of the file.
@@ -170,7 +152,7 @@ impl StagedFile {
     pub(super) fn map(&self, data_bytes: u64) -> Result<Mapping, Refusal> {
         let (file, _) = self.staged.as_ref().expect(STAGED);
         Mapping::new(&file.file, data_bytes as usize)
-            .map_err(|error| self.staging.health.write_failed("map a block", &error))
+            .map_err(|error| self.staging.ground.health.write_failed("map a block", &error))
     }
 
     /// Renames the file to the name of the block that `footer` describes, and admits the block. `mapping`
@@ -182,26 +164,28 @@ impl StagedFile {
     pub(super) fn publish(mut self, footer: &Footer, mapping: Mapping) -> Result<Published, Refusal> {
         let staging = Arc::clone(&self.staging);
         let block = footer.block();
-        let name = staging.disk.lock_name(block);
-        if staging.ledger.contains(block) {
+        let name = staging.ground.disk.lock_name(block);
+        if staging.ground.ledger.contains(block) {
             drop(name);
             return Ok(Published::AlreadyHere);
         }
         let (file, room) = self.staged.take().expect(STAGED);
-        if let Err(error) = staging.disk.publish(&file, block) {
+        if let Err(error) = staging.ground.disk.publish(&file, block) {
             drop(name);
             let refusal = staging.rename_failed(block, &error);
             staging.removal.abandon(file.number, room);
             return Err(refusal);
         }
         let (object, extent) = (footer.version.object, footer.version.extent());
-        let (bytes, unmapped) = staging
-            .ledger
-            .admit(room, object, (block, extent), footer.sequence, mapping);
+        let (bytes, unmapped) =
+            staging
+                .ground
+                .ledger
+                .admit(room, object, (block, extent), footer.sequence, mapping);
         drop(name);
         // Unmapping is slow, so it happens outside the locks.
         drop(unmapped);
-        staging.counters.stored_blocks.add(1);
+        staging.ground.counters.stored_blocks.add(1);
         Ok(Published::Stored(bytes))
     }
 }

@@ -113,7 +113,7 @@ impl Fetcher {
         Self {
             peers: PeerSource::new(Arc::clone(&parts.cooperation), parts.directory.clone()),
             memory: MemoryWindow::new(window_bytes),
-            has_gwf: parts.store.ranks().is_some(),
+            has_gwf: parts.store.worths().ranks().is_some(),
             ahead: ahead as u32,
             parts,
         }
@@ -159,7 +159,7 @@ impl Fetcher {
     /// worth more than the average block here.
     pub fn takes_push(&self, worth: Worth) -> bool {
         let is_worth_it = |ranks: Ranks| worth.rank() > ranks.average;
-        !self.memory.is_busy() && self.parts.store.ranks().is_some_and(is_worth_it)
+        !self.memory.is_busy() && self.parts.store.worths().ranks().is_some_and(is_worth_it)
     }
 
     /// Returns true if blocks of this length are located by their homes and not by the directory.
@@ -367,8 +367,8 @@ impl Fetcher {
             .put_then(block, version, pieces, urgency, move |stored| {
                 match arrival {
                     Arrival::Used => {}
-                    Arrival::Copy => store.weigh_as_copy(block),
-                    Arrival::Pushed(worth) => store.weigh(block, worth),
+                    Arrival::Copy => store.worths().weigh_as_copy(block),
+                    Arrival::Pushed(worth) => store.worths().weigh(block, worth),
                     Arrival::Given => store.cache_events().added(block),
                 }
                 if let Some(claim) = claim

@@ -100,7 +100,7 @@ impl Keeper {
         cooperation: &Arc<Cooperation>,
         fetcher: &Arc<Fetcher>,
     ) -> Option<Arc<Self>> {
-        store.ranks()?;
+        store.worths().ranks()?;
         let is_short = Arc::<Notify>::default();
         let notified = Arc::clone(&is_short);
         store.evict_by(move || notified.notify_one());
@@ -145,7 +145,7 @@ impl Keeper {
 
     /// Returns the counters since the node started, and the current ranks.
     pub fn figures(&self) -> GwfFigures {
-        let ranks = self.store.ranks().unwrap_or_default();
+        let ranks = self.store.worths().ranks().unwrap_or_default();
         GwfFigures {
             age: ranks.age.to_u64_saturating(),
             average_rank: ranks.average.to_u64_saturating(),
@@ -157,7 +157,7 @@ impl Keeper {
 
     /// Publishes this node's state to the directory, and fetches those of the others.
     async fn exchange(&self) {
-        let ranks = self.store.ranks().unwrap_or_default();
+        let ranks = self.store.worths().ranks().unwrap_or_default();
         let mine = NodeState {
             node: self.cooperation.me(),
             age: ranks.age.to_u64_saturating().min(WEIGHT_MAX),
@@ -169,7 +169,7 @@ impl Keeper {
         let ages = others.iter().map(|state| state.age);
         // No node reports a greater age. Such an age would make all blocks equal.
         if let Some(age) = ages.filter(|age| *age <= WEIGHT_MAX).max() {
-            self.store.learn_age(Weight::from(age));
+            self.store.worths().learn_age(Weight::from(age));
         }
         *self.others.lock() = others;
     }
@@ -183,7 +183,7 @@ impl Keeper {
     async fn make_room(self: &Arc<Self>) {
         let mut started = false;
         loop {
-            let least = self.store.least(started, BATCH, &self.pushes.blocks());
+            let least = self.store.worths().least(started, BATCH, &self.pushes.blocks());
             if least.is_empty() {
                 return;
             }
@@ -234,7 +234,7 @@ impl Keeper {
         for Least { block, worth, .. } in least {
             if left.get(block) == Some(&Left::Copied) {
                 self.decisions.lock().note(*block, Decision::Copied);
-                self.store.learn_age(worth.rank());
+                self.store.worths().learn_age(worth.rank());
                 copies.push((*block, RemovalReason::Copied));
             }
         }
@@ -252,7 +252,7 @@ impl Keeper {
     async fn judge_last_copies(self: &Arc<Self>, mut left: HashMap<BlockId, Left>) -> bool {
         let (mut has_judged, mut dropped, mut taken) = (false, Vec::new(), Weights::new());
         let mut spared = self.pushes.blocks();
-        while let Some(next) = self.store.candidate(&spared) {
+        while let Some(next) = self.store.worths().candidate(&spared) {
             let candidate = next.candidate;
             let Some(Left::Last(global_weight)) = left.insert(candidate.key, Left::Last(0)) else {
                 break;
@@ -266,7 +266,7 @@ impl Keeper {
                 global_weight: Weight::from(global_weight.min(WEIGHT_MAX)),
                 is_last_copy: true,
                 next_rank: candidate.next_rank,
-                age: self.store.ranks().unwrap_or_default().age,
+                age: self.store.worths().ranks().unwrap_or_default().age,
                 peers: &peers,
             };
             let block = candidate.key;
@@ -282,10 +282,10 @@ impl Keeper {
                     Action::TakeGlobalWeight(weight) => note_weight(&mut taken, block, weight),
                     // The directory added it when it was queried.
                     Action::AddGlobalWeight(_) => {}
-                    Action::RaiseAge(age) => self.store.learn_age(age),
+                    Action::RaiseAge(age) => self.store.worths().learn_age(age),
                     Action::Push { to, local } => push = Some((to, local)),
                     Action::Keep { local } => {
-                        self.store.weigh(block, local);
+                        self.store.worths().weigh(block, local);
                         self.kept.fetch_add(1, Ordering::Relaxed);
                         self.decisions.lock().note(block, Decision::Kept);
                     }
@@ -300,7 +300,7 @@ impl Keeper {
                     }
                 }
             }
-            if self.store.least(true, 1, &spared).is_empty() {
+            if self.store.worths().least(true, 1, &spared).is_empty() {
                 break;
             }
         }

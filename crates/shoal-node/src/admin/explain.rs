@@ -392,7 +392,7 @@ impl Explainer {
     }
 
     fn pins(&self, object: &S3Uri) -> Vec<PinEnd> {
-        let pins = self.store.pins_of(self.object_id(object)).into_iter();
+        let pins = self.store.pinning().orders_of(self.object_id(object)).into_iter();
         let pins = pins.map(|(order, until)| PinEnd {
             task: Ulid(order.0).to_string(),
             until: until.into(),
@@ -435,9 +435,9 @@ impl Explainer {
         BlockLocation {
             index: block.index,
             here,
-            pinned: self.store.is_pinned(block),
+            pinned: self.store.pinning().contains_block(block),
             reason: reason.map(str::to_owned),
-            worth: self.store.worth(block).map(|worth| BlockWorth {
+            worth: self.store.worths().worth(block).map(|worth| BlockWorth {
                 weight: worth.weight.to_u64_saturating(),
                 since: worth.since.to_u64_saturating(),
             }),

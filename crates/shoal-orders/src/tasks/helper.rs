@@ -91,11 +91,13 @@ impl TaskHelper {
                     .map(|(version, count)| BlockBits::of(&self.store.blocks_of(version), count))
                     .collect(),
             ),
-            Question::Pin(pin, objects) => match self.store.pin(pin.order, pin.until, objects).await {
-                Ok(kept) => Answer::Kept(kept),
-                Err(refusal) => Answer::Refused(refusal.as_str().into()),
-            },
-            Question::Unpin(before, objects) => match self.store.unpin(before, objects).await {
+            Question::Pin(pin, objects) => {
+                match self.store.pinning().pin(pin.order, pin.until, objects).await {
+                    Ok(kept) => Answer::Kept(kept),
+                    Err(refusal) => Answer::Refused(refusal.as_str().into()),
+                }
+            }
+            Question::Unpin(before, objects) => match self.store.pinning().unpin(before, objects).await {
                 Ok(kept) => Answer::Kept(kept),
                 Err(refusal) => Answer::Refused(refusal.as_str().into()),
             },
@@ -154,14 +156,19 @@ impl TaskHelper {
         let Some(pin) = fill.pin else {
             return Answer::Filled(self.filler.fill(version, index, obtain, &context).await);
         };
-        if let Err(refusal) = self.store.pin(pin.order, pin.until, vec![version.object]).await {
+        if let Err(refusal) = self
+            .store
+            .pinning()
+            .pin(pin.order, pin.until, vec![version.object])
+            .await
+        {
             return Answer::Filled(Err(NotFilled::Refused(refusal)));
         }
         let (block, bytes) = (version.block(index), version.block_len(index));
         let coming = Coming::of(&self.pinned_bytes_coming, bytes);
         // A block that the store cannot keep is not worth a request to the lake.
         if !self.store.contains(block)
-            && let Err(refusal) = self.store.admits_pinned(block, coming.all_bytes)
+            && let Err(refusal) = self.store.pinning().admits(block, coming.all_bytes)
         {
             return Answer::Filled(Err(NotFilled::Refused(refusal)));
         }
@@ -179,7 +186,7 @@ impl TaskHelper {
     }
 
     fn evict(&self, object: ObjectId) -> Evicted {
-        if self.store.has_pin(object) {
+        if self.store.pinning().contains(object) {
             return Evicted {
                 is_pinned: true,
                 ..Evicted::default()

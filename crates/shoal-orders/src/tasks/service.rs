@@ -439,9 +439,9 @@ impl Tasks {
 
     /// Ends the pins here of orders that were cancelled.
     async fn end_cancelled_pins(&self) {
-        for order in self.base.parts.store.pin_orders() {
+        for order in self.base.parts.store.pinning().orders() {
             if self.base.records.is_cancelled(order.0) {
-                self.base.parts.store.end_pins(order).await;
+                self.base.parts.store.pinning().end(order).await;
             }
         }
     }

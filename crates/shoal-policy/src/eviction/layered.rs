@@ -571,7 +571,7 @@ mod tests {
         fn assert_sums(&self) {
             let rooms = self.cache.policy().rooms();
             let sum = |part: fn(&LayerRoom) -> u64| rooms.iter().map(part).sum::<u64>();
-            assert!(self.cache.used_bytes() <= CAPACITY_BYTES);
+            assert!(self.cache.room().used_bytes() <= CAPACITY_BYTES);
             assert_eq!(sum(|room| room.target_bytes), CAPACITY_BYTES);
             assert_eq!(sum(|room| room.used_bytes), self.held.values().sum());
             assert_eq!(sum(|room| room.keys as u64), self.held.len() as u64);

@@ -51,7 +51,7 @@ fn room_is_taken_from_the_reservation_until_the_last_byte_is_gone() {
     cache.left(leaving);
     let room = cache.reserve(100).unwrap();
     cache.cancel(room);
-    assert_eq!(cache.taken_bytes(), 0);
+    assert_eq!(cache.room().taken_bytes(), 0);
 }
 
 #[test]
@@ -60,10 +60,10 @@ fn a_renamed_block_takes_its_room_along() {
     fill(&mut cache, 0..1, 60);
     let leaving = cache.remove(&0).unwrap();
     let room = cache.retake(leaving);
-    assert_eq!((room.bytes(), cache.taken_bytes()), (60, 60));
+    assert_eq!((room.bytes(), cache.room().taken_bytes()), (60, 60));
     assert_eq!(cache.reserve(60), Err(Refusal::NoRoom));
     cache.commit(room, 1);
-    assert_eq!((cache.used_bytes(), cache.taken_bytes()), (60, 60));
+    assert_eq!((cache.room().used_bytes(), cache.room().taken_bytes()), (60, 60));
 }
 
 #[test]
@@ -74,20 +74,20 @@ fn a_reservation_grows_while_there_is_room() {
     cache.extend(&mut room, 40).unwrap();
     assert_eq!(room.bytes(), 100);
     cache.commit(room, 1);
-    assert_eq!(cache.used_bytes(), 100);
+    assert_eq!(cache.room().used_bytes(), 100);
 }
 
 #[test]
 fn eviction_ahead_starts_above_high_and_stops_at_low() {
     let mut cache = cache(100);
     fill(&mut cache, 0..19, 5);
-    assert!(!cache.is_crowded());
+    assert!(!cache.room().is_crowded());
     assert!(
         cache.evict_ahead(false, 10, &mut |_| true).is_empty(),
         "at the mark nothing happens"
     );
     fill(&mut cache, 19..20, 5);
-    assert!(cache.is_crowded());
+    assert!(cache.room().is_crowded());
     assert_eq!(
         keys(&cache.evict_ahead(false, 1, &mut |_| true)),
         [0],
@@ -99,7 +99,7 @@ fn eviction_ahead_starts_above_high_and_stops_at_low() {
         [1],
         "once started, down to the low mark"
     );
-    assert_eq!(cache.used_bytes(), 90);
+    assert_eq!(cache.room().used_bytes(), 90);
 }
 
 #[test]
@@ -125,7 +125,10 @@ fn room_may_be_added_and_taken_but_not_from_under_what_is_held() {
     cache.resize(110, Watermarks::from_capacity(110));
     cache.left(leaving);
     cache.resize(100, Watermarks::from_capacity(100));
-    assert_eq!((cache.capacity_bytes(), cache.used_bytes()), (100, 100));
+    assert_eq!(
+        (cache.room().capacity_bytes(), cache.room().used_bytes()),
+        (100, 100)
+    );
 }
 
 #[test]
@@ -145,9 +148,9 @@ fn a_pinned_block_stays_until_its_pin_ends_and_is_the_newest_then() {
         (1, vec![1]),
         "it is not even looked at"
     );
-    assert!(cache.contains(&0) && cache.is_pinned(&0));
+    assert!(cache.contains(&0) && cache.pins().contains(&0));
     assert_eq!(
-        (cache.len(), cache.pinned_bytes(), cache.used_bytes()),
+        (cache.len(), cache.pins().bytes(), cache.room().used_bytes()),
         (9, 10, 90)
     );
     assert_eq!(cache.unpin(&0), Some(10));
@@ -165,18 +168,20 @@ fn pins_beyond_their_share_are_refused_and_the_block_stays_like_any_other() {
     assert_eq!((cache.pin(&0), cache.pin(&1)), (Ok(Some(10)), Ok(Some(10))));
     assert_eq!(cache.pin(&2), Err(Refusal::PinsFull));
     assert_eq!(
-        (cache.pins_admit(5), cache.pins_admit(6)),
+        (cache.pins().admit(5), cache.pins().admit(6)),
         (Ok(()), Err(Refusal::PinsFull))
     );
-    assert_eq!(cache.pins_admit(u64::MAX), Err(Refusal::PinsFull));
-    assert!(cache.contains(&2) && !cache.is_pinned(&2));
+    assert_eq!(cache.pins().admit(u64::MAX), Err(Refusal::PinsFull));
+    assert!(cache.contains(&2) && !cache.pins().contains(&2));
     let leaving = cache
         .remove(&0)
         .expect("what is no longer valid goes, pinned or not");
     cache.left(leaving);
     assert_eq!(cache.pin(&2), Ok(Some(10)));
     assert_eq!(
-        super::Residency::new(9, Watermarks::from_capacity(9), Lru::<u32>::default()).pins_admit(1),
+        super::Residency::new(9, Watermarks::from_capacity(9), Lru::<u32>::default())
+            .pins()
+            .admit(1),
         Err(Refusal::PinsFull)
     );
 }
@@ -241,12 +246,12 @@ proptest! {
             let used_bytes: u64 = used.iter().map(|(_, bytes)| bytes).sum();
             let reserved_bytes: u64 = reserved.iter().map(Reservation::bytes).sum();
             let leaving_bytes: u64 = leaving.iter().map(Leaving::bytes).sum();
-            assert_eq!(cache.used_bytes(), used_bytes);
-            assert_eq!(cache.taken_bytes(), used_bytes + reserved_bytes + leaving_bytes);
-            assert!(cache.taken_bytes() <= cache.capacity_bytes());
+            assert_eq!(cache.room().used_bytes(), used_bytes);
+            assert_eq!(cache.room().taken_bytes(), used_bytes + reserved_bytes + leaving_bytes);
+            assert!(cache.room().taken_bytes() <= cache.room().capacity_bytes());
             assert_eq!(cache.len(), used.len());
-            let pinned = used.iter().filter(|(key, _)| cache.is_pinned(key));
-            assert_eq!(cache.pinned_bytes(), pinned.map(|(_, bytes)| bytes).sum::<u64>());
+            let pinned = used.iter().filter(|(key, _)| cache.pins().contains(key));
+            assert_eq!(cache.pins().bytes(), pinned.map(|(_, bytes)| bytes).sum::<u64>());
         }
     }
 }

@@ -94,10 +94,14 @@ async fn blocks_that_come_home_with_the_end_of_a_pin_are_told_to_others_as_no_re
     let version = version(1, "a", BLOCK * 20);
     put_all(&store, &version).await;
     let in_an_hour = clock::utc_now() + Duration::from_hours(1);
-    let kept = store.pin(ORDER, in_an_hour, vec![object(1)]).await.unwrap();
+    let kept = store
+        .pinning()
+        .pin(ORDER, in_an_hour, vec![object(1)])
+        .await
+        .unwrap();
     assert_eq!((kept[0].blocks, kept[0].refusal), (20, None));
     store.set_hierarchy(cluster(&[HERE, ELSEWHERE]));
-    store.end_pins(ORDER).await;
+    store.pinning().end(ORDER).await;
     let sent = sent_after_moves(&store, &version).await;
     assert_sends_once_what_is_here(&sent, at_home(&store, &version));
 }
@@ -169,7 +173,7 @@ async fn what_nodes_hold_that_are_gone_is_forgotten_a_few_groups_at_a_time() {
 async fn events_have_the_right_time_after_a_start_with_a_clock_that_was_ahead() {
     let lab = lab();
     let (store, _) = lab.open();
-    store.ledger.started_ahead(Duration::from_hours(1));
+    store.ground.ledger.started_ahead(Duration::from_hours(1));
     assert!(store.cache_events().keep());
     store.set_hierarchy(cluster(&[HERE]));
     put_all(&store, &version(1, "a", BLOCK)).await;

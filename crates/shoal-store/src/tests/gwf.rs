@@ -47,23 +47,23 @@ async fn an_evictor_is_called_when_room_is_short_and_decides_what_is_evicted() {
     let nothing = HashMap::new();
     fill(&store, 0..30).await;
     assert_eq!(calls.load(Ordering::Relaxed), 0, "there is room");
-    assert!(store.least(false, 64, &nothing).is_empty());
+    assert!(store.worths().least(false, 64, &nothing).is_empty());
     fill(&store, 30..BLOCKS).await;
     until("the evictor is called", || calls.load(Ordering::Relaxed) > 0).await;
     assert!(store.contains(block(0)), "nothing left without the evictor");
     // A use adds to the weight; the least are those that were not used.
     store.get_resident(block(0)).unwrap();
-    let least = store.least(false, 64, &nothing);
+    let least = store.worths().least(false, 64, &nothing);
     assert!(!least.is_empty() && least.len() < 10, "{least:?}");
     assert_eq!((least[0].block, least[0].worth), (block(1), worth(1, 1)));
     assert!(least.iter().all(|least| least.bytes > BLOCK));
-    assert_eq!(store.least(false, 2, &nothing).len(), 2);
-    assert_eq!(store.worth(block(0)), Some(worth(2, 1)));
+    assert_eq!(store.worths().least(false, 2, &nothing).len(), 2);
+    assert_eq!(store.worths().worth(block(0)), Some(worth(2, 1)));
 
     // Blocks that are leaving already count as room, and are not proposed again.
     let spared: HashMap<_, _> = least.iter().map(|least| (least.block, least.bytes)).collect();
-    assert!(store.least(true, 64, &spared).is_empty());
-    let candidate = store.candidate(&spared).unwrap().candidate;
+    assert!(store.worths().least(true, 64, &spared).is_empty());
+    let candidate = store.worths().candidate(&spared).unwrap().candidate;
     assert!(!spared.contains_key(&candidate.key));
 
     let reader = store.get_resident(least[1].block).unwrap();
@@ -93,7 +93,7 @@ async fn without_an_evictor_and_without_room_the_least_leaves_at_once() {
     store.evict_ahead().await;
     assert!(store.contains(block(0)) && !store.contains(block(1)));
     assert!(
-        store.ranks().unwrap().age >= Weight::from(2),
+        store.worths().ranks().unwrap().age >= Weight::from(2),
         "the rank of a victim is the age"
     );
 
@@ -142,21 +142,21 @@ async fn uses_that_count_elsewhere_and_copies_weigh_nothing() {
         drop(store.peek_resident(block(0)));
         store.peek(block(0)).await.unwrap();
     }
-    assert_eq!(store.worth(block(0)), Some(worth(1, 1)));
+    assert_eq!(store.worths().worth(block(0)), Some(worth(1, 1)));
     store.load(block(0)).await.unwrap();
-    drop(store.least(true, 1, &HashMap::new()));
-    assert_eq!(store.worth(block(0)), Some(worth(2, 1)));
+    drop(store.worths().least(true, 1, &HashMap::new()));
+    assert_eq!(store.worths().worth(block(0)), Some(worth(2, 1)));
 
-    store.learn_age(Weight::from(9));
-    store.weigh_as_copy(block(1));
-    assert_eq!(store.worth(block(1)), Some(worth(0, 9)));
-    store.weigh(block(2), worth(4, 5));
-    let ranks = store.ranks().unwrap();
+    store.worths().learn_age(Weight::from(9));
+    store.worths().weigh_as_copy(block(1));
+    assert_eq!(store.worths().worth(block(1)), Some(worth(0, 9)));
+    store.worths().weigh(block(2), worth(4, 5));
+    let ranks = store.worths().ranks().unwrap();
     assert_eq!(
         (ranks.age, ranks.average),
         (Weight::from(9), Weight::from((3 + 9 + 9) / 3))
     );
-    assert_eq!(store.worth(block(3)), None);
+    assert_eq!(store.worths().worth(block(3)), None);
     close(store).await;
 }
 
@@ -165,11 +165,16 @@ async fn a_store_of_another_policy_knows_no_worth() {
     let lab = Lab::for_blocks(10);
     let (store, _) = lab.open();
     fill(&store, 0..2).await;
-    store.weigh(block(0), worth(4, 5));
-    store.weigh_as_copy(block(1));
-    store.learn_age(Weight::from(9));
-    assert_eq!((store.ranks(), store.worth(block(0))), (None, None));
+    store.worths().weigh(block(0), worth(4, 5));
+    store.worths().weigh_as_copy(block(1));
+    store.worths().learn_age(Weight::from(9));
+    assert_eq!(
+        (store.worths().ranks(), store.worths().worth(block(0))),
+        (None, None)
+    );
     let nothing = HashMap::new();
-    assert!(store.least(true, 64, &nothing).is_empty() && store.candidate(&nothing).is_none());
+    assert!(
+        store.worths().least(true, 64, &nothing).is_empty() && store.worths().candidate(&nothing).is_none()
+    );
     close(store).await;
 }

@@ -22,9 +22,9 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue};
-use shoal_policy::ObjectId;
 use shoal_policy::admission::Refusal;
 use shoal_policy::eviction::PolicyName;
+use shoal_policy::{ObjectId, VersionId};
 use shoal_s3::object::Version;
 
 use super::disk::{Disk, DiskFault};
@@ -131,6 +131,11 @@ fn disk_bytes(path: &Path) -> u64 {
         _ => 0,
     };
     metadata.blocks() * 512 + below
+}
+
+/// The latest stored version of `object` that still has a block in the store.
+fn newest(store: &Store, object: ObjectId) -> Option<VersionId> {
+    store.ground.ledger.lock().index.newest(object)
 }
 
 fn object(number: u8) -> ObjectId {

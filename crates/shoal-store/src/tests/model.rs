@@ -14,7 +14,7 @@ use shoal_s3::object::Version;
 use tokio::runtime::Builder;
 
 use super::layers::{assert_each_block_in_one_layer, cluster, split};
-use super::{BLOCK, Lab, data, object, put, version};
+use super::{BLOCK, Lab, data, newest, object, put, version};
 use crate::{PinOrder, Store};
 
 const OBJECTS: u8 = 3;
@@ -160,16 +160,17 @@ impl World {
                 .set_hierarchy(cluster(&(0..nodes).collect::<Vec<_>>())),
             Step::Pin(order, number) => {
                 let (order, end) = (PinOrder(order.into()), clock::utc_now() + Duration::from_hours(1));
-                let pinned = self.store().pin(order, end, vec![object(number)]).await;
+                let pinned = self.store().pinning().pin(order, end, vec![object(number)]).await;
                 pinned.expect("blocks make room for a journal");
             }
             Step::Unpin(number) => drop(
                 self.store()
+                    .pinning()
                     .unpin(PinOrder(u128::MAX), vec![object(number)])
                     .await
                     .unwrap(),
             ),
-            Step::End(order) => self.store().end_pins(PinOrder(order.into())).await,
+            Step::End(order) => self.store().pinning().end(PinOrder(order.into())).await,
             Step::Split(percent) => split(self.store(), [percent, 100 - percent]),
             Step::Tear(cuts) => self.tear(cuts).await,
             Step::Flip(name, position) => self.flip(name, position).await,
@@ -259,7 +260,7 @@ impl World {
         );
         assert_eq!(counters.io_errors, 0);
         assert!(counters.pins.bytes <= counters.pins.bytes_max);
-        store.ledger.assert_consistent();
+        store.ground.ledger.assert_consistent();
         assert_each_block_in_one_layer(&store);
         for number in 0..OBJECTS {
             for etag in 0..ETAGS.len() as u8 {
@@ -269,7 +270,7 @@ impl World {
                     index: 0,
                 }
                 .version();
-                for index in store.ledger.blocks_of(version.id) {
+                for index in store.blocks_of(version.id) {
                     let name = BlockName {
                         object: number,
                         etag,
@@ -282,12 +283,12 @@ impl World {
                     assert!(store.contains(version.block(index)));
                 }
             }
-            match store.newest_version(object(number)) {
-                Some(recalled) => assert!(!store.ledger.blocks_of(recalled).is_empty()),
+            match newest(&store, object(number)) {
+                Some(recalled) => assert!(!store.blocks_of(recalled).is_empty()),
                 None => assert!(
                     ETAGS
                         .iter()
-                        .all(|etag| store.ledger.blocks_of(version(number, etag, SIZE).id).is_empty())
+                        .all(|etag| store.blocks_of(version(number, etag, SIZE).id).is_empty())
                 ),
             }
         }

@@ -43,6 +43,7 @@ async fn a_pinned_object_survives_a_scan_of_ten_times_the_room_under_every_polic
         let (before, after) = (version(1, "a", BLOCK * 3), version(2, "b", BLOCK * 3));
         put_all(&store, &before).await;
         let kept = store
+            .pinning()
             .pin(ORDER, in_an_hour(), vec![object(1), object(2)])
             .await
             .unwrap();
@@ -53,16 +54,16 @@ async fn a_pinned_object_survives_a_scan_of_ten_times_the_room_under_every_polic
         assert_eq!((held(&store, &before), held(&store, &after)), (3, 3), "{policy}");
         assert_eq!(store.counters().pins.objects, 2);
         assert!(evictions(&store, RemovalReason::Room) > 150);
-        store.ledger.assert_consistent();
+        store.ground.ledger.assert_consistent();
 
-        store.end_pins(ORDER).await;
+        store.pinning().end(ORDER).await;
         assert_eq!(
             (store.counters().pins.bytes, store.counters().pins.objects),
             (0, 0)
         );
         scan(&store, 60).await;
         assert_eq!((held(&store, &before), held(&store, &after)), (0, 0), "{policy}");
-        store.ledger.assert_consistent();
+        store.ground.ledger.assert_consistent();
     }
 }
 
@@ -73,13 +74,17 @@ async fn pins_beyond_their_share_are_refused_by_name() {
     let (store, _) = lab.open();
     let small = version(1, "a", BLOCK * 10);
     put_all(&store, &small).await;
-    let kept = store.pin(ORDER, in_an_hour(), vec![object(1)]).await.unwrap()[0];
+    let kept = store
+        .pinning()
+        .pin(ORDER, in_an_hour(), vec![object(1)])
+        .await
+        .unwrap()[0];
     let places = store.counters().pins.bytes_max / (kept.bytes / kept.blocks);
     assert!((3..7).contains(&places), "{places}");
     assert_eq!((kept.blocks, kept.refusal), (places, Some(Refusal::PinsFull)));
     let coming = version(2, "b", BLOCK * 2);
     assert_eq!(
-        store.admits_pinned(coming.block(0), BLOCK * 2),
+        store.pinning().admits(coming.block(0), BLOCK * 2),
         Err(Refusal::PinsFull)
     );
     assert_eq!(
@@ -99,7 +104,11 @@ async fn a_store_without_a_share_for_pins_refuses_them_all() {
     lab.config.pinned_share = Share { percent: 0 };
     let (store, _) = lab.open();
     put_all(&store, &version(1, "a", BLOCK)).await;
-    let kept = store.pin(ORDER, in_an_hour(), vec![object(1)]).await.unwrap()[0];
+    let kept = store
+        .pinning()
+        .pin(ORDER, in_an_hour(), vec![object(1)])
+        .await
+        .unwrap()[0];
     assert_eq!((kept.blocks, kept.refusal), (0, Some(Refusal::PinsFull)));
 }
 
@@ -110,9 +119,9 @@ async fn pins_end_by_themselves() {
     let pinned = version(1, "a", BLOCK * 3);
     put_all(&store, &pinned).await;
     let soon = clock::utc_now() + Duration::from_millis(300);
-    store.pin(ORDER, soon, vec![object(1)]).await.unwrap();
-    assert_eq!(store.pins_of(object(1)).len(), 1);
-    until("the pins end", || !store.has_pin(object(1))).await;
+    store.pinning().pin(ORDER, soon, vec![object(1)]).await.unwrap();
+    assert_eq!(store.pinning().orders_of(object(1)).len(), 1);
+    until("the pins end", || !store.pinning().contains(object(1))).await;
     assert_eq!(store.counters().pins.bytes, 0);
     scan(&store, 100).await;
     assert_eq!(held(&store, &pinned), 0);
@@ -125,13 +134,25 @@ async fn an_object_is_pinned_as_long_as_one_of_its_orders_lasts() {
     put_all(&store, &version(1, "a", BLOCK * 3)).await;
     let other = PinOrder(8);
     for order in [ORDER, other] {
-        store.pin(order, in_an_hour(), vec![object(1)]).await.unwrap();
+        store
+            .pinning()
+            .pin(order, in_an_hour(), vec![object(1)])
+            .await
+            .unwrap();
     }
-    store.end_pins(ORDER).await;
-    assert!(store.is_pinned(version(1, "a", BLOCK * 3).block(0)));
-    let freed = store.unpin(LATER, vec![object(1), object(9)]).await.unwrap();
+    store.pinning().end(ORDER).await;
+    assert!(
+        store
+            .pinning()
+            .contains_block(version(1, "a", BLOCK * 3).block(0))
+    );
+    let freed = store
+        .pinning()
+        .unpin(LATER, vec![object(1), object(9)])
+        .await
+        .unwrap();
     assert_eq!((freed[0].blocks, freed[1].blocks), (3, 0));
-    assert!(!store.has_pin(object(1)) && store.pin_orders().is_empty());
+    assert!(!store.pinning().contains(object(1)) && store.pinning().orders().is_empty());
 }
 
 #[tokio::test]
@@ -141,13 +162,18 @@ async fn an_order_ends_pins_of_earlier_orders_alone() {
     put_all(&store, &version(1, "a", BLOCK * 3)).await;
     let (unpin, later) = (PinOrder(ORDER.0 + 1), PinOrder(ORDER.0 + 2));
     for order in [ORDER, later] {
-        store.pin(order, in_an_hour(), vec![object(1)]).await.unwrap();
+        store
+            .pinning()
+            .pin(order, in_an_hour(), vec![object(1)])
+            .await
+            .unwrap();
     }
-    let freed = store.unpin(unpin, vec![object(1)]).await.unwrap();
+    let freed = store.pinning().unpin(unpin, vec![object(1)]).await.unwrap();
     assert_eq!(freed[0].blocks, 0, "the later order pins them");
     let order = |store: &Store| {
         store
-            .pins_of(object(1))
+            .pinning()
+            .orders_of(object(1))
             .iter()
             .map(|pin| pin.0)
             .collect::<Vec<_>>()
@@ -166,17 +192,23 @@ async fn pins_survive_a_restart_and_hold_before_the_first_eviction() {
     put_all(&store, &pinned).await;
     put_all(&store, &unpinned).await;
     store
+        .pinning()
         .pin(ORDER, in_an_hour(), vec![object(1), object(2)])
         .await
         .unwrap();
-    store.unpin(LATER, vec![object(2)]).await.unwrap();
+    store.pinning().unpin(LATER, vec![object(2)]).await.unwrap();
     store
+        .pinning()
         .pin(PinOrder(8), in_an_hour(), vec![object(3)])
         .await
         .unwrap();
-    store.end_pins(PinOrder(8)).await;
+    store.pinning().end(PinOrder(8)).await;
     let soon = clock::utc_now() + Duration::from_millis(50);
-    store.pin(PinOrder(9), soon, vec![object(2)]).await.unwrap();
+    store
+        .pinning()
+        .pin(PinOrder(9), soon, vec![object(2)])
+        .await
+        .unwrap();
     let before = store.counters().pins;
     super::close(store).await;
     tokio::time::sleep(Duration::from_millis(60)).await;
@@ -187,7 +219,11 @@ async fn pins_survive_a_restart_and_hold_before_the_first_eviction() {
     let (store, recovery) = smaller.open();
     assert!(recovery.over_capacity > 0 || recovery.blocks < 6, "{recovery:?}");
     assert_eq!((held(&store, &pinned), store.counters().pins.objects), (3, 1));
-    assert!(store.has_pin(object(1)) && !store.has_pin(object(2)) && !store.has_pin(object(3)));
+    assert!(
+        store.pinning().contains(object(1))
+            && !store.pinning().contains(object(2))
+            && !store.pinning().contains(object(3))
+    );
     assert_eq!(
         store.counters().pins.bytes * 2,
         before.bytes,
@@ -203,10 +239,14 @@ async fn a_pin_follows_the_newest_version() {
     let (store, _) = lab.open();
     let (old, new) = (version(1, "old", BLOCK * 2), version(1, "new", BLOCK * 2));
     put_all(&store, &old).await;
-    store.pin(ORDER, in_an_hour(), vec![object(1)]).await.unwrap();
+    store
+        .pinning()
+        .pin(ORDER, in_an_hour(), vec![object(1)])
+        .await
+        .unwrap();
     put(&store, &new, 0).await.unwrap();
-    assert!(!store.is_pinned(old.block(0)) && store.is_pinned(new.block(0)));
-    store.ledger.assert_consistent();
+    assert!(!store.pinning().contains_block(old.block(0)) && store.pinning().contains_block(new.block(0)));
+    store.ground.ledger.assert_consistent();
     scan(&store, 100).await;
     assert_eq!((held(&store, &old), held(&store, &new)), (0, 1));
 }
@@ -220,6 +260,7 @@ async fn what_is_no_longer_valid_goes_although_it_is_pinned() {
         put_all(&store, version).await;
     }
     store
+        .pinning()
         .pin(ORDER, in_an_hour(), vec![object(1), object(2)])
         .await
         .unwrap();
@@ -229,8 +270,11 @@ async fn what_is_no_longer_valid_goes_although_it_is_pinned() {
     let (store, _) = lab.reopen(store).await;
     assert_eq!((held(&store, &damaged), store.counters().pins.bytes), (0, 0));
     put_all(&store, &damaged).await;
-    assert!(store.is_pinned(damaged.block(0)), "the pin outlives its blocks");
-    store.ledger.assert_consistent();
+    assert!(
+        store.pinning().contains_block(damaged.block(0)),
+        "the pin outlives its blocks"
+    );
+    store.ground.ledger.assert_consistent();
 }
 
 #[tokio::test]
@@ -248,11 +292,12 @@ async fn the_journal_of_pins_counts_as_taken_and_stays_short() {
     for round in 0..40 {
         let order = PinOrder(round);
         store
+            .pinning()
             .pin(order, in_an_hour(), objects(0).collect())
             .await
             .unwrap();
         assert!(lab.disk_bytes() <= store.counters().taken_bytes, "round {round}");
-        store.end_pins(order).await;
+        store.pinning().end(order).await;
     }
     assert!(
         store.counters().taken_bytes - taken < 400 << 10,
@@ -260,6 +305,7 @@ async fn the_journal_of_pins_counts_as_taken_and_stays_short() {
     );
     assert!(disk_bytes(&lab.config.path.join("node")) < 400 << 10);
     store
+        .pinning()
         .pin(ORDER, in_an_hour(), objects(9000).collect())
         .await
         .unwrap();

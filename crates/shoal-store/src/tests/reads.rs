@@ -7,7 +7,8 @@ use shoal_policy::admission::Refusal;
 use shoal_s3::object::Version;
 
 use super::{
-    BLOCK, Lab, ROOMY, RemovalReason, Urgency, data, evictions, object, put, put_all, refusals, version,
+    BLOCK, Lab, ROOMY, RemovalReason, Urgency, data, evictions, newest, object, put, put_all, refusals,
+    version,
 };
 
 #[tokio::test]
@@ -46,9 +47,9 @@ async fn a_block_that_is_not_here_is_none_everywhere() {
         assert!(store.get_resident(block).is_none());
         assert!(store.load(block).await.is_none());
     }
-    assert_eq!(store.newest_version(object(2)), None);
+    assert_eq!(newest(&store, object(2)), None);
     assert!(store.describe(object(2)).await.is_none());
-    assert!(store.ledger.blocks_of(absent.id).is_empty());
+    assert!(store.blocks_of(absent.id).is_empty());
 }
 
 #[tokio::test]
@@ -142,16 +143,16 @@ async fn the_version_stored_last_is_recalled_and_described() {
     let (store, _) = lab.open();
     let (old, new) = (version(1, "old", BLOCK * 2), version(1, "new", BLOCK + 1));
     put_all(&store, &old).await;
-    assert_eq!(store.newest_version(object(1)), Some(old.id));
+    assert_eq!(newest(&store, object(1)), Some(old.id));
     put(&store, &new, 1).await.unwrap();
-    assert_eq!(store.newest_version(object(1)), Some(new.id));
+    assert_eq!(newest(&store, object(1)), Some(new.id));
     let described = store.describe(object(1)).await.unwrap();
     assert_eq!(format!("{described:?}"), format!("{new:?}"));
-    assert_eq!(store.ledger.blocks_of(old.id), [0, 1]);
-    assert_eq!(store.ledger.blocks_of(new.id), [1]);
+    assert_eq!(store.blocks_of(old.id), [0, 1]);
+    assert_eq!(store.blocks_of(new.id), [1]);
     store.remove_version(new.id);
     assert_eq!(
-        store.newest_version(object(1)),
+        newest(&store, object(1)),
         Some(old.id),
         "the version before is still here"
     );
@@ -174,7 +175,7 @@ async fn invalidation_forgets_at_once_and_spares_others() {
     assert!(!lab.path(&one, 0).exists());
     assert!(store.contains(two.block(1)));
     store.remove_version(two.id);
-    assert_eq!(store.newest_version(object(1)), None);
+    assert_eq!(newest(&store, object(1)), None);
     assert_eq!(store.get_resident(other.block(0)).unwrap(), data(&other, 0));
     assert_eq!(evictions(&store, RemovalReason::Invalidated), 5);
     put_all(&store, &one).await;

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{BLOCK, Lab, ROOMY, data, object, put, put_all, version};
+use super::{BLOCK, Lab, ROOMY, data, newest, object, put, put_all, version};
 use crate::{Recovery, Store, StoreError};
 
 #[tokio::test]
@@ -24,12 +24,12 @@ async fn a_restart_is_warm() {
         }
     );
     assert_eq!(store.counters().taken_bytes, before.taken_bytes);
-    assert_eq!(store.newest_version(object(1)), Some(new.id));
+    assert_eq!(newest(&store, object(1)), Some(new.id));
     assert_eq!(
         format!("{:?}", store.describe(object(1)).await.unwrap()),
         format!("{new:?}")
     );
-    assert_eq!(store.ledger.blocks_of(old.id), [0, 1]);
+    assert_eq!(store.blocks_of(old.id), [0, 1]);
     for version in [&old, &new] {
         for index in 0..version.block_count() {
             assert!(
@@ -52,7 +52,7 @@ async fn the_order_of_versions_survives_a_restart() {
         let version = version(1, &format!("{round}"), BLOCK);
         put_all(&store, &version).await;
         store = lab.reopen(store).await.0;
-        assert_eq!(store.newest_version(object(1)), Some(version.id));
+        assert_eq!(newest(&store, object(1)), Some(version.id));
     }
 }
 
@@ -111,7 +111,7 @@ async fn blocks_of_another_size_are_removed() {
         !store.contains(version.block(0)),
         "its bytes would not be those of the larger block"
     );
-    assert_eq!(store.newest_version(object(1)), None);
+    assert_eq!(newest(&store, object(1)), None);
     assert!(!lab.path(&version, 0).exists());
 }
 

@@ -1,13 +1,20 @@
-//! Ranks and worths of blocks under [`shoal_policy::eviction::Gwf`]. Under any other policy there are none,
-//! and these methods do nothing.
+//! Ranks and worths of blocks under [`shoal_policy::eviction::Gwf`].
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use shoal_policy::BlockId;
 use shoal_policy::eviction::Gwf;
-use shoal_policy::eviction::gwf::{Candidate, Weight, Worth};
+use shoal_policy::eviction::gwf::{Candidate, Gain, Weight, Worth};
+use shoal_policy::{BlockId, Source};
 
-use super::{Ledger, State, Victim, may_leave};
+use super::ground::Ground;
+use super::ledger::may_leave;
+
+/// The worths of a store's blocks, for globally weighted eviction. Under a policy other than
+/// [`PolicyName::Gwf`](shoal_policy::eviction::PolicyName::Gwf) there are none, and these methods do nothing.
+pub struct Worths {
+    ground: Arc<Ground>,
+}
 
 /// Aggregates of the ranks of a node's blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,34 +49,44 @@ pub struct NextToLeave {
     pub is_of_incomplete: bool,
 }
 
-impl Ledger {
-    /// The ranks; `None` under another policy.
-    pub(crate) fn ranks(&self) -> Option<Ranks> {
-        let state = self.state.lock();
+impl Worths {
+    pub(super) fn new(ground: &Arc<Ground>) -> Self {
+        Self {
+            ground: Arc::clone(ground),
+        }
+    }
+
+    /// The age and the average rank of this node's blocks; `None` under another policy.
+    pub fn ranks(&self) -> Option<Ranks> {
+        let state = self.ground.ledger.lock();
         state.gwf().map(|gwf| Ranks {
             age: gwf.age(),
             average: gwf.average_rank(),
         })
     }
 
-    /// The worth of a resident block.
-    pub(crate) fn worth(&self, block: BlockId) -> Option<Worth> {
-        self.state.lock().gwf()?.worth(&block)
+    /// The worth of a stored block.
+    pub fn worth(&self, block: BlockId) -> Option<Worth> {
+        self.ground.ledger.lock().gwf()?.worth(&block)
     }
 
     /// The blocks to evict ahead of demand, least worth first: enough to reach the low watermark, but at most
-    /// `most`; none while there is enough room. Blocks in `spared` are being evicted already, and their bytes
-    /// count as freed.
-    pub(crate) fn least(&self, started: bool, most: usize, spared: &HashMap<BlockId, u64>) -> Vec<Least> {
-        let uses = self.mappings.take_uses();
-        let mut state = self.state.lock();
+    /// `most`; none while there is enough room. `started` is true if the caller is already making room.
+    /// Blocks in `spared` are being evicted already, and their bytes count as freed.
+    pub fn least(&self, started: bool, most: usize, spared: &HashMap<BlockId, u64>) -> Vec<Least> {
+        let uses = self.ground.ledger.mappings.take_uses();
+        let mut state = self.ground.ledger.lock();
         state.touch(&uses);
         let spared_bytes: u64 = spared.values().sum();
-        let mut excess_bytes = state.residency.excess_bytes(started).saturating_sub(spared_bytes);
+        let mut excess_bytes = state
+            .residency
+            .room()
+            .excess_bytes(started)
+            .saturating_sub(spared_bytes);
         let Some(gwf) = state.gwf().filter(|_| excess_bytes > 0) else {
             return Vec::new();
         };
-        let (readers, mappings) = (&state.readers, &self.mappings);
+        let (readers, mappings) = (&state.readers, &self.ground.ledger.mappings);
         let mut leave = |block: &BlockId| !spared.contains_key(block) && may_leave(*block, readers, mappings);
         let mut least = Vec::new();
         let incomplete = state.incomplete(&mut leave);
@@ -93,9 +110,9 @@ impl Ledger {
     }
 
     /// The block that would be evicted next, excluding those in `spared`.
-    pub(crate) fn candidate(&self, spared: &HashMap<BlockId, u64>) -> Option<NextToLeave> {
-        let state = self.state.lock();
-        let (readers, mappings) = (&state.readers, &self.mappings);
+    pub fn candidate(&self, spared: &HashMap<BlockId, u64>) -> Option<NextToLeave> {
+        let state = self.ground.ledger.lock();
+        let (readers, mappings) = (&state.readers, &self.ground.ledger.mappings);
         let mut leave = |block: &BlockId| !spared.contains_key(block) && may_leave(*block, readers, mappings);
         let gwf = state.gwf()?;
         let incomplete = state.incomplete(&mut leave);
@@ -110,44 +127,36 @@ impl Ledger {
         })
     }
 
-    /// Replaces the worth of a resident block.
-    pub(crate) fn weigh(&self, block: BlockId, worth: impl FnOnce(&Gwf<BlockId>) -> Worth) {
-        if let Some(gwf) = self.state.lock().gwf_mut() {
+    /// Replaces the worth of a stored block.
+    pub fn weigh(&self, block: BlockId, worth: Worth) {
+        self.weigh_by(block, |_| worth);
+    }
+
+    /// Records that a stored block came from another node's cache. Its weight stays with that node; the copy
+    /// here weighs nothing until it is used.
+    pub fn weigh_as_copy(&self, block: BlockId) {
+        self.weigh_by(block, |gwf| {
+            gwf.worth_now(Gain::from_source(Source::Peer, gwf.use_weight()).local)
+        });
+    }
+
+    fn weigh_by(&self, block: BlockId, worth: impl FnOnce(&Gwf<BlockId>) -> Worth) {
+        if let Some(gwf) = self.ground.ledger.lock().gwf_mut() {
             let worth = worth(gwf);
             gwf.weigh(&block, worth);
         }
     }
 
     /// Raises the age to that of another node.
-    pub(crate) fn learn_age(&self, age: Weight) {
-        if let Some(gwf) = self.state.lock().gwf_mut() {
+    pub fn learn_age(&self, age: Weight) {
+        if let Some(gwf) = self.ground.ledger.lock().gwf_mut() {
             gwf.learn_age(age);
         }
     }
-
-    /// Removes a block that was chosen for eviction, unless a reader holds it or it was pinned since.
-    pub(crate) fn part_with(&self, block: BlockId) -> Option<Victim> {
-        let mut state = self.state.lock();
-        // It may have been pinned since it was chosen.
-        let is_free = !state.residency.is_pinned(&block) && may_leave(block, &state.readers, &self.mappings);
-        is_free.then(|| state.remove(block, &self.mappings)).flatten()
-    }
 }
 
-impl State {
-    /// The blocks of incomplete objects, which are evicted before others if C2P is above GWF.
-    fn incomplete(&self, may_leave: &mut dyn FnMut(&BlockId) -> bool) -> Vec<BlockId> {
-        let policy = self.residency.policy().innermost();
-        policy
-            .c2p()
-            .map_or_else(Vec::new, |c2p| c2p.incomplete_first(may_leave))
-    }
-
-    fn gwf(&self) -> Option<&Gwf<BlockId>> {
-        self.residency.policy().innermost().gwf()
-    }
-
-    fn gwf_mut(&mut self) -> Option<&mut Gwf<BlockId>> {
-        self.residency.policy_mut().innermost_mut().gwf_mut()
+impl std::fmt::Debug for Worths {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worths").finish_non_exhaustive()
     }
 }

@@ -1,0 +1,111 @@
+//! Room: a capacity, and what takes it.
+
+use super::Watermarks;
+use crate::admission::Refusal;
+
+/// A capacity, and the bytes of it that are taken: never more than there are.
+#[derive(Debug)]
+pub struct Room {
+    capacity_bytes: u64,
+    watermarks: Watermarks,
+    /// Taken by held keys.
+    used_bytes: u64,
+    /// Promised to keys that are being written.
+    reserved_bytes: u64,
+    /// Taken by keys that are forgotten but not yet gone.
+    leaving_bytes: u64,
+}
+
+impl Room {
+    pub(super) fn new(capacity_bytes: u64, watermarks: Watermarks) -> Self {
+        let mut room = Self {
+            capacity_bytes,
+            watermarks,
+            used_bytes: 0,
+            reserved_bytes: 0,
+            leaving_bytes: 0,
+        };
+        room.resize(capacity_bytes, watermarks);
+        room
+    }
+
+    /// The capacity in bytes.
+    pub const fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    /// The room that held keys take.
+    pub const fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
+    /// All room taken by held, reserved and leaving keys.
+    pub const fn taken_bytes(&self) -> u64 {
+        self.used_bytes + self.reserved_bytes + self.leaving_bytes
+    }
+
+    /// The free room in bytes.
+    pub const fn free_bytes(&self) -> u64 {
+        self.capacity_bytes - self.taken_bytes()
+    }
+
+    /// Returns true if eviction ahead of demand should start.
+    pub const fn is_crowded(&self) -> bool {
+        self.used_bytes + self.reserved_bytes > self.watermarks.high_bytes
+    }
+
+    /// The bytes to evict ahead of demand; 0 while there is enough room. `started` is as in
+    /// [`Residency::evict_ahead`](super::Residency::evict_ahead).
+    pub const fn excess_bytes(&self, started: bool) -> u64 {
+        if started || self.is_crowded() {
+            let wanted_bytes = self.used_bytes + self.reserved_bytes;
+            wanted_bytes.saturating_sub(self.watermarks.low_bytes)
+        } else {
+            0
+        }
+    }
+
+    pub(super) fn resize(&mut self, capacity_bytes: u64, watermarks: Watermarks) {
+        assert!(watermarks.low_bytes <= watermarks.high_bytes && watermarks.high_bytes <= capacity_bytes);
+        self.capacity_bytes = capacity_bytes;
+        self.watermarks = watermarks;
+        self.assert_promise();
+    }
+
+    pub(super) fn reserve(&mut self, bytes: u64) -> Result<(), Refusal> {
+        if bytes > self.free_bytes() {
+            return Err(Refusal::NoRoom);
+        }
+        self.reserved_bytes += bytes;
+        self.assert_promise();
+        Ok(())
+    }
+
+    pub(super) const fn cancel(&mut self, bytes: u64) {
+        self.reserved_bytes -= bytes;
+    }
+
+    pub(super) fn hold(&mut self, bytes: u64) {
+        self.reserved_bytes -= bytes;
+        self.used_bytes += bytes;
+        self.assert_promise();
+    }
+
+    pub(super) const fn leave(&mut self, bytes: u64) {
+        self.used_bytes -= bytes;
+        self.leaving_bytes += bytes;
+    }
+
+    pub(super) const fn left(&mut self, bytes: u64) {
+        self.leaving_bytes -= bytes;
+    }
+
+    pub(super) const fn retake(&mut self, bytes: u64) {
+        self.leaving_bytes -= bytes;
+        self.reserved_bytes += bytes;
+    }
+
+    fn assert_promise(&self) {
+        assert!(self.taken_bytes() <= self.capacity_bytes, "capacity is a promise");
+    }
+}
