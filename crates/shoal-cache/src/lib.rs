@@ -10,7 +10,6 @@ pub mod nodes;
 pub mod read;
 pub mod single_flight;
 pub mod split;
-pub mod tier;
 pub mod write;
 
 pub use fetch::read_context;

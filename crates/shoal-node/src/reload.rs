@@ -130,7 +130,7 @@ impl Reloader {
         let freshness = FreshnessRules::new(&config.freshness);
         front.reload(
             freshness,
-            WriteRules::new(&config.write, &config.tiers),
+            WriteRules::new(&config.write, &config.tier_names()),
             config.log.access,
         );
         // Other nodes compare the settings that must be the same.

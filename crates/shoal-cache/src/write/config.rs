@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use shoal_registry::Lifetime;
 
-use crate::tier::TierConfig;
-
 /// How long an object of [`Lifetime::Short`] stays dirty before it is flushed: most are removed before, and
 /// one that is not delays no more than its own flush.
 const SHORT_AGE: Duration = Duration::from_mins(10);
@@ -105,11 +103,11 @@ impl WriteRule {
         }
     }
 
-    /// Returns the position in `tiers` of the tier that this rule writes back to. `None` if the rule names an
-    /// unknown tier, or names none although there are several.
-    pub fn tier_in(&self, tiers: &[TierConfig]) -> Option<usize> {
+    /// Returns the position of the tier that this rule writes back to among `tiers`, given by their names.
+    /// `None` if the rule names an unknown tier, or names none although there are several.
+    pub fn tier_in(&self, tiers: &[&str]) -> Option<usize> {
         match &self.tier {
-            Some(name) => tiers.iter().position(|tier| tier.name == *name),
+            Some(name) => tiers.iter().position(|tier| tier == name),
             None => (tiers.len() == 1).then_some(0),
         }
     }

@@ -10,7 +10,6 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::prefix::ByPrefix;
 
 use super::config::{Fallback, WriteConfig, WriteMode, WriteRule};
-use crate::tier::TierConfig;
 
 /// The reason why a request's mode or lifetime is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,7 +71,7 @@ enum Target {
 }
 
 impl Target {
-    fn of(number: usize, rule: &WriteRule, tiers: &[TierConfig]) -> Self {
+    fn of(number: usize, rule: &WriteRule, tiers: &[&str]) -> Self {
         match rule.mode {
             WriteMode::Around => Self::Around,
             WriteMode::Through => Self::Through,
@@ -113,7 +112,7 @@ impl WriteRules {
     /// # Panics
     ///
     /// Panics if a rule writes back to a tier that does not exist, which the configuration checks reject.
-    pub fn new(config: &WriteConfig, tiers: &[TierConfig]) -> Self {
+    pub fn new(config: &WriteConfig, tiers: &[&str]) -> Self {
         let default = WriteRule::new("", config.default);
         let rules = (0..).zip(&config.rules);
         let rules = rules.map(|(number, rule)| (rule.prefix.as_str(), Target::of(number, rule, tiers)));
@@ -183,17 +182,7 @@ mod tests {
     use shoal_s3::object::ObjectName;
 
     use super::{BackRule, LIFETIME_HEADER, MODE_HEADER, ModeError, WriteRules, lifetime_in};
-    use crate::tier::{RegistryConfig, TierConfig, TierStoreConfig};
     use crate::write::{Fallback, WriteConfig, WriteMode, WriteRule};
-
-    fn tier(name: &str) -> TierConfig {
-        TierConfig {
-            name: name.into(),
-            store: TierStoreConfig::Folder(name.into()),
-            capacity_bytes: 1 << 30,
-            registry: RegistryConfig::within(name.as_ref()),
-        }
-    }
 
     fn back(prefix: &str, tier: &str, lifetime: Lifetime) -> WriteRule {
         WriteRule {
@@ -214,7 +203,7 @@ mod tests {
             rules,
             ..WriteConfig::default()
         };
-        WriteRules::new(&config, &[tier("first"), tier("second")])
+        WriteRules::new(&config, &["first", "second"])
     }
 
     fn name(key: &str) -> ObjectName {
@@ -298,7 +287,7 @@ mod tests {
             rules: vec![WriteRule::new("s3://b/", WriteMode::Back)],
             ..WriteConfig::default()
         };
-        let rules = WriteRules::new(&config, &[tier("only")]);
+        let rules = WriteRules::new(&config, &["only"]);
         let lifetime = Lifetime::Normal;
         assert_eq!(
             rules.back_rule(&name("k")),

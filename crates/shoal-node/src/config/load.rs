@@ -80,6 +80,11 @@ impl fmt::Debug for Sources {
 }
 
 impl Config {
+    /// Returns the names of the tiers.
+    pub fn tier_names(&self) -> Vec<&str> {
+        self.tiers.iter().map(|tier| &*tier.name).collect()
+    }
+
     /// Loads, layers and validates a configuration.
     ///
     /// # Errors

@@ -39,15 +39,15 @@ pub use shoal_cache::cooperation::{CooperationConfig, CooperationMode};
 pub use shoal_cache::directory::DirectoryConfig;
 pub use shoal_cache::freshness::{FreshnessConfig, FreshnessMode, FreshnessRule};
 pub use shoal_cache::split::SplitRule;
-pub use shoal_cache::tier::{
-    EtcdConfig, EtcdUser, PasswordError, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig,
-};
 pub use shoal_cache::write::{Fallback, WriteConfig, WriteMode, WriteRule};
 pub use shoal_net::endpoint::LakeConfig;
 pub use shoal_net::limits::Limits;
 pub use shoal_net::link::{Bandwidth, BandwidthScope};
 pub use shoal_net::membership::NodeConfig;
 pub use shoal_orders::tasks::PlanConfig;
+pub use shoal_writeback::tier::{
+    EtcdConfig, EtcdUser, PasswordError, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig,
+};
 
 /// All settings of a node, and of the name server that directs clients to nodes.
 #[derive(Clone, Debug, Default, PartialEq)]

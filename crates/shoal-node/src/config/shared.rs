@@ -31,6 +31,7 @@ impl Config {
             }
             SharedSetting::WriteRules => {
                 let write = &self.write;
+                let tiers = self.tier_names();
                 digest.add(write.default.as_str());
                 let mut rules: Vec<&WriteRule> = write.rules.iter().collect();
                 rules.sort_unstable_by_key(|rule| &rule.prefix);
@@ -38,8 +39,7 @@ impl Config {
                     digest.add(&rule.prefix);
                     digest.add(rule.mode.as_str());
                     if rule.mode == WriteMode::Back {
-                        let tier = rule.tier_in(&self.tiers).map(|tier| &self.tiers[tier]);
-                        digest.add(tier.map_or("", |tier| &tier.name));
+                        digest.add(rule.tier_in(&tiers).map_or("", |tier| tiers[tier]));
                         digest.add(lifetime_word(rule.lifetime));
                         digest.add(rule.fallback.as_str());
                     }

@@ -143,7 +143,7 @@ impl Core {
             coherence,
             keeper,
             fetcher,
-            write_rules: WriteRules::new(&config.write, &config.tiers),
+            write_rules: WriteRules::new(&config.write, &config.tier_names()),
             write_through: Arc::new(write_through),
             in_flight: InFlight::new(
                 limits.requests,

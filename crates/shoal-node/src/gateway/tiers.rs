@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shoal_cache::tier::{
-    ByteStore, FolderStore, S3Store, S3StoreConfig, StorageClasses, TierConfig, TierStoreConfig,
-};
 use shoal_net::endpoint::{Endpoint, LakeConfig, NodeCredentials, causes};
 use shoal_policy::cleaning::FLUSHES_MAX;
 use shoal_registry::worker::Pace;
 use shoal_writeback::dirty::{TierError, TierSettings};
+use shoal_writeback::tier::{
+    ByteStore, FolderStore, S3Store, S3StoreConfig, StorageClasses, TierConfig, TierStoreConfig,
+};
 
 use crate::config::Config;
 

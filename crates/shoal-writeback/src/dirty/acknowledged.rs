@@ -1,8 +1,8 @@
 //! The digests of an object's bytes at the time of acknowledgement. They are stored in the object's record,
 //! and all bytes that leave the tier are checked against them.
 
+use crate::tier::{ChunkDigests, chunk_bytes_for, count};
 use shoal_base::encoding::{Malformed, Reader};
-use shoal_cache::tier::{ChunkDigests, chunk_bytes_for, count};
 use shoal_s3::sigv4::hex;
 
 /// Limit on the checksums of parts in a record. If an object exceeds it (thousands of parts with SHA-256),
@@ -162,9 +162,9 @@ mod tests {
     use shoal_base::encoding::Reader;
 
     use super::{Acknowledged, CHECKSUM_BYTES_MAX, PartDigest};
-    use shoal_cache::tier::ChunkDigester;
+    use crate::tier::ChunkDigester;
 
-    fn pieces(sizes: &[usize]) -> Vec<shoal_cache::tier::ChunkDigests> {
+    fn pieces(sizes: &[usize]) -> Vec<crate::tier::ChunkDigests> {
         let digests = sizes.iter().map(|size| {
             let mut digester = ChunkDigester::default();
             digester.update(&vec![7; *size]);

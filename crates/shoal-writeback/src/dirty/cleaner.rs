@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use crate::tier::{ByteStore, Damages};
 use futures_util::future::{BoxFuture, FutureExt};
 use http::HeaderMap;
 use shoal_cache::grants::Grants;
-use shoal_cache::tier::{ByteStore, Damages};
 use shoal_cache::write::WriteThrough;
 use shoal_net::clock;
 use shoal_net::log_throttle::LogThrottle;

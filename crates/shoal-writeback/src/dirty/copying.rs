@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
+use crate::tier::{Piece, StoreError, TierUnavailable};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use shoal_cache::tier::{Piece, StoreError, TierUnavailable};
 use shoal_cache::write::Uncached;
 use shoal_net::clock;
 use shoal_registry::Lifetime;

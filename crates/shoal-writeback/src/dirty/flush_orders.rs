@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::tier::TierUnavailable;
 use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use shoal_cache::tier::TierUnavailable;
 use shoal_s3::object::ObjectName;
 use shoal_s3::uri::S3Uri;
 

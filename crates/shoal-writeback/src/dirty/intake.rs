@@ -2,13 +2,11 @@
 
 use std::pin::Pin;
 
+use crate::tier::{ByteStore, ChunkDigester, ChunkDigests, PieceMd5, PutError, StoreError, TierUnavailable};
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 use http_body::Body;
 use http_body_util::BodyExt;
-use shoal_cache::tier::{
-    ByteStore, ChunkDigester, ChunkDigests, PieceMd5, PutError, StoreError, TierUnavailable,
-};
 use shoal_net::endpoint::BoxError;
 use shoal_s3::error::S3Error;
 use shoal_s3::payload::PayloadError;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shoal_cache::tier::TierUnavailable;
+use crate::tier::TierUnavailable;
 use shoal_registry::DirtyVersion;
 use shoal_registry::engine::At;
 use shoal_s3::object::ObjectName;

@@ -7,6 +7,7 @@ mod proven;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use crate::tier::{MEND_TIER, TierBytes, WrongBytes};
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body::Frame;
@@ -18,7 +19,6 @@ use shoal_cache::fetch::Fetcher;
 use shoal_cache::obtain::Obtain;
 use shoal_cache::read_context::ReadContext;
 use shoal_cache::single_flight::FetchError;
-use shoal_cache::tier::{MEND_TIER, TierBytes, WrongBytes};
 use shoal_net::endpoint::s3::{CONTENT_MD5, CallError, Refusal, S3Client, SendOptions, content_md5};
 use shoal_net::endpoint::{
     BoxError, Endpoint, EndpointError, EndpointRequest, Failure, RequestBody, is_undecided,

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crate::tier::{ByteStore, Damages, Piece, TierBytes};
 use http::HeaderMap;
 use http::uri::PathAndQuery;
 use shoal_base::encoding::{Malformed, Reader, write_bytes, write_headers, write_time};
-use shoal_cache::tier::{ByteStore, Damages, Piece, TierBytes};
 use shoal_registry::DirtyVersion;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
@@ -202,7 +202,7 @@ pub(super) mod tests {
     use ulid::Ulid;
 
     use super::{Acknowledged, Manifest, Naming, PartDigest, PartLayout, Record};
-    use shoal_cache::tier::ChunkDigester;
+    use crate::tier::ChunkDigester;
 
     pub(in crate::dirty) fn naming() -> Naming {
         Naming {

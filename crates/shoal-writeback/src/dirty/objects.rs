@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::sync::Arc;
 
+use crate::tier::{ByteStore, ChunkDigests, Damages, TierBytes, TierConfig, TierUnavailable};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use http_body::Body;
@@ -11,7 +12,6 @@ use md5::{Digest as _, Md5};
 use shoal_cache::directory::BlockDirectory;
 use shoal_cache::fetch::Fetcher;
 use shoal_cache::grants::Grants;
-use shoal_cache::tier::{ByteStore, ChunkDigests, Damages, TierBytes, TierConfig, TierUnavailable};
 use shoal_cache::write::{BackRule, BodyCopy, Fallback, Spread, Uncached, WriteRules, WriteThrough};
 use shoal_net::clock;
 use shoal_net::endpoint::Endpoint;

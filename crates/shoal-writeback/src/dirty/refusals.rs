@@ -1,7 +1,7 @@
 //! The errors that clients get from write-back.
 
+use crate::tier::TierUnavailable;
 use shoal_cache::lake::errors;
-use shoal_cache::tier::TierUnavailable;
 use shoal_s3::error::{ErrorCode, S3Error};
 
 use super::objects::{FlushFailed, NotBegun};

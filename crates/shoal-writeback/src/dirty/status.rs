@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shoal_cache::tier::Damage;
+use crate::tier::Damage;
 use shoal_registry::engine::Room;
 use shoal_registry::worker::{FailedFlush, Pace};
 

@@ -23,9 +23,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
+use crate::tier::{ByteStore, ListedPiece, StoreError};
 use parking_lot::Mutex;
 use shoal_base::{chance, clock};
-use shoal_cache::tier::{ByteStore, ListedPiece, StoreError};
 use shoal_registry::engine::EngineError;
 use shoal_registry::names::Names;
 use ulid::{ULID_LEN, Ulid};

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::tier::{ByteStore, PIECE_BYTES_MAX, Piece, ProbeError, StoreError, TierUnavailable};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http_body::Body;
 use parking_lot::Mutex;
-use shoal_cache::tier::{ByteStore, PIECE_BYTES_MAX, Piece, ProbeError, StoreError, TierUnavailable};
 use shoal_cache::write::Uncached;
 use shoal_policy::cleaning::Fill;
 use shoal_s3::error::S3Error;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use crate::tier::{ByteStore, PasswordError, RegistryConfig, TierConfig, TierUnavailable};
 use parking_lot::Mutex;
-use shoal_cache::tier::{ByteStore, PasswordError, RegistryConfig, TierConfig, TierUnavailable};
 use shoal_cache::write::Uncached;
 use shoal_net::endpoint::Endpoint;
 use shoal_net::shutdown::Shutdown;

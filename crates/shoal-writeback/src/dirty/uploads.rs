@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
+use crate::tier::TierUnavailable;
 use bytes::Bytes;
 use http::HeaderMap;
 use http::request::Parts as RequestHead;
 use http_body::Body;
-use shoal_cache::tier::TierUnavailable;
 use shoal_cache::write::Uncached;
 use shoal_net::clock;
 use shoal_registry::Lifetime;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::tier::TierUnavailable;
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use shoal_cache::tier::TierUnavailable;
 use shoal_cache::write::Uncached;
 use shoal_registry::Lifetime;
 use shoal_s3::error::S3Error;

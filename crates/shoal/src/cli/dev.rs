@@ -485,7 +485,7 @@ mod tests {
             "nodes of one process share a folder"
         );
         assert_eq!(one.write.rules[0].prefix, "s3://demo/back/");
-        assert_eq!(one.write.rules[0].tier_in(&one.tiers), Some(0));
+        assert_eq!(one.write.rules[0].tier_in(&one.tier_names()), Some(0));
         dev.lake = Some("http://127.0.0.1:9090".into());
         let config = config(&dev, 0);
         assert!(config.tiers.is_empty() && config.write.rules.is_empty());

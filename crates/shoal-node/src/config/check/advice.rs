@@ -79,6 +79,7 @@ impl Check<'_> {
 
     fn advise_on_tiers(&mut self) {
         let tiers = self.all_tiers();
+        let names: Vec<&str> = tiers.iter().map(|tier| &*tier.name).collect();
         let of_file = self.located.write_rules.iter().map(|(rule, _)| rule);
         let used: Vec<usize> = self
             .config
@@ -87,7 +88,7 @@ impl Check<'_> {
             .iter()
             .chain(of_file)
             .filter(|rule| rule.mode == WriteMode::Back)
-            .filter_map(|rule| rule.tier_in(&tiers))
+            .filter_map(|rule| rule.tier_in(&names))
             .collect();
         let below_file = self.config.tiers.len();
         for (position, (tier, entry)) in self.located.tiers.iter().enumerate() {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rustix::fs::statvfs;
 use shoal_base::amount::human_bytes;
-use shoal_cache::tier::{TierStoreConfig, is_in_memory};
+use shoal_writeback::tier::{TierStoreConfig, is_in_memory};
 
 use super::Check;
 use crate::config::problem::Provenance;

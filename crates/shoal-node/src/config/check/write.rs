@@ -33,22 +33,22 @@ impl Check<'_> {
             self.refuse("write", "permission", "is longer than 10m", hint);
         }
         let tiers = self.all_tiers();
+        let names: Vec<&str> = tiers.iter().map(|tier| &*tier.name).collect();
         for (rule, entry) in self.located.write_rules {
             match rule.mode {
-                WriteMode::Back => self.back_rule(rule, entry, &tiers),
+                WriteMode::Back => self.back_rule(rule, entry, &names),
                 mode => self.other_rule(mode, entry),
             }
         }
     }
 
-    fn back_rule(&mut self, rule: &WriteRule, entry: &Entry, tiers: &[TierConfig]) {
+    fn back_rule(&mut self, rule: &WriteRule, entry: &Entry, tiers: &[&str]) {
         let path = rule.prefix.trim_start_matches("s3://");
         if !path.contains('/') {
             let what = format!("prefix {:?} does not end the bucket's name", rule.prefix);
             let hint = "write s3://bucket/ for one bucket: without the slash it would be every bucket whose name begins so";
             self.refuse_entry(entry, "prefix", &what, hint);
         }
-        let names = || tiers.iter().map(|tier| tier.name.as_str());
         match &rule.tier {
             _ if tiers.is_empty() => {
                 let what = "mode cannot be \"back\" without a [[tier]]";
@@ -57,10 +57,7 @@ impl Check<'_> {
                 self.refuse_entry(entry, "mode", what, hint);
             }
             None if rule.tier_in(tiers).is_none() => {
-                let hint = format!(
-                    "add tier = with one of {}",
-                    names().collect::<Vec<_>>().join(", ")
-                );
+                let hint = format!("add tier = with one of {}", tiers.join(", "));
                 self.refuse_entry(
                     entry,
                     "mode",
@@ -69,8 +66,8 @@ impl Check<'_> {
                 );
             }
             Some(name) if rule.tier_in(tiers).is_none() => {
-                let hint = suggestion(name, names()).map_or_else(
-                    || format!("the tiers are {}", names().collect::<Vec<_>>().join(", ")),
+                let hint = suggestion(name, tiers.iter().copied()).map_or_else(
+                    || format!("the tiers are {}", tiers.join(", ")),
                     |known| format!("did you mean \"{known}\"?"),
                 );
                 self.refuse_entry(entry, "tier", &format!("tier cannot be {name:?}"), &hint);

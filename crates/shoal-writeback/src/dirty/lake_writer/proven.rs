@@ -7,10 +7,10 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 
+use crate::tier::{ChunkProof, Piece, PieceMd5, WrongBytes};
 use bytes::Bytes;
 use md5::{Digest as _, Md5};
 use shoal_cache::blocks::BlockStream;
-use shoal_cache::tier::{ChunkProof, Piece, PieceMd5, WrongBytes};
 use shoal_net::sigbus_guard::copy_of;
 use shoal_s3::range::ByteRange;
 

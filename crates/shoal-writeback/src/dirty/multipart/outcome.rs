@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::tier::TierUnavailable;
 use http::{HeaderMap, StatusCode};
 use shoal_base::encoding::{Malformed, Reader, write_bytes, write_headers};
-use shoal_cache::tier::TierUnavailable;
 use shoal_s3::object::ObjectName;
 
 use super::{Upload, UploadId};

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::tier::ChunkDigests;
 use http::HeaderMap;
 use http::uri::PathAndQuery;
 use shoal_base::encoding::{Malformed, Reader, write_bytes, write_headers, write_time};
-use shoal_cache::tier::ChunkDigests;
 use shoal_registry::Lifetime;
 use shoal_registry::uploads::FoundUpload;
 use shoal_s3::etag;
@@ -182,7 +182,7 @@ pub(in crate::dirty) mod tests {
     use super::{Part, Upload};
     use crate::dirty::manifest::tests::manifest;
     use crate::dirty::{Checksum, UploadId};
-    use shoal_cache::tier::ChunkDigester;
+    use crate::tier::ChunkDigester;
 
     pub(in crate::dirty) fn upload() -> Upload {
         let of = manifest("k");

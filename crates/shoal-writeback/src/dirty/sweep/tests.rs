@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::tier::{
+    ByteStore, ByteStream, KeyPage, ListedPiece, PieceMd5, PieceSum, ProbeError, PutError, StoreError,
+};
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use parking_lot::Mutex;
 use shoal_base::clock;
-use shoal_cache::tier::{
-    ByteStore, ByteStream, KeyPage, ListedPiece, PieceMd5, PieceSum, ProbeError, PutError, StoreError,
-};
 use shoal_registry::engine::embedded::Embedded;
 use shoal_registry::engine::{Change, Transaction};
 use shoal_registry::names::Names;

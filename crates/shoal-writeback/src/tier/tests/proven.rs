@@ -8,10 +8,10 @@ use shoal_s3::range::ByteRange;
 use tempfile::TempDir;
 
 use super::{collect, data, new_key, put};
-use crate::nodes::obtain::KeptBytes as _;
 use crate::tier::{
     ByteStore, ChunkDigester, ChunkDigests, Damages, FolderStore, Piece, StoreError, TierBytes,
 };
+use shoal_cache::obtain::KeptBytes as _;
 
 const CHUNK: usize = 256 << 10;
 

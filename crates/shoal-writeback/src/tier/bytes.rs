@@ -15,7 +15,7 @@ use shoal_s3::range::ByteRange;
 use super::damage::{Damages, MEND_TIER};
 use super::digests::{ChunkDigests, ChunkProof};
 use super::{ByteStore, ByteStream, PieceMd5, PieceSum, StoreError};
-use crate::nodes::obtain::KeptBytes;
+use shoal_cache::obtain::KeptBytes;
 
 /// Bytes under one key of a tier's store: a whole object, or a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
