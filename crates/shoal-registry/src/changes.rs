@@ -31,8 +31,8 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Begins changes at the lake on behalf of one node.
 #[derive(Debug)]
 pub struct Changes {
-    names: Names,
-    session: Arc<Session>,
+    pub(crate) names: Names,
+    pub(crate) session: Arc<Session>,
     under_way: Mutex<HashSet<Ulid>>,
 }
 
@@ -65,12 +65,13 @@ impl Changes {
     pub async fn begin(
         self: &Arc<Self>,
         name: &Name,
-        (kind, of): (Kind, ChangedObject),
+        kind: Kind,
+        of: ChangedObject,
         mut known: Option<Found>,
     ) -> Result<LakeChange, BeginError> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            match self.try_to_begin(name, (kind, of), known.take()).await {
+            match self.try_to_begin(name, kind, of, known.take()).await {
                 Err(BeginError::Busy(_)) if Instant::now() < deadline => sleep(LOOK_PAUSE).await,
                 outcome => return outcome,
             }
@@ -80,13 +81,14 @@ impl Changes {
     async fn try_to_begin(
         self: &Arc<Self>,
         name: &Name,
-        change: (Kind, ChangedObject),
+        kind: Kind,
+        of: ChangedObject,
         known: Option<Found>,
     ) -> Result<LakeChange, BeginError> {
         let owner = self.session.owner().ok_or(BeginError::NoSession)?;
         let token = new_id();
         let under_way = UnderWay::note(self, token);
-        let begun = self.names.begin(name, change, (owner, token), known).await?;
+        let begun = self.names.begin(name, kind, of, owner, token, known).await?;
         under_way.stays();
         Ok(LakeChange {
             changes: Arc::clone(self),

@@ -155,6 +155,13 @@ pub struct Condition {
     pub revision: Option<Revision>,
 }
 
+impl Condition {
+    /// Requires that a key does not exist.
+    pub fn absent(key: Bytes) -> Self {
+        Self { key, revision: None }
+    }
+}
+
 /// The change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -182,6 +189,11 @@ impl Change {
             value,
             session: None,
         }
+    }
+
+    /// Creates a change that removes a key.
+    pub fn delete(key: Bytes) -> Self {
+        Self::Delete { key }
     }
 
     /// Returns the key that changes.

@@ -58,25 +58,36 @@ impl Name {
     }
 }
 
-/// Returns the key of an upload.
-pub(crate) fn upload(name: &Name, upload: Ulid) -> Bytes {
-    [b"u/", &name.0[..], b"\0", upload.to_string().as_bytes()]
-        .concat()
-        .into()
+/// The name of the object that an upload makes, and the id of the upload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UploadKey {
+    /// The name.
+    pub name: Name,
+    /// The id.
+    pub id: Ulid,
+}
+
+impl UploadKey {
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        [b"u/", &self.name.0[..], b"\0", self.id.to_string().as_bytes()]
+            .concat()
+            .into()
+    }
+
+    /// Inverse of [`UploadKey::to_bytes`].
+    pub(crate) fn from_bytes(key: &Bytes) -> Option<Self> {
+        let name_end = key.len().checked_sub(ulid::ULID_LEN + 1)?;
+        let name = (key.starts_with(b"u/") && name_end >= 2).then(|| key.slice(2..name_end))?;
+        Some(Self {
+            name: Name::from_bytes(name)?,
+            id: id_in(&key[name_end + 1..])?,
+        })
+    }
 }
 
 /// Returns the prefix of the keys of all uploads to `bucket` whose objects' keys begin with `prefix`.
 pub(crate) fn uploads(bucket: &str, prefix: &[u8]) -> Bytes {
     [b"u/", bucket.as_bytes(), b"/", prefix].concat().into()
-}
-
-/// Returns the name and the id in the key of an upload.
-pub(crate) fn of_upload_key(key: &Bytes) -> Option<(Name, Ulid)> {
-    let id_len = ulid::ULID_LEN;
-    let name_end = key.len().checked_sub(id_len + 1)?;
-    let id = std::str::from_utf8(&key[name_end + 1..]).ok()?;
-    let name = (key.starts_with(b"u/") && name_end >= 2).then(|| key.slice(2..name_end))?;
-    Some((Name::from_bytes(name)?, Ulid::from_string(id).ok()?))
 }
 
 /// Returns the prefix of the keys of an upload's parts.

@@ -30,5 +30,5 @@ mod version;
 pub mod worker;
 
 pub use self::deaths::Death;
-pub use self::keys::{Name, NodeList};
+pub use self::keys::{Name, NodeList, UploadKey};
 pub use self::version::{DirtyVersion, Lifetime, Trash};

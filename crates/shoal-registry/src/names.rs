@@ -254,8 +254,10 @@ impl Names {
     pub async fn begin(
         &self,
         name: &Name,
-        (kind, of): (Kind, ChangedObject),
-        (owner, token): (Owner, Ulid),
+        kind: Kind,
+        of: ChangedObject,
+        owner: Owner,
+        token: Ulid,
         known: Option<Found>,
     ) -> Result<BegunChange, BeginError> {
         let mut is_fresh = known.is_none();
@@ -368,9 +370,7 @@ impl Names {
                 let is_ended = busy.of.is_none() || lasts();
                 return Ok(if is_ended { Ended::Ended } else { Ended::TakenOver });
             };
-            let mut changes = vec![Change::Delete {
-                key: NodeList::Busy.key(busy.owner.node, busy.token),
-            }];
+            let mut changes = vec![Change::delete(NodeList::Busy.key(busy.owner.node, busy.token))];
             let leaves_nothing = alone.is_some_and(|alone| alone.revision == found.revision);
             if entry.current.is_none() && !leaves_nothing {
                 changes.extend(self.discard(found.entry.current.as_ref()));
@@ -407,14 +407,11 @@ impl Names {
             // The transaction that emptied the entry also put it on the list.
             revision: Some(empty.revision),
         };
-        let unlist = Change::Delete {
-            key: NodeList::Empty.key(node, listed),
-        };
-        let removal = Transaction {
-            conditions: vec![condition],
-            changes: vec![Change::Delete { key }, unlist],
-        };
-        match self.engine.commit(removal).await? {
+        let unlist = Change::delete(NodeList::Empty.key(node, listed));
+        match self
+            .commit(vec![condition], vec![Change::delete(key), unlist])
+            .await?
+        {
             Outcome::Committed(_) => Ok(()),
             Outcome::Conflict => self.unlist(NodeList::Empty, node, &[listed]).await,
         }
@@ -430,9 +427,16 @@ impl Names {
         let key = name.entry_key();
         changes.push(match entry {
             Some(entry) => Change::put(key, encoded(entry)),
-            None => Change::Delete { key },
+            None => Change::delete(key),
         });
-        let conditions = vec![found.condition(name)];
+        self.commit(vec![found.condition(name)], changes).await
+    }
+
+    pub(crate) async fn commit(
+        &self,
+        conditions: Vec<Condition>,
+        changes: Vec<Change>,
+    ) -> Result<Outcome, EngineError> {
         self.engine.commit(Transaction { conditions, changes }).await
     }
 
@@ -445,9 +449,7 @@ impl Names {
     /// node's trash list.
     pub(crate) fn discard(&self, version: Option<&DirtyVersion>) -> impl Iterator<Item = Change> {
         let changes = version.map(|version| {
-            let unlist = Change::Delete {
-                key: version.list().key(version.node, version.id),
-            };
+            let unlist = Change::delete(version.list().key(version.node, version.id));
             [unlist, self.trashed(&Trash::Data(version.data.clone()))]
         });
         changes.into_iter().flatten()

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ulid::Ulid;
 
-use crate::engine::{At, Change, Condition, EngineError, Outcome, Page, Range, Transaction};
+use crate::engine::{At, Change, Condition, EngineError, Outcome, Page, Range};
 use crate::entry::Entry;
 use crate::keys::{self, BEGAN, Name};
 use crate::names::{Names, decoded};
@@ -105,14 +105,8 @@ impl Names {
                 let began = keys::id_in(&stored.value);
                 return began.ok_or_else(|| EngineError::Refused("its beginning cannot be read".into()));
             }
-            let transaction = Transaction {
-                conditions: vec![Condition {
-                    key: key.clone(),
-                    revision: None,
-                }],
-                changes: vec![Change::put(key.clone(), new_id().to_string().into())],
-            };
-            match self.engine.commit(transaction).await {
+            let changes = vec![Change::put(key.clone(), new_id().to_string().into())];
+            match self.commit(vec![Condition::absent(key.clone())], changes).await {
                 Ok(Outcome::Committed(_) | Outcome::Conflict) | Err(EngineError::Unknown(_)) => {}
                 Err(error) => return Err(error),
             }

@@ -287,9 +287,8 @@ impl Session {
         let Some(current) = self.current() else {
             return Ok(false);
         };
-        let absent = |key| Condition { key, revision: None };
         let transaction = Transaction {
-            conditions: vec![absent(adopter(dead)), absent(life(dead))],
+            conditions: vec![Condition::absent(adopter(dead)), Condition::absent(life(dead))],
             changes: vec![Change::Put {
                 key: adopter(dead),
                 value: current.owner.life.to_string().into(),
@@ -322,7 +321,7 @@ impl Session {
             return Ok(());
         };
         let step_down = Transaction {
-            changes: vec![Change::Delete { key: own.key.clone() }],
+            changes: vec![Change::delete(own.key.clone())],
             conditions: vec![own],
         };
         // On a conflict, the key no longer belongs to this session.
@@ -351,13 +350,9 @@ impl Session {
         let Some(own) = self.own_adoption(dead.node).await? else {
             return Ok(false);
         };
-        let (life, member) = (life(dead.node), member(dead.node));
-        let delete = |key: &Bytes| Change::Delete { key: key.clone() };
-        let changes = vec![delete(&own.key), delete(&member)];
-        let is_dead = Condition {
-            key: life,
-            revision: None,
-        };
+        let member = member(dead.node);
+        let changes = vec![Change::delete(own.key.clone()), Change::delete(member.clone())];
+        let is_dead = Condition::absent(life(dead.node));
         // Each life of a node begins with a change of this key.
         let no_life_since = Condition {
             key: member,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
 use crate::engine::{At, Change, Condition, EngineError, Outcome, Page, Range, Revision, Transaction};
-use crate::keys::{self, Name, NodeList};
+use crate::keys::{self, Name, NodeList, UploadKey};
 use crate::names::{ChangeError, Names, decoded, encoded};
 use crate::version::{DirtyVersion, Trash};
 use crate::worker::age_of;
@@ -37,6 +37,7 @@ pub enum UploadState {
 /// An upload as it was read.
 #[derive(Clone, Debug)]
 pub struct FoundUpload {
+    key: UploadKey,
     /// The state.
     pub state: UploadState,
     revision: Revision,
@@ -54,10 +55,10 @@ pub struct UploadPart {
 /// Some open uploads of a bucket, ordered by key and age.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UploadPage {
-    /// The open uploads: for each, the name, the id, and the record that it was begun with.
-    pub uploads: Vec<(Name, Ulid, Bytes)>,
+    /// The open uploads, each with the record that it was begun with.
+    pub uploads: Vec<(UploadKey, Bytes)>,
     /// The last upload that was read, if more follow.
-    pub next: Option<(Name, Ulid)>,
+    pub next: Option<UploadKey>,
 }
 
 /// An upload has changed since it was found: it was completed, replaced a part, or has ended.
@@ -117,11 +118,15 @@ impl Uploads {
     ///
     /// The upload may exist nevertheless; it expires without parts.
     pub async fn begin(&self, name: &Name, id: Ulid, record: Bytes) -> Result<(), EngineError> {
+        let name = name.clone();
         let changes = vec![
-            Change::put(keys::upload(name, id), encoded(&UploadState::Open(record))),
             Change::put(NodeList::Uploads.key(self.names.node, id), name.to_bytes()),
+            Change::put(
+                UploadKey { name, id }.to_bytes(),
+                encoded(&UploadState::Open(record)),
+            ),
         ];
-        self.commit(Vec::new(), changes).await.map(drop)
+        self.names.commit(Vec::new(), changes).await.map(drop)
     }
 
     /// Reads an upload. Linearizable.
@@ -130,14 +135,18 @@ impl Uploads {
     ///
     /// The registry does not answer.
     pub async fn find(&self, name: &Name, id: Ulid) -> Result<Option<FoundUpload>, EngineError> {
-        let stored = self.names.engine.get(&keys::upload(name, id)).await?;
-        let found = stored.map(|stored| {
-            Ok(FoundUpload {
-                state: decoded(&stored.value)?,
-                revision: stored.revision,
-            })
-        });
-        found.transpose()
+        let key = UploadKey {
+            name: name.clone(),
+            id,
+        };
+        let Some(stored) = self.names.engine.get(&key.to_bytes()).await? else {
+            return Ok(None);
+        };
+        Ok(Some(FoundUpload {
+            key,
+            state: decoded(&stored.value)?,
+            revision: stored.revision,
+        }))
     }
 
     /// Adds a part to the upload, replacing an earlier one with its number. A replacement also changes the
@@ -148,12 +157,11 @@ impl Uploads {
     /// The part was not added, or the outcome is unknown.
     pub async fn put_part(
         &self,
-        (name, id): (&Name, Ulid),
         found: &FoundUpload,
         number: u16,
         part: &UploadPart,
     ) -> Result<(), UploadError> {
-        let key = keys::part(id, number);
+        let key = keys::part(found.key.id, number);
         let mut found = found.clone();
         // The condition on the part, from before an attempt that may have happened.
         let mut unsure: Option<Condition> = None;
@@ -168,7 +176,7 @@ impl Uploads {
                     return Ok(());
                 }
                 changes.push(self.names.trashed(&Trash::Data(vec![replaced.data])));
-                changes.push(Change::put(keys::upload(name, id), encoded(&found.state)));
+                changes.push(Change::put(found.key.to_bytes(), encoded(&found.state)));
             }
             let unchanged = Condition {
                 key: key.clone(),
@@ -179,12 +187,9 @@ impl Uploads {
                 // the trash.
                 return Err(ChangeError::OutcomeUnknown.into());
             }
-            let conditions = vec![found.condition(name, id), unchanged.clone()];
+            let conditions = vec![found.condition(), unchanged.clone()];
             let transaction = Transaction { conditions, changes };
-            match self
-                .try_to_change((name, id), &found, transaction, unsure.is_some())
-                .await?
-            {
+            match self.try_to_change(&found, transaction, unsure.is_some()).await? {
                 Tried::Committed => return Ok(()),
                 Tried::Conflict => {}
                 Tried::Unknown => unsure = Some(unchanged),
@@ -206,7 +211,6 @@ impl Uploads {
     /// true if an earlier attempt may have happened.
     async fn try_to_change(
         &self,
-        (name, id): (&Name, Ulid),
         found: &FoundUpload,
         transaction: Transaction,
         unsure: bool,
@@ -218,14 +222,12 @@ impl Uploads {
             Err(error) => return Err(ChangeError::from_engine(error, unsure).into()),
         };
         let unsure = unsure || matches!(tried, Tried::Unknown);
-        let now = self.find(name, id).await;
+        let now = self.find(&found.key.name, found.key.id).await;
         let now = now.map_err(|error| ChangeError::from_engine(error, unsure))?;
-        let is_as_found = now.as_ref().is_some_and(|now| now.revision == found.revision);
         let is_unknown = matches!(tried, Tried::Unknown);
-        Ok(if is_as_found {
-            tried
-        } else {
-            Tried::Changed { now, is_unknown }
+        Ok(match now {
+            Some(now) if now.revision == found.revision => tried,
+            now => Tried::Changed { now, is_unknown },
         })
     }
 
@@ -265,10 +267,8 @@ impl Uploads {
         id: Ulid,
         numbers: impl Iterator<Item = u16>,
     ) -> Result<(), EngineError> {
-        let changes = numbers.map(|number| Change::Delete {
-            key: keys::part(id, number),
-        });
-        self.commit(Vec::new(), changes.collect()).await.map(drop)
+        let changes = numbers.map(|number| Change::delete(keys::part(id, number)));
+        self.names.commit(Vec::new(), changes.collect()).await.map(drop)
     }
 
     /// Makes `version` the current object of the name, and ends the upload. `kept` are the parts that it is
@@ -280,7 +280,6 @@ impl Uploads {
     /// The upload is still open, or has ended without an object, or the outcome is unknown.
     pub async fn complete(
         &self,
-        (name, id): (&Name, Ulid),
         found: &FoundUpload,
         version: &DirtyVersion,
         kept: Vec<(u16, u16)>,
@@ -290,7 +289,8 @@ impl Uploads {
             version: version.id,
             record: record.clone(),
         };
-        let parts = self.parts_trashed(id, kept);
+        let name = &found.key.name;
+        let parts = self.parts_trashed(found.key.id, kept);
         let mut unsure = false;
         loop {
             let entry = self.names.find(name).await;
@@ -298,13 +298,13 @@ impl Uploads {
             let mut changes = vec![
                 Change::put(name.entry_key(), encoded(&entry.entry.written(version.clone()))),
                 Change::put(version.list().key(version.node, version.id), name.to_bytes()),
-                Change::put(keys::upload(name, id), encoded(&complete)),
+                Change::put(found.key.to_bytes(), encoded(&complete)),
                 parts.clone(),
             ];
             changes.extend(self.names.discard(entry.entry.current.as_ref()));
-            let conditions = vec![found.condition(name, id), entry.condition(name)];
+            let conditions = vec![found.condition(), entry.condition(name)];
             let transaction = Transaction { conditions, changes };
-            match self.try_to_change((name, id), found, transaction, unsure).await? {
+            match self.try_to_change(found, transaction, unsure).await? {
                 Tried::Committed => {
                     self.names.deaths.note(entry.entry.current.as_ref());
                     return Ok(record.clone());
@@ -327,14 +327,13 @@ impl Uploads {
     /// The upload may still be open.
     pub async fn completed_at_lake(
         &self,
-        (name, id): (&Name, Ulid),
         found: &FoundUpload,
         version: Ulid,
         record: Bytes,
     ) -> Result<(), UploadError> {
         let complete = UploadState::Complete { version, record };
-        let end = Change::put(keys::upload(name, id), encoded(&complete));
-        self.end((name, id), found, end).await
+        let end = Change::put(found.key.to_bytes(), encoded(&complete));
+        self.end(found, end).await
     }
 
     /// Ends an upload without an object.
@@ -342,22 +341,14 @@ impl Uploads {
     /// # Errors
     ///
     /// The upload may still be open.
-    pub async fn abort(&self, (name, id): (&Name, Ulid), found: &FoundUpload) -> Result<(), UploadError> {
-        let end = Change::Delete {
-            key: keys::upload(name, id),
-        };
-        self.end((name, id), found, end).await
+    pub async fn abort(&self, found: &FoundUpload) -> Result<(), UploadError> {
+        self.end(found, Change::delete(found.key.to_bytes())).await
     }
 
     /// Ends an upload without a dirty object, so that none of its parts is needed.
-    async fn end(
-        &self,
-        (name, id): (&Name, Ulid),
-        found: &FoundUpload,
-        end: Change,
-    ) -> Result<(), UploadError> {
-        let changes = vec![end, self.parts_trashed(id, Vec::new())];
-        match self.commit(vec![found.condition(name, id)], changes).await? {
+    async fn end(&self, found: &FoundUpload, end: Change) -> Result<(), UploadError> {
+        let changes = vec![end, self.parts_trashed(found.key.id, Vec::new())];
+        match self.names.commit(vec![found.condition()], changes).await? {
             Outcome::Committed(_) => Ok(()),
             Outcome::Conflict => Err(UploadError::Ended),
         }
@@ -373,25 +364,25 @@ impl Uploads {
         &self,
         bucket: &str,
         prefix: &[u8],
-        after: Option<(&Name, Ulid)>,
+        after: Option<&UploadKey>,
         limit: usize,
     ) -> Result<UploadPage, EngineError> {
         let range = Range {
             prefix: keys::uploads(bucket, prefix),
-            after: after.map_or_else(Bytes::new, |(name, id)| keys::upload(name, id)),
+            after: after.map_or_else(Bytes::new, UploadKey::to_bytes),
             limit,
             at: At::Newest,
         };
         let Page {
             entries, has_more, ..
         } = self.names.engine.range(range).await?;
-        let last = entries.last().and_then(|(key, _)| keys::of_upload_key(key));
+        let last = entries.last().and_then(|(key, _)| UploadKey::from_bytes(key));
         let mut uploads = Vec::with_capacity(entries.len());
         for (key, stored) in entries {
-            if let (Some((name, id)), UploadState::Open(record)) =
-                (keys::of_upload_key(&key), decoded(&stored.value)?)
+            if let (Some(key), UploadState::Open(record)) =
+                (UploadKey::from_bytes(&key), decoded(&stored.value)?)
             {
-                uploads.push((name, id, record));
+                uploads.push((key, record));
             }
         }
         Ok(UploadPage {
@@ -406,20 +397,14 @@ impl Uploads {
         &self,
         name: &Name,
         id: Ulid,
-        (node, lifetime): (u64, Duration),
+        node: u64,
+        lifetime: Duration,
     ) -> Result<(), EngineError> {
-        let unlist = Change::Delete {
-            key: NodeList::Uploads.key(node, id),
-        };
+        let unlist = Change::delete(NodeList::Uploads.key(node, id));
         let Some(found) = self.find(name, id).await? else {
-            return self.commit(Vec::new(), vec![unlist]).await.map(drop);
+            return self.names.commit(Vec::new(), vec![unlist]).await.map(drop);
         };
-        let mut changes = vec![
-            Change::Delete {
-                key: keys::upload(name, id),
-            },
-            unlist,
-        ];
+        let mut changes = vec![Change::delete(found.key.to_bytes()), unlist];
         if matches!(found.state, UploadState::Open(_)) {
             if self.is_in_use(id, lifetime).await? {
                 return Ok(());
@@ -427,8 +412,8 @@ impl Uploads {
             changes.push(self.parts_trashed(id, Vec::new()));
         }
         // After a conflict, the next scan sees the new state of the upload.
-        let conditions = vec![found.condition(name, id)];
-        self.commit(conditions, changes).await.map(drop)
+        let conditions = vec![found.condition()];
+        self.names.commit(conditions, changes).await.map(drop)
     }
 
     /// Returns true if a part was added within `lifetime`.
@@ -452,19 +437,12 @@ impl Uploads {
     fn parts_trashed(&self, upload: Ulid, kept: Vec<(u16, u16)>) -> Change {
         self.names.trashed(&Trash::Parts { upload, kept })
     }
-
-    async fn commit(&self, conditions: Vec<Condition>, changes: Vec<Change>) -> Result<Outcome, EngineError> {
-        self.names
-            .engine
-            .commit(Transaction { conditions, changes })
-            .await
-    }
 }
 
 impl FoundUpload {
-    fn condition(&self, name: &Name, id: Ulid) -> Condition {
+    fn condition(&self) -> Condition {
         Condition {
-            key: keys::upload(name, id),
+            key: self.key.to_bytes(),
             revision: Some(self.revision),
         }
     }

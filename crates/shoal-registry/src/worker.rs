@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use shoal_base::clock;
@@ -159,21 +159,15 @@ pub struct FailedFlush {
 }
 
 impl<L: Lake> Worker<L> {
-    /// Creates the worker of a node, with a pace that can be changed later.
-    pub fn new(
-        names: Names,
-        (session, changes): (Arc<Session>, Arc<Changes>),
-        lake: L,
-        node: u64,
-        pace: Pace,
-    ) -> Arc<Self> {
+    /// Creates the worker of the node that begins `changes`, with a pace that can be changed later.
+    pub fn new(changes: Arc<Changes>, lake: L, pace: Pace) -> Arc<Self> {
         Arc::new(Self {
-            uploads: Uploads::new(names.clone()),
-            names,
-            session,
+            uploads: Uploads::new(changes.names.clone()),
+            names: changes.names.clone(),
+            session: Arc::clone(&changes.session),
+            node: changes.names.node,
             changes,
             lake,
-            node,
             pace: Mutex::new(pace),
             hurried: Notify::new(),
             state: Mutex::default(),
@@ -254,7 +248,7 @@ impl<L: Lake> Worker<L> {
     ) -> Result<(), NotFlushed> {
         let of = ChangedObject::Exactly(Some(version.id));
         let change = loop {
-            match self.changes.begin(name, (Kind::Flush, of), known.take()).await {
+            match self.changes.begin(name, Kind::Flush, of, known.take()).await {
                 Ok(change) => break change,
                 Err(BeginError::Changed) => return Ok(()),
                 // Flushing a large object may take long.
@@ -279,19 +273,15 @@ impl<L: Lake> Worker<L> {
 
     /// Flushes every dirty object in the lists of a node, due or not. Objects that fail are recorded, and
     /// retried.
-    pub async fn flush_all(self: &Arc<Self>, node: u64) {
+    pub async fn flush_all(&self, node: u64) {
         for list in [NodeList::Dirty, NodeList::Short] {
             let mut after = None;
             while let Ok(page) = self.names.listed(list, node, after, PAGE).await {
                 let parallel = self.pace.lock().parallel;
-                let flushes = page.names.into_iter().map(|(id, name)| {
-                    let this = Arc::clone(self);
-                    async move { this.flush_listed(id, name).await }.boxed()
-                });
-                let flushes: Vec<BoxFuture<'static, ()>> = flushes.collect();
-                stream::iter(flushes)
-                    .buffer_unordered(parallel)
-                    .collect::<Vec<()>>()
+                stream::iter(page.names)
+                    .for_each_concurrent(parallel, |(id, name)| async move {
+                        self.flush_listed(id, name).await;
+                    })
                     .await;
                 after = page.next;
                 if after.is_none() {
@@ -566,7 +556,7 @@ impl<L: Lake> Worker<L> {
                 *last = None;
                 return Ok(());
             }
-            self.uploads.expire(&name, id, (node, lifetime)).await?;
+            self.uploads.expire(&name, id, node, lifetime).await?;
         }
         Ok(())
     }

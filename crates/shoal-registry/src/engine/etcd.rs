@@ -39,8 +39,8 @@ pub use settings::{Settings, SettingsError};
 use member::{Member, NoAnswer, Token};
 use messages::{
     AuthenticateRequest, AuthenticateResponse, Compare, Empty, ErrorResponse, GrantRequest, KeyValue,
-    LeaseRequest, LeaseResponse, Operation, RangeRequest, RangeResponse, ReadRequest, ReadResponse,
-    ReadResult, StatusResponse, Streamed, TxnRequest, TxnResponse,
+    LeaseRequest, LeaseResponse, Operation, OperationResponse, RangeRequest, RangeResponse, StatusResponse,
+    Streamed, TxnRequest, TxnResponse,
 };
 use refusal::Refusal;
 
@@ -108,6 +108,16 @@ impl Etcd {
             quota_bytes: settings.quota_bytes,
             looks: Looks::new(LOOKS),
         })
+    }
+
+    /// Sends a request that may be repeated. Returns its answer.
+    async fn call<A: DeserializeOwned>(
+        &self,
+        path: &'static str,
+        request: &impl Serialize,
+    ) -> Result<A, EngineError> {
+        let answered = self.ask(path, request, Repeat::Safe).await;
+        answered.map_err(Failed::into_error)
     }
 
     /// Sends a request to the members in turn, starting with the one that answered last, until one answers or
@@ -260,11 +270,15 @@ impl Etcd {
     /// Reads keys with one request, or more if their values are too large together.
     async fn read_keys(&self, keys: Vec<Bytes>) -> Result<Vec<Option<Stored>>, EngineError> {
         if keys.len() > 1 {
-            let request = ReadRequest::new(&keys);
+            let reads = keys.iter().map(|key| Operation::Range(read_of(key.clone())));
+            let request = TxnRequest {
+                success: reads.collect(),
+                ..TxnRequest::default()
+            };
             match self.ask("/v3/kv/txn", &request, Repeat::Safe).await {
-                Ok(ReadResponse { responses }) if responses.len() == keys.len() => {
+                Ok(TxnResponse { responses, .. }) if responses.len() == keys.len() => {
                     let found = responses.into_iter();
-                    return Ok(found.map(ReadResult::stored).collect());
+                    return Ok(found.map(OperationResponse::stored).collect());
                 }
                 Ok(_) => {
                     let reason = "its answer lacks keys that it was asked about";
@@ -276,13 +290,8 @@ impl Etcd {
         }
         let mut found = Vec::with_capacity(keys.len());
         for key in keys {
-            let request = RangeRequest {
-                key,
-                ..RangeRequest::default()
-            };
-            let answer: Result<RangeResponse, _> = self.ask("/v3/kv/range", &request, Repeat::Safe).await;
-            let first = answer.map_err(Failed::into_error)?.kvs.into_iter().next();
-            found.push(first.map(KeyValue::stored));
+            let answer: RangeResponse = self.call("/v3/kv/range", &read_of(key)).await?;
+            found.push(answer.kvs.into_iter().next().map(KeyValue::stored));
         }
         Ok(found)
     }
@@ -340,12 +349,11 @@ impl Etcd {
             revision
         } else {
             let request = RangeRequest {
-                key: self.first_key(b""),
                 count_only: true,
-                ..RangeRequest::default()
+                ..read_of(self.first_key(b""))
             };
-            let answer: Result<RangeResponse, _> = self.ask("/v3/kv/range", &request, Repeat::Safe).await;
-            Revision(answer.map_err(Failed::into_error)?.header.revision)
+            let answer: RangeResponse = self.call("/v3/kv/range", &request).await?;
+            Revision(answer.header.revision)
         };
         Ok(Page {
             entries: Vec::new(),
@@ -376,12 +384,12 @@ impl Etcd {
             Compare::changed_at(self.key(&condition.key), revision)
         });
         let success = transaction.changes.into_iter().map(|change| match change {
-            Change::Put { key, value, session } => Operation::RequestPut {
+            Change::Put { key, value, session } => Operation::Put {
                 key: self.key(&key),
                 value,
                 lease: session.map_or(0, |session| session.0),
             },
-            Change::Delete { key } => Operation::RequestDeleteRange { key: self.key(&key) },
+            Change::Delete { key } => Operation::DeleteRange { key: self.key(&key) },
         });
         TxnRequest {
             compare: compare.collect(),
@@ -403,13 +411,12 @@ impl Engine for Etcd {
     fn count<'a>(&'a self, prefix: &'a [u8]) -> BoxFuture<'a, Result<u64, EngineError>> {
         async move {
             let request = RangeRequest {
-                key: self.first_key(prefix),
                 range_end: self.end(prefix),
                 count_only: true,
-                ..RangeRequest::default()
+                ..read_of(self.first_key(prefix))
             };
-            let answer: Result<RangeResponse, _> = self.ask("/v3/kv/range", &request, Repeat::Safe).await;
-            Ok(answer.map_err(Failed::into_error)?.count)
+            let answer: RangeResponse = self.call("/v3/kv/range", &request).await?;
+            Ok(answer.count)
         }
         .boxed()
     }
@@ -420,7 +427,9 @@ impl Engine for Etcd {
             let changed = transaction.changed_condition().cloned();
             let request = self.request_of(transaction);
             match self.ask("/v3/kv/txn", &request, Repeat::Never).await {
-                Ok(TxnResponse { header, succeeded }) => Ok(if succeeded {
+                Ok(TxnResponse {
+                    header, succeeded, ..
+                }) => Ok(if succeeded {
                     Outcome::Committed(Revision(header.revision))
                 } else {
                     Outcome::Conflict
@@ -439,9 +448,7 @@ impl Engine for Etcd {
     fn room(&self) -> BoxFuture<'_, Result<Room, EngineError>> {
         async move {
             let nothing = serde_json::Map::new();
-            let status: Result<StatusResponse, _> =
-                self.ask("/v3/maintenance/status", &nothing, Repeat::Safe).await;
-            let status = status.map_err(Failed::into_error)?;
+            let status: StatusResponse = self.call("/v3/maintenance/status", &nothing).await?;
             let of_member = Some(status.quota).filter(|quota| *quota > 0);
             let used = Some(status.used).filter(|used| *used > 0);
             Ok(Room {
@@ -457,8 +464,8 @@ impl Engine for Etcd {
             let seconds = time_to_live.as_secs() + u64::from(time_to_live.subsec_nanos() > 0);
             // A lease whose grant was lost expires.
             let request = GrantRequest { seconds };
-            let lease: Result<LeaseResponse, _> = self.ask("/v3/lease/grant", &request, Repeat::Safe).await;
-            Ok(SessionId(lease.map_err(Failed::into_error)?.id))
+            let lease: LeaseResponse = self.call("/v3/lease/grant", &request).await?;
+            Ok(SessionId(lease.id))
         }
         .boxed()
     }
@@ -466,10 +473,8 @@ impl Engine for Etcd {
     fn renew_session(&self, session: SessionId) -> BoxFuture<'_, Result<(), EngineError>> {
         async move {
             let request = LeaseRequest { id: session.0 };
-            let answer: Result<Streamed<LeaseResponse>, _> =
-                self.ask("/v3/lease/keepalive", &request, Repeat::Safe).await;
-            let lease = answer.map_err(Failed::into_error)?.result;
-            if lease.seconds > 0 {
+            let answer: Streamed<LeaseResponse> = self.call("/v3/lease/keepalive", &request).await?;
+            if answer.result.seconds > 0 {
                 Ok(())
             } else {
                 Err(EngineError::SessionEnded)
@@ -503,6 +508,14 @@ impl Failed {
             Self::TryNext(error) | Self::Untrusted(error) | Self::Final(error) => error,
             Self::TooLarge => EngineError::Refused("a value is larger than what etcd's gateway gives".into()),
         }
+    }
+}
+
+/// Returns the request that reads one key.
+fn read_of(key: Bytes) -> RangeRequest {
+    RangeRequest {
+        key,
+        ..RangeRequest::default()
     }
 }
 

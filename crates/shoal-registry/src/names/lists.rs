@@ -4,7 +4,7 @@ use bytes::Bytes;
 use ulid::Ulid;
 
 use super::{Names, decoded};
-use crate::engine::{At, Change, EngineError, Page, Range, Revision, Stored, Transaction};
+use crate::engine::{At, Change, EngineError, Page, Range, Revision, Stored};
 use crate::entry::Entry;
 use crate::keys::{Name, NodeList};
 use crate::version::{DirtyVersion, Trash};
@@ -38,28 +38,21 @@ pub struct EmptyEntry {
 }
 
 impl Names {
-    /// Returns the dirty objects of `bucket` whose keys begin with `prefix` and follow `after`, as of `at`.
-    /// Reads at most `limit` entries.
+    /// Returns the dirty objects of `bucket` whose keys are in `range`. Reads at most as many entries as the
+    /// range is long.
     ///
     /// # Errors
     ///
     /// The registry does not answer.
-    pub async fn list(
-        &self,
-        bucket: &str,
-        (prefix, after): (&[u8], &[u8]),
-        limit: usize,
-        at: At,
-    ) -> Result<DirtyPage, EngineError> {
-        let after = match after {
+    pub async fn list(&self, bucket: &str, range: Range) -> Result<DirtyPage, EngineError> {
+        let after = match &range.after[..] {
             b"" => Bytes::new(),
             after => Name::new(bucket, after).entry_key(),
         };
         let range = Range {
-            prefix: Name::new(bucket, prefix).entry_key(),
+            prefix: Name::new(bucket, &range.prefix).entry_key(),
             after,
-            limit,
-            at,
+            ..range
         };
         let Page {
             entries,
@@ -144,14 +137,8 @@ impl Names {
     ///
     /// They may remain on the list.
     pub async fn unlist(&self, list: NodeList, node: u64, ids: &[Ulid]) -> Result<(), EngineError> {
-        let changes = ids.iter().map(|id| Change::Delete {
-            key: list.key(node, *id),
-        });
-        let transaction = Transaction {
-            conditions: Vec::new(),
-            changes: changes.collect(),
-        };
-        self.engine.commit(transaction).await.map(drop)
+        let changes = ids.iter().map(|id| Change::delete(list.key(node, *id)));
+        self.commit(Vec::new(), changes.collect()).await.map(drop)
     }
 
     /// Counts the entries of a list of `node`.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shoal_registry::engine::{At, Change, Engine, EngineError};
+use shoal_registry::engine::{At, Change, Engine, EngineError, Range};
 use shoal_registry::entry::{Kind, Owner};
 use shoal_registry::names::{BeginError, BegunChange, ChangeError, ChangedObject, Ended, Found, Names};
 use shoal_registry::session::{Session, new_id};
@@ -41,6 +41,15 @@ fn version(record: &str) -> DirtyVersion {
     support::version(NODE, record)
 }
 
+fn range(prefix: &'static str, after: &'static str) -> Range {
+    Range {
+        prefix: prefix.into(),
+        after: after.into(),
+        limit: 10,
+        at: At::Newest,
+    }
+}
+
 impl Bed {
     async fn current(&self) -> Option<DirtyVersion> {
         self.names.find(&self.name).await.unwrap().entry.current
@@ -54,16 +63,20 @@ impl Bed {
 
     /// Begins a change of a dirty object for a node.
     async fn begin(&self, node: u64, kind: Kind, of: &DirtyVersion) -> Result<BegunChange, BeginError> {
-        let change = (kind, ChangedObject::Exactly(Some(of.id)));
-        let by = (owner(node), new_id());
-        self.names.begin(&self.name, change, by, None).await
+        let of = ChangedObject::Exactly(Some(of.id));
+        let names = &self.names;
+        names
+            .begin(&self.name, kind, of, owner(node), new_id(), None)
+            .await
     }
 
     /// Begins a change of a name without a dirty object.
     async fn begin_on_nothing(&self, kind: Kind) -> BegunChange {
-        let by = (owner(NODE), new_id());
-        let change = (kind, ChangedObject::Exactly(None));
-        self.names.begin(&self.name, change, by, None).await.unwrap()
+        let nothing = ChangedObject::Exactly(None);
+        let begun = self
+            .names
+            .begin(&self.name, kind, nothing, owner(NODE), new_id(), None);
+        begun.await.unwrap()
     }
 
     async fn delete(&self, of: &DirtyVersion) {
@@ -109,17 +122,9 @@ async fn a_write_is_found_listed_and_due_and_the_one_before_it_is_trash() {
     assert_eq!(discarded, Trash::Data(first.data));
     bed.names.unlist(NodeList::Trash, NODE, &[id]).await.unwrap();
     assert!(bed.names.trash(NODE, None, 10).await.unwrap().is_empty());
-    let page = bed
-        .names
-        .list("bucket", (b"folder/", b""), 10, At::Newest)
-        .await
-        .unwrap();
+    let page = bed.names.list("bucket", range("folder/", "")).await.unwrap();
     assert_eq!(page.objects, [(bed.name.clone(), second)]);
-    let behind = bed
-        .names
-        .list("bucket", (b"", b"folder/key"), 10, At::Newest)
-        .await
-        .unwrap();
+    let behind = bed.names.list("bucket", range("", "folder/key")).await.unwrap();
     assert!(behind.objects.is_empty() && behind.next.is_none());
 }
 
@@ -208,9 +213,11 @@ async fn a_change_of_an_entry_that_is_as_it_was_seen_needs_no_look() {
         bed.names.find(&bed.name).await.unwrap()
     }];
     let begin = async |found: &Found| {
-        let (change, by) = ((Kind::Delete, ChangedObject::Current), (owner(NODE), new_id()));
-        let begun = bed.names.begin(&bed.name, change, by, Some(found.clone())).await;
-        begun.unwrap()
+        let (of, found) = (ChangedObject::Current, Some(found.clone()));
+        let begun = bed
+            .names
+            .begin(&bed.name, Kind::Delete, of, owner(NODE), new_id(), found);
+        begun.await.unwrap()
     };
     let looks = bed.engine.gets();
     let begun = begin(&found[1]).await;

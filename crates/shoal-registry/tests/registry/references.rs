@@ -62,14 +62,13 @@ async fn bytes_of_objects_of_parts_and_in_the_trash_are_named() {
     }
     names.write(&name("0"), object(&["c"])).await.unwrap();
     let (uploads, id) = (Uploads::new(names.clone()), new_id());
-    let upload = (&name("u"), id);
-    uploads.begin(upload.0, id, Bytes::new()).await.unwrap();
-    let found = uploads.find(upload.0, id).await.unwrap().unwrap();
+    uploads.begin(&name("u"), id, Bytes::new()).await.unwrap();
+    let found = uploads.find(&name("u"), id).await.unwrap().unwrap();
     for number in 1..4 {
         let part = part(&format!("p{number}"));
-        uploads.put_part(upload, &found, number, &part).await.unwrap();
+        uploads.put_part(&found, number, &part).await.unwrap();
     }
-    uploads.put_part(upload, &found, 2, &part("p9")).await.unwrap();
+    uploads.put_part(&found, 2, &part("p9")).await.unwrap();
     let expected = "a0 a1 a2 a3 a4 b0 b1 b2 b3 b4 c p1 p2 p3 p9";
     let expected: BTreeSet<_> = expected.split(' ').map(String::from).collect();
     assert_eq!(named(&names, None).await, expected);
@@ -81,10 +80,9 @@ async fn a_part_that_becomes_an_object_while_pages_are_read_is_on_one_of_them() 
     for before in 0..3 {
         let (_, names) = names();
         let (uploads, id) = (Uploads::new(names.clone()), new_id());
-        let upload = (&name("u"), id);
-        uploads.begin(upload.0, id, Bytes::new()).await.unwrap();
-        let found = uploads.find(upload.0, id).await.unwrap().unwrap();
-        uploads.put_part(upload, &found, 1, &part("p")).await.unwrap();
+        uploads.begin(&name("u"), id, Bytes::new()).await.unwrap();
+        let found = uploads.find(&name("u"), id).await.unwrap().unwrap();
+        uploads.put_part(&found, 1, &part("p")).await.unwrap();
         let (mut from, mut all) = (None, BTreeSet::new());
         for _ in 0..before {
             let page = names.references(from, 2).await.unwrap();
@@ -92,7 +90,7 @@ async fn a_part_that_becomes_an_object_while_pages_are_read_is_on_one_of_them() 
             from = Some(page.next.unwrap());
         }
         let (version, record) = (object(&["p"]), Bytes::new());
-        let completed = uploads.complete(upload, &found, &version, vec![(1, 1)], &record);
+        let completed = uploads.complete(&found, &version, vec![(1, 1)], &record);
         completed.await.unwrap();
         uploads.forget_parts(id, std::iter::once(1)).await.unwrap();
         all.extend(named(&names, from).await);

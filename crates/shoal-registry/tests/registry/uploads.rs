@@ -7,7 +7,7 @@ use shoal_registry::engine::Engine;
 use shoal_registry::names::{ChangeError, Names};
 use shoal_registry::session::new_id;
 use shoal_registry::uploads::{FoundUpload, UploadError, UploadPage, UploadPart, UploadState, Uploads};
-use shoal_registry::{DirtyVersion, Name, NodeList, Trash};
+use shoal_registry::{DirtyVersion, Name, NodeList, Trash, UploadKey};
 use ulid::Ulid;
 
 use crate::support::{self, FENCE, Fault, Memory};
@@ -47,22 +47,23 @@ fn part(data: &str) -> UploadPart {
     }
 }
 
+fn key_of(name: &Name, id: Ulid) -> UploadKey {
+    let name = name.clone();
+    UploadKey { name, id }
+}
+
 fn object(record: &str) -> DirtyVersion {
     support::version(NODE, record)
 }
 
 impl Bed {
-    fn upload(&self) -> (&Name, Ulid) {
-        (&self.name, self.id)
-    }
-
     async fn found(&self) -> FoundUpload {
         self.uploads.find(&self.name, self.id).await.unwrap().unwrap()
     }
 
     async fn put(&self, number: u16, data: &str) -> Result<(), UploadError> {
         let (found, part) = (self.found().await, part(data));
-        self.uploads.put_part(self.upload(), &found, number, &part).await
+        self.uploads.put_part(&found, number, &part).await
     }
 
     async fn complete(&self, object: &DirtyVersion, record: &str) -> Result<Bytes, UploadError> {
@@ -77,9 +78,7 @@ impl Bed {
         record: &str,
     ) -> Result<Bytes, UploadError> {
         let (record, kept) = (record.to_owned().into(), vec![(1, 2)]);
-        self.uploads
-            .complete(self.upload(), found, object, kept, &record)
-            .await
+        self.uploads.complete(found, object, kept, &record).await
     }
 
     async fn begin(&self, key: &str) -> (Name, Ulid) {
@@ -94,12 +93,12 @@ impl Bed {
     async fn complete_at_lake(&self, name: &Name, id: Ulid, record: &str) -> Ulid {
         let open = self.uploads.find(name, id).await.unwrap().unwrap();
         let (version, record) = (new_id(), record.to_owned().into());
-        let told = self.uploads.completed_at_lake((name, id), &open, version, record);
+        let told = self.uploads.completed_at_lake(&open, version, record);
         told.await.unwrap();
         version
     }
 
-    async fn list(&self, prefix: &str, after: Option<(&Name, Ulid)>, limit: usize) -> UploadPage {
+    async fn list(&self, prefix: &str, after: Option<&UploadKey>, limit: usize) -> UploadPage {
         let page = self.uploads.list("bucket", prefix.as_bytes(), after, limit);
         page.await.unwrap()
     }
@@ -152,7 +151,7 @@ async fn a_part_that_comes_after_the_end_is_refused() {
     let bed = bed().await;
     let open = bed.found().await;
     bed.complete(&object("one"), "done").await.unwrap();
-    let late = bed.uploads.put_part(bed.upload(), &open, 3, &part("late")).await;
+    let late = bed.uploads.put_part(&open, 3, &part("late")).await;
     assert_eq!(late, Err(UploadError::Ended));
     assert!(bed.engine.keys("p/").is_empty());
 }
@@ -162,12 +161,9 @@ async fn an_aborted_upload_is_gone_and_its_parts_are_trash() {
     let bed = bed().await;
     bed.put(1, "one").await.unwrap();
     let open = bed.found().await;
-    bed.uploads.abort(bed.upload(), &open).await.unwrap();
+    bed.uploads.abort(&open).await.unwrap();
     assert!(bed.uploads.find(&bed.name, bed.id).await.unwrap().is_none());
-    assert_eq!(
-        bed.uploads.abort(bed.upload(), &open).await,
-        Err(UploadError::Ended)
-    );
+    assert_eq!(bed.uploads.abort(&open).await, Err(UploadError::Ended));
     let completed = bed.complete_found(&open, &object("one"), "").await;
     assert_eq!(completed, Err(UploadError::Ended));
     let parts = Trash::Parts {
@@ -221,25 +217,21 @@ async fn no_object_is_made_of_a_part_that_was_replaced_since_the_upload_was_foun
         found.state,
         "a new part changes no other"
     );
-    let key = (&bed.name, bed.id);
     bed.uploads
-        .put_part(key, &put_found, 1, &part("second"))
+        .put_part(&put_found, 1, &part("second"))
         .await
         .unwrap();
     let made = bed
         .uploads
-        .complete(key, &found, &object("first"), vec![(1, 1)], &"done".into())
+        .complete(&found, &object("first"), vec![(1, 1)], &"done".into())
         .await;
     assert_eq!(made, Err(UploadError::Changed));
     // A part that was on its way at the same time still comes.
-    bed.uploads
-        .put_part(key, &found, 3, &part("third"))
-        .await
-        .unwrap();
+    bed.uploads.put_part(&found, 3, &part("third")).await.unwrap();
     let found = bed.found().await;
     let made = bed
         .uploads
-        .complete(key, &found, &object("second"), vec![(1, 1)], &"done".into())
+        .complete(&found, &object("second"), vec![(1, 1)], &"done".into())
         .await;
     assert_eq!(made, Ok("done".into()));
 }
@@ -277,11 +269,11 @@ async fn open_uploads_are_listed_by_key_and_age() {
     bed.complete_at_lake(&ended, id, "").await;
     let listed = bed.list("folder/", None, 10).await.uploads;
     let both = [
-        (other.clone(), later, "folder/a".into()),
-        (bed.name.clone(), bed.id, "upload".into()),
+        (key_of(&other, later), "folder/a".into()),
+        (key_of(&bed.name, bed.id), "upload".into()),
     ];
     assert_eq!(listed, both);
-    let behind = bed.list("", Some((&other, later)), 10).await.uploads;
+    let behind = bed.list("", Some(&both[0].0), 10).await.uploads;
     assert_eq!(behind, both[1..]);
     assert!(bed.list("else", None, 10).await.uploads.is_empty());
     assert_eq!(bed.names.count(NodeList::Uploads, NODE).await.unwrap(), 3);
@@ -294,12 +286,11 @@ async fn uploads_that_have_ended_do_not_hide_those_that_follow() {
         let (name, id) = bed.begin(key).await;
         bed.complete_at_lake(&name, id, "").await;
     }
-    let open = (bed.name.clone(), bed.id, "upload".into());
+    let open = (key_of(&bed.name, bed.id), "upload".into());
     for limit in 1..5 {
         let (mut listed, mut after) = (Vec::new(), None);
         loop {
-            let behind = after.as_ref().map(|(name, id)| (name, *id));
-            let page = bed.list("", behind, limit).await;
+            let page = bed.list("", after.as_ref(), limit).await;
             listed.extend(page.uploads);
             after = page.next;
             if after.is_none() {

@@ -92,8 +92,7 @@ impl Node {
         let session = Arc::new(session);
         session.keep().await.unwrap();
         let changes = Arc::new(Changes::new(names.clone(), Arc::clone(&session)));
-        let parts = (Arc::clone(&session), Arc::clone(&changes));
-        let worker = Worker::new(names.clone(), parts, lake.clone(), id, PACE);
+        let worker = Worker::new(Arc::clone(&changes), lake.clone(), PACE);
         let kept = Arc::clone(&session);
         let keeping = tokio::spawn(async move {
             loop {
@@ -132,7 +131,7 @@ impl Node {
     /// Begins a change of the object that is dirty now.
     async fn begin(&self, key: &str, kind: Kind) -> Result<LakeChange, BeginError> {
         self.changes
-            .begin(&name(key), (kind, ChangedObject::Current), None)
+            .begin(&name(key), kind, ChangedObject::Current, None)
             .await
     }
 }
@@ -467,7 +466,7 @@ async fn old_upload(node: &Node, number: u16, part_at: Option<Ulid>) -> Ulid {
             data: format!("part-{part_at}").into(),
             record: "".into(),
         };
-        uploads.put_part((&name, id), &found, 1, &part).await.unwrap();
+        uploads.put_part(&found, 1, &part).await.unwrap();
     }
     id
 }
@@ -499,7 +498,7 @@ async fn an_upload_that_is_completed_while_it_expires_is_forgotten_later() {
     let open = uploads.find(&name, id).await.unwrap().unwrap();
     let release = engine.hold_request();
     sleep(Duration::from_secs(1)).await;
-    let told = uploads.completed_at_lake((&name, id), &open, new_id(), "".into());
+    let told = uploads.completed_at_lake(&open, new_id(), "".into());
     told.await.unwrap();
     release.send(()).unwrap();
     sleep(Duration::from_secs(5)).await;

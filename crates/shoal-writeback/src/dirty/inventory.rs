@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::tier::TierUnavailable;
 use shoal_registry::DirtyVersion;
-use shoal_registry::engine::At;
+use shoal_registry::engine::{At, Range};
 use shoal_s3::object::ObjectName;
 
 use super::Manifest;
@@ -48,8 +48,13 @@ impl DirtyObjects {
         for tier in self.tiers_below(bucket, prefix) {
             let (mut after, mut at) = (after.to_vec(), At::NewestForPages);
             loop {
-                let page = tier.names.list(bucket, (prefix, &after), PAGE, at).await;
-                let page = page.map_err(TierUnavailable::from)?;
+                let range = Range {
+                    prefix: prefix.to_vec().into(),
+                    after: after.into(),
+                    limit: PAGE,
+                    at,
+                };
+                let page = tier.names.list(bucket, range).await?;
                 for (name, version) in page.objects {
                     if let Some(name) = object_name(&name).filter(|name| self.may_be_dirty(name)) {
                         each(&name, &version)?;
@@ -84,8 +89,13 @@ impl DirtyObjects {
             while left > 0 {
                 let limit = if scope.has_groups() { PAGE } else { PAGE.min(left) };
                 // Pages need not show one moment: the pages that the client reads do not either.
-                let range = (&*scope.prefix, &*after);
-                let page = tier.names.list(bucket, range, limit, At::Newest).await?;
+                let range = Range {
+                    prefix: scope.prefix.clone().into(),
+                    after: after.into(),
+                    limit,
+                    at: At::Newest,
+                };
+                let page = tier.names.list(bucket, range).await?;
                 let mut last_group: Option<Vec<u8>> = None;
                 for (name, version) in page.objects {
                     let Some(name) = object_name(&name).filter(|name| self.may_be_dirty(name)) else {

@@ -564,11 +564,10 @@ impl DirtyObjects {
         let key = registry_name(name);
         let deadline = Instant::now() + PATIENCE;
         loop {
-            match tier
+            let begun = tier
                 .changes
-                .begin(&key, (kind, ChangedObject::Current), known.take())
-                .await
-            {
+                .begin(&key, kind, ChangedObject::Current, known.take());
+            match begun.await {
                 Ok(change) => return Ok(change),
                 // Concurrent writes may make the name dirty again.
                 Err(BeginError::Changed) if Instant::now() < deadline => {

@@ -158,13 +158,7 @@ impl Tier {
         let flushes = Arc::<FlushTransfers>::default();
         let learns = (Arc::clone(&stored), Arc::clone(&pacing), Arc::clone(&flushes));
         let cleaner = Cleaner::new(Arc::clone(&store), learns, cleaner);
-        let worker = Worker::new(
-            names.clone(),
-            (Arc::clone(&session), Arc::clone(&changes)),
-            cleaner,
-            node,
-            pace,
-        );
+        let worker = Worker::new(Arc::clone(&changes), cleaner, pace);
         let sweeper = Sweeper::new(
             Arc::clone(&name),
             Arc::clone(&store),

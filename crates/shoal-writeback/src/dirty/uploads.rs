@@ -10,17 +10,16 @@ use http::request::Parts as RequestHead;
 use http_body::Body;
 use shoal_cache::write::Uncached;
 use shoal_net::clock;
-use shoal_registry::Lifetime;
 use shoal_registry::changes::LakeChange;
 use shoal_registry::engine::EngineError;
 use shoal_registry::names::ChangeError;
 use shoal_registry::session::new_id;
 use shoal_registry::uploads::{UploadError, UploadPart, UploadState};
+use shoal_registry::{Lifetime, UploadKey};
 use shoal_s3::error::S3Error;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::ObjectName;
 use shoal_s3::payload::Digests;
-use ulid::Ulid;
 
 use super::checksums::{Checksum, ChecksumSpec, creation_headers, is_named};
 use super::lake_writer::{LakeWrite, LakeWriteError};
@@ -158,8 +157,7 @@ impl DirtyObjects {
             data: Arc::clone(&part.data),
             record: part.to_bytes().into(),
         };
-        let upload_key = (&registry_name(&upload.name), upload.id.0);
-        match tier.uploads.put_part(upload_key, found, number, &kept).await {
+        match tier.uploads.put_part(found, number, &kept).await {
             Ok(()) => Ok(part),
             Err(error) => {
                 if error.is_certain() {
@@ -234,12 +232,11 @@ impl DirtyObjects {
         let data = with_bytes.map(|part| Arc::clone(&part.data)).collect();
         let size_bytes = parts.iter().map(|part| part.size_bytes).sum();
         let dirty = self.describe(&upload.name, (size_bytes, upload.lifetime), (&record, data));
-        let key = (&registry_name(&upload.name), upload.id.0);
         if conditions.is_empty() {
             let record = completed.to_record(upload).into();
             let done = tier
                 .uploads
-                .complete(key, &kept.found, &dirty, kept_parts(parts), &record)
+                .complete(&kept.found, &dirty, kept_parts(parts), &record)
                 .await;
             self.invalidate(&upload.name);
             let record = done.map_err(incomplete)?;
@@ -261,7 +258,7 @@ impl DirtyObjects {
         let record = completed.to_record(upload).into();
         let ended = tier
             .uploads
-            .completed_at_lake(key, &kept.found, dirty.id, record)
+            .completed_at_lake(&kept.found, dirty.id, record)
             .await;
         if let Err(error) = ended {
             tracing::warn!(%error, object = ?upload.name, "the completion of an upload could not be recorded");
@@ -318,8 +315,7 @@ impl DirtyObjects {
     pub async fn abort_upload(&self, kept: &KeptUpload) -> Result<(), UploadUnavailable> {
         let upload = &kept.upload;
         let tier = self.tier_of_upload(&upload.name)?;
-        let key = (&registry_name(&upload.name), upload.id.0);
-        tier.uploads.abort(key, &kept.found).await.map_err(unusable)?;
+        tier.uploads.abort(&kept.found).await.map_err(unusable)?;
         self.outcomes.count_upload(UploadEnd::Aborted);
         Ok(())
     }
@@ -332,15 +328,13 @@ impl DirtyObjects {
     pub async fn list_uploads(&self, query: &UploadQuery) -> Result<Vec<Arc<Upload>>, TierUnavailable> {
         let mut uploads = Vec::new();
         for tier in self.tiers_below(&query.bucket, &query.prefix) {
-            let mut after: Option<(shoal_registry::Name, Ulid)> = None;
+            let mut after = None;
             loop {
-                let behind = after.as_ref().map(|(name, id)| (name, *id));
                 let page = tier
                     .uploads
-                    .list(&query.bucket, &query.prefix, behind, PAGE)
-                    .await;
-                let page = page.map_err(TierUnavailable::from)?;
-                for (name, id, record) in page.uploads {
+                    .list(&query.bucket, &query.prefix, after.as_ref(), PAGE)
+                    .await?;
+                for (UploadKey { name, id }, record) in page.uploads {
                     let Some(name) = object_name(&name).filter(|name| self.may_be_dirty(name)) else {
                         continue;
                     };
@@ -351,8 +345,8 @@ impl DirtyObjects {
                     }
                 }
                 match page.next {
-                    Some(next) => after = Some(next),
                     None => break,
+                    next => after = next,
                 }
             }
         }

@@ -45,15 +45,12 @@ impl Sessions {
         // Stored keys without a session carry 0.
         self.next = (self.next + 1).max(1);
         let session = SessionId(self.next);
-        let deadline = now + time_to_live;
-        self.open.insert(
-            session,
-            Session {
-                time_to_live,
-                deadline,
-                keys: HashSet::new(),
-            },
-        );
+        let opened = Session {
+            time_to_live,
+            deadline: now + time_to_live,
+            keys: HashSet::new(),
+        };
+        self.open.insert(session, opened);
         session
     }
 

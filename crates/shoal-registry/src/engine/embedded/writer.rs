@@ -26,22 +26,16 @@ const WAITING_MAX: usize = 8192;
 /// Pause before retrying a failed disk operation.
 const PAUSE: Duration = Duration::from_secs(1);
 
-type Answer<T> = oneshot::Sender<Result<T, EngineError>>;
-
-enum Job {
-    Commit {
-        transaction: Transaction,
-        answer: Answer<Outcome>,
-    },
-    /// Removes the keys of sessions that have ended.
-    Sweep { answer: Answer<()> },
-    /// Wakes the writer, because a session may end earlier than it expects.
-    Look,
+/// A transaction that waits for its outcome.
+struct Job {
+    transaction: Transaction,
+    answer: oneshot::Sender<Result<Outcome, EngineError>>,
 }
 
 /// The handle of the thread.
 pub(super) struct Writer {
-    jobs: Option<SyncSender<Job>>,
+    /// `None` wakes the thread.
+    jobs: Option<SyncSender<Option<Job>>>,
     thread: Option<JoinHandle<()>>,
     folder: PathBuf,
 }
@@ -79,24 +73,22 @@ impl Writer {
     /// Queues a transaction and waits for its outcome.
     pub(super) async fn commit(&self, transaction: Transaction) -> Result<Outcome, EngineError> {
         let (answer, answered) = oneshot::channel();
-        self.give(Job::Commit { transaction, answer })?;
+        self.give(Some(Job { transaction, answer }))?;
         answered.await.map_err(|_| stopped())?
     }
 
-    /// Removes the keys of sessions that have ended.
+    /// Removes the keys of sessions that have ended, as every transaction does.
     pub(super) async fn sweep(&self) -> Result<(), EngineError> {
-        let (answer, answered) = oneshot::channel();
-        self.give(Job::Sweep { answer })?;
-        answered.await.map_err(|_| stopped())?
+        self.commit(Transaction::default()).await.map(drop)
     }
 
     /// Wakes the thread to recompute when the next session ends.
     pub(super) fn look_again(&self) {
         // A busy thread does so anyway.
-        drop(self.give(Job::Look));
+        drop(self.give(None));
     }
 
-    fn give(&self, job: Job) -> Result<(), EngineError> {
+    fn give(&self, job: Option<Job>) -> Result<(), EngineError> {
         let jobs = self.jobs.as_ref().expect("only drop takes it");
         jobs.try_send(job).map_err(|refused| match refused {
             TrySendError::Full(_) => {
@@ -124,7 +116,7 @@ struct State {
     /// The newest acknowledged revision.
     revision: Revision,
     shared: Arc<Shared>,
-    waiting: Receiver<Job>,
+    waiting: Receiver<Option<Job>>,
     /// The disk was full; every put is rejected until this time.
     full_until: Option<Instant>,
     /// `fsync` has failed.
@@ -165,14 +157,14 @@ impl State {
             },
             None => self.waiting.recv().ok()?,
         };
-        let mut bytes = first.bytes();
-        let mut batch = vec![first];
+        let mut bytes = first.as_ref().map_or(0, Job::bytes);
+        let mut batch = Vec::from_iter(first);
         while batch.len() < BATCH_MAX
             && bytes < BATCH_BYTES_MAX
             && let Ok(job) = self.waiting.try_recv()
         {
-            bytes += job.bytes();
-            batch.push(job);
+            bytes += job.as_ref().map_or(0, Job::bytes);
+            batch.extend(job);
         }
         Some(batch)
     }
@@ -193,7 +185,6 @@ impl State {
     }
 
     fn carry_out(&mut self, mut batch: Vec<Job>) {
-        batch.retain(|job| !matches!(job, Job::Look));
         if batch.is_empty() && !self.shared.sessions.lock().are_due(clock::instant()) {
             return;
         }
@@ -212,8 +203,12 @@ impl State {
                 Err(failure) => failure,
             };
         }
+        let error = match failure {
+            Failure::NotDone(error) => error,
+            Failure::Unknown(error) => EngineError::Unknown(error),
+        };
         for job in batch {
-            job.fail(&failure);
+            job.answer(Err(error.clone()));
         }
     }
 
@@ -257,13 +252,7 @@ impl State {
         };
         self.remove_ended(&mut changing, &mut done)?;
         for job in batch {
-            let outcome = match job {
-                Job::Commit { transaction, .. } => {
-                    self.commit(&mut changing, transaction, &mut done.revision)?
-                }
-                Job::Sweep { .. } => Ok(Outcome::Committed(done.revision)),
-                Job::Look => continue,
-            };
+            let outcome = self.commit(&mut changing, &job.transaction, &mut done.revision)?;
             done.outcomes.push(outcome);
         }
         if done.revision == self.revision {
@@ -437,46 +426,23 @@ impl Drop for State {
 
 impl Job {
     fn bytes(&self) -> usize {
-        match self {
-            Self::Commit { transaction, .. } => transaction.bytes(),
-            Self::Sweep { .. } | Self::Look => 0,
-        }
+        self.transaction.bytes()
     }
 
     /// The keys that it changes.
     fn keys(&self) -> impl Iterator<Item = &bytes::Bytes> {
-        let changes = match self {
-            Self::Commit { transaction, .. } => transaction.changes.as_slice(),
-            Self::Sweep { .. } | Self::Look => &[],
-        };
-        changes.iter().map(Change::key)
+        self.transaction.changes.iter().map(Change::key)
     }
 
     /// Returns true if it contains a put.
     fn puts(&self) -> bool {
-        match self {
-            Self::Commit { transaction, .. } => transaction
-                .changes
-                .iter()
-                .any(|change| matches!(change, Change::Put { .. })),
-            Self::Sweep { .. } | Self::Look => false,
-        }
+        let mut changes = self.transaction.changes.iter();
+        changes.any(|change| matches!(change, Change::Put { .. }))
     }
 
     /// Sends the result, if the caller is still waiting.
     fn answer(self, outcome: Result<Outcome, EngineError>) {
-        match self {
-            Self::Commit { answer, .. } => drop(answer.send(outcome)),
-            Self::Sweep { answer } => drop(answer.send(outcome.map(drop))),
-            Self::Look => {}
-        }
-    }
-
-    fn fail(self, failure: &Failure) {
-        self.answer(Err(match failure {
-            Failure::NotDone(error) => error.clone(),
-            Failure::Unknown(error) => EngineError::Unknown(error.clone()),
-        }));
+        drop(self.answer.send(outcome));
     }
 }
 

@@ -41,43 +41,10 @@ impl KeyValue {
     }
 }
 
-/// `/v3/kv/txn`, to read keys.
-#[derive(Debug, Serialize)]
-pub(super) struct ReadRequest {
-    success: Vec<ReadOperation>,
-}
-
-#[derive(Debug, Serialize)]
-struct ReadOperation {
-    request_range: RangeRequest,
-}
-
-impl ReadRequest {
-    /// Reads these keys.
-    pub(super) fn new(keys: &[Bytes]) -> Self {
-        let operation = |key: &Bytes| ReadOperation {
-            request_range: RangeRequest {
-                key: key.clone(),
-                ..RangeRequest::default()
-            },
-        };
-        Self {
-            success: keys.iter().map(operation).collect(),
-        }
-    }
-}
-
-/// Its answer.
+/// The answer to one operation.
 #[derive(Debug, Deserialize)]
-pub(super) struct ReadResponse {
-    #[serde(default)]
-    pub(super) responses: Vec<ReadResult>,
-}
-
-/// The answer about one key.
-#[derive(Debug, Deserialize)]
-pub(super) struct ReadResult {
-    response_range: ReadKey,
+pub(super) struct OperationResponse {
+    response_range: Option<ReadKey>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -86,10 +53,11 @@ struct ReadKey {
     kvs: Vec<KeyValue>,
 }
 
-impl ReadResult {
-    /// The value of the key; `None` if there is no such key.
+impl OperationResponse {
+    /// The value of the key that was read; `None` if there is no such key.
     pub(super) fn stored(self) -> Option<Stored> {
-        self.response_range.kvs.into_iter().next().map(KeyValue::stored)
+        let kvs = self.response_range?.kvs;
+        kvs.into_iter().next().map(KeyValue::stored)
     }
 }
 
@@ -112,7 +80,7 @@ pub(super) struct Header {
 }
 
 /// `/v3/kv/txn`.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct TxnRequest {
     pub(super) compare: Vec<Compare>,
     pub(super) success: Vec<Operation>,
@@ -140,11 +108,13 @@ impl Compare {
     }
 }
 
-/// A change of one key.
+/// A read or a change of one key.
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
 pub(super) enum Operation {
-    RequestPut {
+    #[serde(rename = "request_range")]
+    Range(RangeRequest),
+    #[serde(rename = "request_put")]
+    Put {
         #[serde(with = "base64_bytes")]
         key: Bytes,
         #[serde(with = "base64_bytes")]
@@ -152,7 +122,8 @@ pub(super) enum Operation {
         #[serde(serialize_with = "as_text")]
         lease: u64,
     },
-    RequestDeleteRange {
+    #[serde(rename = "request_delete_range")]
+    DeleteRange {
         #[serde(with = "base64_bytes")]
         key: Bytes,
     },
@@ -164,6 +135,8 @@ pub(super) struct TxnResponse {
     pub(super) header: Header,
     #[serde(default)]
     pub(super) succeeded: bool,
+    #[serde(default)]
+    pub(super) responses: Vec<OperationResponse>,
 }
 
 /// `/v3/lease/grant`.
@@ -284,12 +257,12 @@ mod tests {
         let request = TxnRequest {
             compare: vec![Compare::changed_at(Bytes::from_static(b"a\xff"), 7)],
             success: vec![
-                Operation::RequestPut {
+                Operation::Put {
                     key: Bytes::from_static(b"a\xff"),
                     value: Bytes::new(),
                     lease: 1 << 60,
                 },
-                Operation::RequestDeleteRange {
+                Operation::DeleteRange {
                     key: Bytes::from_static(b"b"),
                 },
             ],

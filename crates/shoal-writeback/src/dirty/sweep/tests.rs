@@ -189,7 +189,7 @@ async fn old_pieces_that_nothing_names_are_removed_and_all_others_stay() {
         data: Arc::clone(&of_part),
         record: Bytes::new(),
     };
-    uploads.put_part((&name, upload), &found, 1, &part).await.unwrap();
+    uploads.put_part(&found, 1, &part).await.unwrap();
     let kept = [
         of_object,
         of_part,

@@ -40,7 +40,7 @@ impl Begun {
         let changes = Changes::new(Names::new(engine, 1, PATIENCE), Arc::clone(&session));
         let (changes, name) = (Arc::new(changes), Name::new("bucket", b"key"));
         let begun = changes
-            .begin(&name, (Kind::Write, ChangedObject::Current), None)
+            .begin(&name, Kind::Write, ChangedObject::Current, None)
             .await;
         Self {
             session,
