@@ -179,7 +179,7 @@ impl Gateway {
             ),
             tokio::spawn(parts.serve_s3(s3, tls, stopping)),
         ]);
-        let tiers = tokio::spawn(Arc::clone(&dirty).run(tiers_stopping));
+        let tiers = tokio::spawn(Arc::clone(&dirty.entries).run(tiers_stopping));
         readiness.reached(STORE);
         readiness.reached(S3);
         Ok(Self {

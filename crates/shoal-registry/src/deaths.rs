@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::moment::age_of;
 use crate::version::{DirtyVersion, Lifetime};
-use crate::worker::age_of;
 
 /// Maximum number of deaths that wait to be taken. When it is exceeded, the oldest are forgotten.
 const WAITING_MAX: usize = 256;

@@ -55,6 +55,19 @@ pub struct Range {
     pub at: At,
 }
 
+impl Range {
+    /// Returns at most `limit` keys that begin with `prefix` and are greater than `after`, as of now.
+    pub const fn newest(prefix: Bytes, after: Bytes, limit: usize) -> Self {
+        let at = At::Newest;
+        Self {
+            prefix,
+            after,
+            limit,
+            at,
+        }
+    }
+}
+
 /// The state that a page is read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {

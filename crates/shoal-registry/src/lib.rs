@@ -31,4 +31,5 @@ pub mod worker;
 
 pub use self::deaths::Death;
 pub use self::keys::{Name, NodeList, UploadKey};
+pub use self::moment::age_of;
 pub use self::version::{DirtyVersion, Lifetime, Trash};

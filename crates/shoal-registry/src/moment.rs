@@ -1,9 +1,10 @@
 //! Measures the time since an event, including suspensions of the machine.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use shoal_base::clock;
 use tokio::time::Instant;
+use ulid::Ulid;
 
 /// A moment from which something may be relied on for a limited time.
 ///
@@ -31,6 +32,12 @@ impl Moment {
     fn elapsed_at(&self, now: Instant, suspended: Duration) -> Duration {
         now.saturating_duration_since(self.at) + suspended.saturating_sub(self.suspended)
     }
+}
+
+/// Returns the age of an object by its id. It determines when the object is flushed, and orders nothing.
+pub fn age_of(id: Ulid) -> Duration {
+    let written = SystemTime::UNIX_EPOCH + Duration::from_millis(id.timestamp_ms());
+    clock::utc_now().duration_since(written).unwrap_or_default()
 }
 
 #[cfg(test)]

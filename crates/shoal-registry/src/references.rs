@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use ulid::Ulid;
 
-use crate::engine::{At, Change, Condition, EngineError, Outcome, Page, Range};
+use crate::engine::{Change, Condition, EngineError, Outcome, Page, Range};
 use crate::entry::Entry;
 use crate::keys::{self, BEGAN, Name};
 use crate::names::{Names, decoded};
@@ -63,12 +63,7 @@ impl Names {
     ) -> Result<ReferencePage, EngineError> {
         let ReferencePosition { kind, after } =
             from.unwrap_or(ReferencePosition::start_of(ReferenceKind::Part));
-        let range = Range {
-            prefix: Bytes::from_static(kind.prefix()),
-            after,
-            limit,
-            at: At::Newest,
-        };
+        let range = Range::newest(Bytes::from_static(kind.prefix()), after, limit);
         let Page {
             entries, has_more, ..
         } = self.engine.range(range).await?;

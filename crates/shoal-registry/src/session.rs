@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use ulid::Ulid;
 
 use crate::engine::{
-    At, Change, Condition, Engine, EngineError, Outcome, Range, Revision, SessionId, Stored, Transaction,
+    Change, Condition, Engine, EngineError, Outcome, Range, Revision, SessionId, Stored, Transaction,
 };
 use crate::entry::Owner;
 use crate::keys::{LIVES, MEMBERS, adopter, life, member, node_in};
@@ -385,12 +385,7 @@ impl Session {
         let mut nodes = Vec::new();
         let mut after = Bytes::new();
         loop {
-            let range = Range {
-                prefix: Bytes::from_static(prefix),
-                after,
-                limit: PAGE,
-                at: At::Newest,
-            };
+            let range = Range::newest(Bytes::from_static(prefix), after, PAGE);
             let page = self.engine.range(range).await?;
             nodes.extend(page.entries.iter().filter_map(|(key, _)| node_in(key)));
             match page.entries.into_iter().next_back() {

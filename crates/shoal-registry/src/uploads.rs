@@ -8,11 +8,11 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
-use crate::engine::{At, Change, Condition, EngineError, Outcome, Page, Range, Revision, Transaction};
+use crate::engine::{Change, Condition, EngineError, Outcome, Page, Range, Revision, Transaction};
 use crate::keys::{self, Name, NodeList, UploadKey};
+use crate::moment::age_of;
 use crate::names::{ChangeError, Names, decoded, encoded};
 use crate::version::{DirtyVersion, Trash};
-use crate::worker::age_of;
 
 /// The uploads of one registry, as one node sees them. Clones share the engine.
 #[derive(Clone, Debug)]
@@ -243,12 +243,8 @@ impl Uploads {
         after: Option<u16>,
         limit: usize,
     ) -> Result<Vec<(u16, UploadPart)>, EngineError> {
-        let range = Range {
-            prefix: keys::parts(id),
-            after: after.map_or_else(Bytes::new, |number| keys::part(id, number)),
-            limit,
-            at: At::Newest,
-        };
+        let after = after.map_or_else(Bytes::new, |number| keys::part(id, number));
+        let range = Range::newest(keys::parts(id), after, limit);
         let page = self.names.engine.range(range).await?.entries.into_iter();
         let parts = page.filter_map(|(key, stored)| {
             let number = keys::number_in(&key)?;
@@ -367,12 +363,8 @@ impl Uploads {
         after: Option<&UploadKey>,
         limit: usize,
     ) -> Result<UploadPage, EngineError> {
-        let range = Range {
-            prefix: keys::uploads(bucket, prefix),
-            after: after.map_or_else(Bytes::new, UploadKey::to_bytes),
-            limit,
-            at: At::Newest,
-        };
+        let after = after.map_or_else(Bytes::new, UploadKey::to_bytes);
+        let range = Range::newest(keys::uploads(bucket, prefix), after, limit);
         let Page {
             entries, has_more, ..
         } = self.names.engine.range(range).await?;

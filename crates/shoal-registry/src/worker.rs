@@ -9,12 +9,11 @@ mod waiting_room;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
-use shoal_base::clock;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use ulid::Ulid;
@@ -24,6 +23,7 @@ use crate::changes::{ChangedObject, Changes, LakeChange};
 use crate::engine::EngineError;
 use crate::entry::Kind;
 use crate::keys::{Name, NodeList};
+use crate::moment::age_of;
 use crate::names::{BeginError, BegunChange, ChangeError, EmptyEntry, Found, Names};
 use crate::session::Session;
 use crate::uploads::Uploads;
@@ -560,10 +560,4 @@ impl<L: Lake> Worker<L> {
         }
         Ok(())
     }
-}
-
-/// Returns the age of an object by its id. It determines when the object is flushed, and orders nothing.
-pub fn age_of(id: Ulid) -> Duration {
-    let written = SystemTime::UNIX_EPOCH + Duration::from_millis(id.timestamp_ms());
-    clock::utc_now().duration_since(written).unwrap_or_default()
 }

@@ -25,6 +25,11 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
+    /// The bytes from `start`, up to and without `end`.
+    pub const fn new(start: u64, end: u64) -> Self {
+        Self { start, end }
+    }
+
     /// Length in bytes.
     pub fn len(self) -> u64 {
         self.end - self.start

@@ -1,7 +1,9 @@
 //! Objects that are written back: the durable tier before the lake.
 
 pub mod dirty;
+mod headers;
 pub mod tier;
 pub mod tiered;
 
-pub use dirty::{FlushProgress, Listing, UploadListing};
+pub use dirty::FlushProgress;
+pub use tiered::{Listing, UploadListing};

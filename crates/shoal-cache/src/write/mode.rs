@@ -158,11 +158,6 @@ impl WriteRules {
         self.0.prefixes(|target| target.back().is_some())
     }
 
-    /// Returns true if any object may be dirty.
-    pub fn allow_back_anywhere(&self) -> bool {
-        self.0.any(|target| target.back().is_some())
-    }
-
     /// Returns true if an object of `bucket` whose key begins with `prefix` may be dirty.
     pub fn allow_back_below(&self, bucket: &str, prefix: &[u8]) -> bool {
         !self.tiers_below(bucket, prefix).is_empty()

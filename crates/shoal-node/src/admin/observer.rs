@@ -158,7 +158,7 @@ impl Observer {
 
     /// Refreshes cached counts that come from the registries.
     pub async fn refresh(&self) {
-        self.dirty.refresh().await;
+        self.dirty.entries.refresh().await;
     }
 
     /// Returns the node's state, for `/status`. `drain` is the progress of draining.

@@ -35,10 +35,7 @@ pub(super) async fn open(config: &Config) -> Result<Vec<(TierConfig, Arc<dyn Byt
 }
 
 async fn open_store(config: &Config, tier: &TierConfig) -> Result<Arc<dyn ByteStore>, TierError> {
-    let refused = |problem: String| TierError::Store {
-        tier: tier.name.as_str().into(),
-        problem,
-    };
+    let refused = |problem: String| TierError::new(&tier.name, &problem);
     match &tier.store {
         TierStoreConfig::Folder(folder) => {
             let store = FolderStore::open(folder.clone()).await;

@@ -30,6 +30,7 @@ mod database;
 mod folder;
 mod recent;
 mod sessions;
+mod shared;
 mod snapshots;
 mod witness;
 mod writer;
@@ -37,7 +38,6 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-use std::cmp::Ordering;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -47,20 +47,18 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, RwLock};
-use redb::{ReadTransaction, ReadableDatabase};
 use shoal_base::clock;
 
 pub use folder::OpenError;
 
-use database::Database;
 use folder::Folder;
-use recent::Recent;
 use sessions::Sessions;
-use snapshots::{Snapshot, Snapshots};
+use shared::{Shared, unreadable};
+use snapshots::Snapshots;
 use writer::Writer;
 
 use super::looks::Looks;
-use super::{At, Engine, EngineError, Outcome, Page, Range, Revision, Room, SessionId, Stored, Transaction};
+use super::{At, Engine, EngineError, Outcome, Page, Range, Room, SessionId, Stored, Transaction};
 
 /// Maximum size of the values in one page.
 const PAGE_BYTES_MAX: usize = 8 << 20;
@@ -74,15 +72,6 @@ pub struct Embedded {
     looks: Looks,
     /// Dropped last: it waits for the transactions under way, and unlocks the folder.
     writer: Writer,
-}
-
-/// The state shared by readers and the writer.
-struct Shared {
-    /// `None` while the file is unusable.
-    database: RwLock<Option<Arc<Database>>>,
-    recent: Mutex<Recent>,
-    sessions: Mutex<Sessions>,
-    snapshots: Mutex<Snapshots>,
 }
 
 impl Embedded {
@@ -214,51 +203,4 @@ impl fmt::Debug for Embedded {
             .field("folder", &self.writer.folder())
             .finish_non_exhaustive()
     }
-}
-
-impl Shared {
-    /// The newest state.
-    fn newest(&self) -> Result<Snapshot, EngineError> {
-        let database = self.database.read().clone().ok_or_else(out_of_use)?;
-        let transaction = database
-            .begin_read()
-            .map_err(|error| EngineError::Unavailable(error.to_string()))?;
-        Snapshot::new(database, transaction).map_err(unreadable)
-    }
-
-    /// The state at a revision.
-    fn at(&self, revision: Revision) -> Result<Arc<Snapshot>, EngineError> {
-        if let Some(kept) = self.snapshots.lock().find(revision, clock::instant()) {
-            return Ok(kept);
-        }
-        let newest = self.newest()?;
-        match revision.cmp(&newest.revision) {
-            Ordering::Less => Err(EngineError::Compacted),
-            Ordering::Equal => Ok(Arc::new(newest)),
-            Ordering::Greater => Err(EngineError::Refused(format!(
-                "there is no revision {} yet",
-                revision.0
-            ))),
-        }
-    }
-}
-
-impl Snapshot {
-    fn new(database: Arc<Database>, transaction: ReadTransaction) -> Result<Self, redb::Error> {
-        let revision = database::revision(&transaction)?;
-        Ok(Self {
-            revision,
-            transaction,
-            database,
-        })
-    }
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
-fn unreadable(error: redb::Error) -> EngineError {
-    EngineError::Unavailable(format!("its file cannot be read: {error}"))
-}
-
-fn out_of_use() -> EngineError {
-    EngineError::Unavailable("its file cannot be used; the log says why".into())
 }

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use ulid::Ulid;
 
 use super::{Names, decoded};
-use crate::engine::{At, Change, EngineError, Page, Range, Revision, Stored};
+use crate::engine::{Change, EngineError, Page, Range, Revision, Stored};
 use crate::entry::Entry;
 use crate::keys::{Name, NodeList};
 use crate::version::{DirtyVersion, Trash};
@@ -158,12 +158,8 @@ impl Names {
         after: Option<Ulid>,
         limit: usize,
     ) -> Result<(Vec<(Ulid, Stored)>, bool), EngineError> {
-        let range = Range {
-            prefix: list.prefix(node),
-            after: after.map_or_else(Bytes::new, |id| list.key(node, id)),
-            limit,
-            at: At::Newest,
-        };
+        let after = after.map_or_else(Bytes::new, |id| list.key(node, id));
+        let range = Range::newest(list.prefix(node), after, limit);
         let page = self.engine.range(range).await?;
         let entries = page.entries.into_iter();
         let entries = entries.filter_map(|(key, stored)| Some((NodeList::id_in(&key)?, stored)));

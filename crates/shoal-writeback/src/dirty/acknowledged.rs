@@ -1,9 +1,10 @@
 //! The digests of an object's bytes at the time of acknowledgement. They are stored in the object's record,
 //! and all bytes that leave the tier are checked against them.
 
-use crate::tier::{ChunkDigests, chunk_bytes_for, count};
 use shoal_base::encoding::{Malformed, Reader};
 use shoal_s3::sigv4::hex;
+
+use crate::tier::{ChunkDigests, chunk_bytes_for, count};
 
 /// Limit on the checksums of parts in a record. If an object exceeds it (thousands of parts with SHA-256),
 /// its flush reads each part twice: once to compute the checksum, once to send it.

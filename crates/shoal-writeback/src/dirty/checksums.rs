@@ -8,6 +8,8 @@ use shoal_cache::write::Uncached;
 use shoal_s3::payload::{Algorithm, Digests};
 use shoal_s3::xml::Element;
 
+use crate::headers::those;
+
 const ALGORITHM: HeaderName = HeaderName::from_static("x-amz-checksum-algorithm");
 const TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
 
@@ -137,8 +139,7 @@ pub(super) fn creation_headers(headers: &HeaderMap) -> HeaderMap {
         let is_checksum = name.as_str().starts_with("x-amz-checksum-") && ![ALGORITHM, TYPE].contains(name);
         name == "content-md5" || is_checksum
     };
-    let kept = headers.iter().filter(|(name, _)| !is_of_bytes(name));
-    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+    those(headers, |name| !is_of_bytes(name))
 }
 
 fn name_of(algorithm: Algorithm) -> HeaderName {

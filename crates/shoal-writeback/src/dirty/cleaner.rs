@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use crate::tier::{ByteStore, Damages};
 use futures_util::future::{BoxFuture, FutureExt};
 use http::HeaderMap;
 use shoal_cache::grants::Grants;
@@ -13,10 +12,10 @@ use shoal_net::log_throttle::LogThrottle;
 use shoal_registry::changes::LakeChange;
 use shoal_registry::worker::{FlushEnd, Lake};
 use shoal_registry::{DirtyVersion, Name};
-use shoal_s3::identity::{Caller, Identities};
 use shoal_s3::object::ObjectName;
 
 use super::flush_transfers::FlushTransfers;
+use super::keys::{object_name, size_in};
 use super::lake_writer::{LakeWrite, LakeWriteError, LakeWriter, Uploaded};
 use super::manifest::{Manifest, Naming};
 use super::outcomes::Outcomes;
@@ -24,54 +23,39 @@ use super::pacing::Pacing;
 use super::permission::Permissions;
 use super::status::WriteBackOutcome;
 use super::tier_store::StoredBytes;
-use super::tiers::{object_name, size_in};
+use crate::tier::{ByteStore, Damages};
 
-/// The parts of a node that all cleaners share.
-#[derive(Clone)]
-pub(super) struct CleanerParts {
-    pub(super) lake_writer: Arc<LakeWriter>,
+/// What all tiers of a node share.
+pub(super) struct Shared {
+    pub(super) lake_writer: LakeWriter,
     pub(super) through: Arc<WriteThrough>,
     pub(super) grants: Arc<Grants>,
     pub(super) permissions: Arc<Permissions>,
-    /// The identities of the objects' writers.
-    pub(super) identities: Arc<Identities>,
-    pub(super) outcomes: Arc<Outcomes>,
+    pub(super) outcomes: Outcomes,
+    /// Objects whose bytes in the tier differ from the acknowledged ones.
     pub(super) damages: Arc<Damages>,
     pub(super) naming: Naming,
 }
 
 /// Cleans one tier.
 pub(super) struct Cleaner {
-    store: Arc<dyn ByteStore>,
-    stored: Arc<StoredBytes>,
-    pacing: Arc<Pacing>,
-    flushes: Arc<FlushTransfers>,
-    parts: CleanerParts,
+    pub(super) store: Arc<dyn ByteStore>,
+    /// Gets the number of bytes that are removed.
+    pub(super) stored: Arc<StoredBytes>,
+    /// Gets the lake's responses.
+    pub(super) pacing: Arc<Pacing>,
+    /// Has the flushes in flight.
+    pub(super) flushes: Arc<FlushTransfers>,
+    pub(super) shared: Arc<Shared>,
 }
 
 impl Cleaner {
-    /// Reports the lake's responses to `pacing`, removed bytes to `stored`, and flushes under way to
-    /// `flushes`.
-    pub(super) fn new(
-        store: Arc<dyn ByteStore>,
-        (stored, pacing, flushes): (Arc<StoredBytes>, Arc<Pacing>, Arc<FlushTransfers>),
-        parts: CleanerParts,
-    ) -> Self {
-        Self {
-            store,
-            stored,
-            pacing,
-            flushes,
-            parts,
-        }
-    }
-
     async fn write(&self, name: &Name, version: &DirtyVersion, change: &LakeChange) -> FlushEnd {
-        let manifest = object_name(name).map(|name| Manifest::of(&name, version, &self.parts.naming));
+        let manifest = object_name(name).map(|name| Manifest::of(&name, version, &self.shared.naming));
         let Some(Ok(manifest)) = manifest else {
             return FlushEnd::NotWritten("this build cannot read the record of the object".into());
         };
-        let bytes = manifest.bytes(Arc::clone(&self.store), &self.parts.damages);
+        let bytes = manifest.bytes(Arc::clone(&self.store), &self.shared.damages);
         let under_way = self.flushes.begin(name);
         let write = LakeWrite {
             manifest: &manifest,
@@ -81,12 +65,12 @@ impl Cleaner {
             transfer: Some(&under_way.transfer),
         };
         let began = clock::instant();
-        let written = self.parts.lake_writer.write(write).await;
+        let written = self.shared.lake_writer.write(write).await;
         drop(under_way);
         let size_bytes = version.size_bytes;
         self.pacing.flushed(written.as_ref(), size_bytes, began);
-        self.parts.grants.invalidate_object(&manifest.name);
-        let outcomes = &self.parts.outcomes;
+        self.shared.grants.invalidate_object(&manifest.name);
+        let outcomes = &self.shared.outcomes;
         match written {
             Ok(uploaded) => {
                 if let Uploaded::OtherEtag(named) = uploaded {
@@ -96,9 +80,9 @@ impl Cleaner {
                         "the lake has the acknowledged bytes of an object, under a different ETag"
                     );
                 }
-                self.parts.damages.forget(&manifest.location());
+                self.shared.damages.forget(&manifest.location());
                 outcomes.count(WriteBackOutcome::Flushed);
-                self.parts.through.spread(&manifest.version);
+                self.shared.through.spread(&manifest.version);
                 FlushEnd::Written
             }
             Err(failure) => {
@@ -106,7 +90,7 @@ impl Cleaner {
                 self.forget_permission(&manifest, &failure.error);
                 if let Some(hint) = failure.error.hint_about_bytes() {
                     let object = manifest.location().into();
-                    self.parts.damages.note(&object, failure.to_string(), hint);
+                    self.shared.damages.note(&object, failure.to_string(), hint);
                 }
                 let why = failure.to_string();
                 match failure.error.remedy() {
@@ -125,9 +109,8 @@ impl Cleaner {
     fn forget_permission(&self, manifest: &Manifest, error: &LakeWriteError) {
         let is_refusal =
             matches!(error, LakeWriteError::Refused(status) if matches!(status.as_u16(), 401 | 403));
-        if is_refusal && let Some(writer) = self.parts.identities.get(&manifest.writer) {
-            let writer = Caller::Identity(writer).id();
-            self.parts.permissions.forget(writer, &manifest.name.bucket);
+        if is_refusal && let Ok(writer) = self.shared.lake_writer.writer(&manifest.writer) {
+            self.shared.permissions.forget(writer.id(), &manifest.name.bucket);
         }
     }
 }

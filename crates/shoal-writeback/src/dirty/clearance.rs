@@ -1,25 +1,31 @@
 //! Decides if a tier may acknowledge a write, from remembered answers of the lake or by asking it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use http::request::Parts as RequestHead;
 use http::{HeaderMap, Method};
-use shoal_cache::lake::is_known;
+use shoal_cache::exchange::Admitted;
+use shoal_cache::lake::{Write, is_known};
 use shoal_cache::read_context::ReadContext;
 use shoal_cache::write::{Uncached, size_to_copy};
-use shoal_net::endpoint::EndpointError;
-use shoal_registry::Lifetime;
+use shoal_net::endpoint::{Endpoint, EndpointError};
 use shoal_s3::error::S3Error;
 use shoal_s3::identity::{Caller, CallerId};
 use shoal_s3::object::ObjectName;
-use shoal_s3::operation::Classified;
 
 use super::checksums::creation_headers;
-use super::objects::DirtyObjects;
+use super::entries::Entries;
 use super::permission::{
-    Action, Permission, PermissionError, Question, SILENCE_MAX, is_versioned, of_permission,
+    Action, Memory, Permission, PermissionError, Permissions, Question, SILENCE_MAX, is_versioned,
+    of_permission,
 };
 use super::writing::PendingWrite;
+
+/// How long an answer of the lake on a bucket's versioning is remembered.
+const VERSIONED: Duration = Duration::from_mins(1);
+
+/// Number of pairs of caller and bucket for which it is remembered.
+const BUCKETS_MAX: usize = 10_000;
 
 /// The decision on a write for which a tier has room.
 #[derive(Clone, Debug)]
@@ -32,27 +38,40 @@ pub enum Clearance {
     Refused(S3Error),
 }
 
-impl DirtyObjects {
+/// Decides which writes a tier may acknowledge, from remembered answers of the lake or by asking it.
+pub struct Clearances {
+    lake: Arc<Endpoint>,
+    entries: Arc<Entries>,
+    permissions: Arc<Permissions>,
+    /// True for buckets that keep versions, as the lake reported to each caller.
+    versioned: Memory<(CallerId, Arc<str>), bool>,
+}
+
+impl Clearances {
+    /// Asks `lake`, and remembers its answers.
+    pub(super) fn new(lake: Arc<Endpoint>, entries: Arc<Entries>, permissions: Arc<Permissions>) -> Self {
+        Self {
+            lake,
+            entries,
+            permissions,
+            versioned: Memory::new(VERSIONED, BUCKETS_MAX),
+        }
+    }
+
     /// Accepts a write if its tier has room. A lifetime named by the writer overrides the rule's.
     ///
     /// # Errors
     ///
     /// The reason why the write must go to the lake at once.
-    pub fn accept(
-        &self,
-        name: &ObjectName,
-        classified: &Classified,
-        (parts, lifetime): (&RequestHead, Option<Lifetime>),
-        caller: &Caller,
-    ) -> Result<PendingWrite, Uncached> {
-        let size_bytes = size_to_copy(classified, parts)?;
-        let write = PendingWrite::of(name, size_bytes, (parts, lifetime), caller)?;
+    pub fn accept(&self, admitted: &Admitted, asked: Write<'_>) -> Result<PendingWrite, Uncached> {
+        let size_bytes = size_to_copy(&admitted.classified, &admitted.parts)?;
+        let write = PendingWrite::of(admitted, asked, size_bytes)?;
         self.check_room(&write)?;
         Ok(write)
     }
 
     fn check_room(&self, write: &PendingWrite) -> Result<(), Uncached> {
-        let (_, tier) = self.rule(&write.name).ok_or(Uncached::TierUnavailable)?;
+        let (_, tier) = self.entries.rule(&write.name).ok_or(Uncached::TierUnavailable)?;
         tier.check_writable()?;
         if write.size_bytes > tier.store.object_bytes_max() {
             return Err(Uncached::TooLarge);
@@ -62,12 +81,12 @@ impl DirtyObjects {
     }
 
     /// Decides on an accepted write from remembered answers, or returns `None` if the lake must be asked.
-    pub fn known_clearance(&self, write: &PendingWrite, caller: &Caller) -> Option<Clearance> {
+    pub fn known(&self, write: &PendingWrite, caller: &Caller) -> Option<Clearance> {
         let is_versioned = self.known_versioning(&bucket_of(write, caller));
         if is_versioned == Some(true) {
             return Some(Clearance::Through(Uncached::Versioned));
         }
-        match self.permissions.known(&self.question(write, caller)?)? {
+        match self.permissions.known(&self.question_of(write, caller)?)? {
             Permission::Denied(error) => Some(Clearance::Refused(error)),
             _ => is_versioned.map(|_| Clearance::Granted),
         }
@@ -79,7 +98,7 @@ impl DirtyObjects {
     ///
     /// The lake does not answer, so there is no permission.
     pub async fn clear(&self, write: &PendingWrite, caller: &Caller) -> Result<Clearance, PermissionError> {
-        let Some(question) = self.question(write, caller) else {
+        let Some(question) = self.question_of(write, caller) else {
             return Ok(Clearance::Through(Uncached::TierUnavailable));
         };
         let (is_versioned, permission) =
@@ -96,9 +115,8 @@ impl DirtyObjects {
     /// Checks that there is room for a write and that the lake would accept it from the caller.
     pub(super) async fn permit(&self, write: &PendingWrite, caller: &Caller) -> Result<(), Uncached> {
         self.check_room(write)?;
-        let known = self.known_clearance(write, caller).map(Ok);
-        let clearance = match known {
-            Some(known) => known,
+        let clearance = match self.known(write, caller) {
+            Some(known) => Ok(known),
             None => self.clear(write, caller).await,
         };
         match clearance {
@@ -117,26 +135,20 @@ impl DirtyObjects {
     /// The lake does not answer, so there is no permission.
     pub async fn may(
         &self,
-        (action, name): (Action, &ObjectName),
+        action: Action,
+        name: &ObjectName,
         headers: HeaderMap,
         caller: &Caller,
     ) -> Result<Permission, PermissionError> {
-        let Some((rule, _)) = self.rule(name) else {
-            return Ok(Permission::Undecided);
-        };
-        let question = Question {
-            action,
-            name: name.clone(),
-            rule: rule.number,
-            headers,
-            caller: caller.clone(),
-        };
-        self.permissions.ask(question).await
+        match self.question(action, name, headers, caller) {
+            Some(question) => self.permissions.ask(question).await,
+            None => Ok(Permission::Undecided),
+        }
     }
 
     /// Returns the number of the rule that covers a name.
     pub fn rule_number(&self, name: &ObjectName) -> Option<usize> {
-        self.rule(name).map(|(rule, _)| rule.number)
+        self.entries.rule(name).map(|(rule, _)| rule.number)
     }
 
     /// Forgets a caller's permissions in a bucket, because the lake has refused the caller something there.
@@ -144,15 +156,26 @@ impl DirtyObjects {
         self.permissions.forget(caller.id(), bucket);
     }
 
-    fn question(&self, write: &PendingWrite, caller: &Caller) -> Option<Question> {
-        let (rule, _) = self.rule(&write.name)?;
+    fn question(
+        &self,
+        action: Action,
+        name: &ObjectName,
+        headers: HeaderMap,
+        caller: &Caller,
+    ) -> Option<Question> {
+        let (rule, _) = self.entries.rule(name)?;
         Some(Question {
-            action: Action::Back,
-            name: write.name.clone(),
+            action,
+            name: name.clone(),
             rule: rule.number,
-            headers: creation_headers(&write.headers),
+            headers,
             caller: caller.clone(),
         })
+    }
+
+    fn question_of(&self, write: &PendingWrite, caller: &Caller) -> Option<Question> {
+        let headers = creation_headers(&write.headers);
+        self.question(Action::Back, &write.name, headers, caller)
     }
 
     /// Returns true if the bucket of a write keeps versions, from memory or by asking the lake. If the lake
@@ -177,13 +200,7 @@ impl DirtyObjects {
         let known = self.versioned.get(bucket);
         known.or_else(|| self.lake.health().is_silent().then(latest).flatten())
     }
-}
 
-fn bucket_of(write: &PendingWrite, caller: &Caller) -> (CallerId, Arc<str>) {
-    (caller.id(), Arc::clone(&write.name.bucket))
-}
-
-impl DirtyObjects {
     /// Returns true if the lake lets a caller know about an object. The node sends a HEAD on the caller's
     /// behalf; success and 404 both count as permission, because S3 returns neither to a caller that may not
     /// read the object or list its bucket. `headers` are those of the caller's request.
@@ -203,6 +220,10 @@ impl DirtyObjects {
         let answer = self.lake.send(context.request(Method::HEAD)).await?;
         Ok(is_known(answer.status()))
     }
+}
+
+fn bucket_of(write: &PendingWrite, caller: &Caller) -> (CallerId, Arc<str>) {
+    (caller.id(), Arc::clone(&write.name.bucket))
 }
 
 /// Returns the name without its version, which is the name under which an object may be dirty.

@@ -6,20 +6,23 @@
 
 use std::sync::Arc;
 
-use crate::tier::{Piece, StoreError, TierUnavailable};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue};
+use shoal_cache::lake::Write;
 use shoal_cache::write::Uncached;
 use shoal_net::clock;
-use shoal_registry::Lifetime;
 use shoal_s3::identity::Caller;
-use shoal_s3::object::{ObjectName, Version};
+use shoal_s3::object::Version;
 use shoal_s3::operation::COPY_SOURCE;
 
+use super::entries::Lookup;
+use super::keys::new_key;
 use super::manifest::Record;
-use super::objects::{DirtyObjects, Lookup};
-use super::tiers::{Tier, new_key};
+use super::objects::{DirtyObjects, NewObject};
+use super::tiers::Tier;
 use super::writing::{PendingWrite, WriteError, is_metadata, of_flush};
+use crate::headers::those;
+use crate::tier::{Piece, StoreError, TierUnavailable};
 
 /// Number of pieces of one object that the store copies in parallel.
 const PARALLEL: usize = 4;
@@ -68,8 +71,7 @@ impl CopyRequest {
         let is_of_copies = |name: &HeaderName| {
             [&COPY_SOURCE, &DIRECTIVE].contains(&name) || name.as_str().starts_with(SOURCE_CONDITION)
         };
-        let rest = sent.iter().filter(|(name, _)| !is_of_copies(name));
-        let rest: HeaderMap = rest.map(|(name, value)| (name.clone(), value.clone())).collect();
+        let rest = those(sent, |name| !is_of_copies(name));
         if rest.keys().any(is_of_bytes) {
             return Err(Uncached::Dialect);
         }
@@ -82,17 +84,9 @@ impl CopyRequest {
     /// Returns the headers to flush the copy with, given those that the `source` object was written with.
     fn headers_of_copy(&self, source: &HeaderMap) -> HeaderMap {
         let replaces = self.replaces_metadata;
-        let kept = source
-            .iter()
-            .filter(|(name, _)| is_of_bytes(name) || is_metadata(name) && !replaces);
-        let own = self
-            .headers
-            .iter()
-            .filter(|(name, _)| replaces || !is_metadata(name));
-        let headers = kept.chain(own);
+        let mut headers = those(source, |name| is_of_bytes(name) || is_metadata(name) && !replaces);
+        headers.extend(those(&self.headers, |name| replaces || !is_metadata(name)));
         headers
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect()
     }
 }
 
@@ -105,14 +99,18 @@ impl DirtyObjects {
     /// No copy was made, or the outcome is unknown.
     pub async fn copy(
         &self,
-        (source, request): (&Lookup, &CopyRequest),
-        (name, lifetime): (&ObjectName, Option<Lifetime>),
+        source: &Lookup,
+        request: &CopyRequest,
+        Write { name, lifetime, .. }: Write<'_>,
         caller: &Caller,
     ) -> Result<Arc<Version>, NotCopied> {
         let (Some(manifest), Some(dirty)) = (&source.manifest, &source.found.entry.current) else {
             return Err(NotCopied::SourceGone);
         };
-        let of_name = self.rule(name).filter(|(rule, _)| rule.tier == source.tier);
+        let of_name = self
+            .entries
+            .rule(name)
+            .filter(|(rule, _)| rule.tier == source.tier);
         let Some((_, tier)) = of_name else {
             return Err(NotCopied::AtLake(Uncached::Copy));
         };
@@ -123,7 +121,10 @@ impl DirtyObjects {
         let headers = request.headers_of_copy(&manifest.headers);
         let write = PendingWrite::with_headers(name, size_bytes, headers, caller);
         let write = write.map_err(NotCopied::AtLake)?;
-        self.permit(&write, caller).await.map_err(NotCopied::AtLake)?;
+        self.clearances
+            .permit(&write, caller)
+            .await
+            .map_err(NotCopied::AtLake)?;
         let of_source = Record::of_bytes(&dirty.record).map_err(|error| TierUnavailable::because(&error));
         let record = Record {
             writer: write.writer,
@@ -132,7 +133,14 @@ impl DirtyObjects {
             ..of_source.map_err(WriteError::from)?
         };
         let data = copy_pieces(tier, &manifest.pieces).await?;
-        Ok(self.enter(name, (size_bytes, lifetime), (&record, data)).await?)
+        let entered = self.enter(NewObject {
+            name,
+            size_bytes,
+            lifetime,
+            record: &record,
+            data,
+        });
+        Ok(entered.await?)
     }
 }
 

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::tier::TierUnavailable;
 use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use shoal_s3::object::ObjectName;
 use shoal_s3::uri::S3Uri;
 
-use super::DirtyObjects;
+use super::objects::DirtyObjects;
+use crate::tier::TierUnavailable;
 
 /// Number of objects that an order flushes in parallel.
 const PARALLEL: usize = 8;
@@ -98,7 +98,7 @@ async fn carry_out(dirty: &DirtyObjects, now: &Mutex<Now>, order: u64, below: Op
             note(&|progress| progress.left = names.len() as u64);
             stream::iter(names)
                 .for_each_concurrent(PARALLEL, |name| async move {
-                    let flushed = dirty.flush_in_background(&name).await.is_ok();
+                    let flushed = dirty.entries.flush_in_background(&name).await.is_ok();
                     note(&|progress| {
                         progress.left -= 1;
                         progress.flushed += u64::from(flushed);
@@ -130,11 +130,11 @@ async fn all_below_patiently(
 /// Returns the names of the objects that are dirty on any node, all or those below a prefix.
 async fn all_below(dirty: &DirtyObjects, below: Option<&S3Uri>) -> Result<Vec<ObjectName>, TierUnavailable> {
     let mut names = BTreeMap::new();
-    for (bucket, prefix) in dirty.prefixes() {
+    for (bucket, prefix) in dirty.entries.prefixes() {
         let Some(prefix) = narrowed((&bucket, &prefix), below) else {
             continue;
         };
-        for manifest in dirty.list(&bucket, prefix, b"").await? {
+        for manifest in dirty.entries.list(&bucket, prefix).await? {
             let name = manifest.name.clone();
             names.insert((Arc::clone(&name.bucket), Arc::clone(&name.key)), name);
         }

@@ -2,7 +2,6 @@
 
 use std::pin::Pin;
 
-use crate::tier::{ByteStore, ChunkDigester, ChunkDigests, PieceMd5, PutError, StoreError, TierUnavailable};
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 use http_body::Body;
@@ -12,7 +11,8 @@ use shoal_s3::error::S3Error;
 use shoal_s3::payload::PayloadError;
 use tokio::sync::mpsc;
 
-use super::writing::ReceiveError;
+use super::writing::WriteError;
+use crate::tier::{ByteStore, ChunkDigester, ChunkDigests, PieceMd5, PutError, StoreError, TierUnavailable};
 
 /// Number of frames of a body that may be queued for the store.
 const WAITING: usize = 4;
@@ -30,10 +30,11 @@ pub(super) struct Received {
 /// The store keeps nothing that could be read as the whole body.
 pub(super) async fn receive<B>(
     store: &dyn ByteStore,
-    (key, size_bytes): (&str, u64),
+    key: &str,
+    size_bytes: u64,
     mut body: Pin<&mut B>,
     mut each: impl FnMut(&Bytes),
-) -> Result<Received, ReceiveError>
+) -> Result<Received, WriteError>
 where
     B: Body<Data = Bytes, Error = S3Error>,
 {
@@ -72,9 +73,9 @@ where
     let md5 = stored.map_err(|error| match error {
         PutError::Store(StoreError::Full(why)) => {
             tracing::warn!(%why, "a tier has no room");
-            ReceiveError::Full
+            WriteError::Full
         }
-        error => ReceiveError::Unavailable(TierUnavailable::because(&error)),
+        error => WriteError::Unavailable(TierUnavailable::because(&error)),
     })?;
     Ok(Received { md5, digests })
 }
@@ -84,7 +85,7 @@ where
 /// # Errors
 ///
 /// The body is not empty, or does not match the request's headers.
-pub(super) async fn receive_nothing<B>(mut body: Pin<&mut B>) -> Result<(), ReceiveError>
+pub(super) async fn receive_nothing<B>(mut body: Pin<&mut B>) -> Result<(), WriteError>
 where
     B: Body<Data = Bytes, Error = S3Error>,
 {
@@ -101,7 +102,7 @@ where
 async fn broken_off(
     sender: &mpsc::Sender<Result<Bytes, BoxError>>,
     error: S3Error,
-) -> Result<ChunkDigests, ReceiveError> {
+) -> Result<ChunkDigests, WriteError> {
     let _ = sender.send(Err("the body of the request broke off".into())).await;
     Err(error.into())
 }

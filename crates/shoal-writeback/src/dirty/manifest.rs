@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::tier::{ByteStore, Damages, Piece, TierBytes};
 use http::HeaderMap;
 use http::uri::PathAndQuery;
+use http::{HeaderValue, header};
 use shoal_base::encoding::{Malformed, Reader, write_bytes, write_headers, write_time};
 use shoal_registry::DirtyVersion;
 use shoal_s3::identity::Caller;
@@ -15,8 +15,11 @@ use shoal_s3::target;
 use ulid::Ulid;
 
 use super::acknowledged::{Acknowledged, PartDigest, md5_in};
+use super::checksums::add_type;
 use super::part_layout::PartLayout;
-use super::writing::version_of;
+use super::writing::is_read;
+use crate::headers::those;
+use crate::tier::{ByteStore, Damages, Piece, TierBytes};
 
 /// The time from 1970 to the year 10,000.
 const YEAR_10000: Duration = Duration::from_hours(70_389_528);
@@ -154,6 +157,28 @@ pub fn is_writer(caller: &Caller, writer: &str) -> bool {
     matches!(caller, Caller::Identity(identity) if *identity.access_key == *writer)
 }
 
+/// Returns the version that reads of the object find, or `None` if the record describes an invalid one.
+fn version_of(name: &ObjectName, record: &Record, size_bytes: u64, naming: &Naming) -> Option<Version> {
+    let mut read = those(&record.headers, is_read);
+    for (name, value) in &record.of_reads {
+        read.insert(name, value.clone());
+    }
+    if record.part_layout.is_whole() {
+        add_type(&mut read);
+    }
+    read.insert(header::ETAG, HeaderValue::from_str(&record.etag).ok()?);
+    let modified = HeaderValue::try_from(httpdate::fmt_http_date(record.modified)).ok()?;
+    read.insert(header::LAST_MODIFIED, modified);
+    read.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    let version =
+        Version::from_response(name.id(&naming.lake), &read, size_bytes, naming.block_bytes).ok()?;
+    Some(Version {
+        // Listings need a finer resolution than the header has.
+        last_modified: Some(record.modified),
+        ..version
+    })
+}
+
 fn part_digests(record: &Record) -> Result<Vec<PartDigest>, Malformed> {
     let digests = record.acknowledged.parts();
     let fits = digests.is_empty() || digests.len() == record.part_layout.count();
@@ -190,7 +215,7 @@ fn pieces(record: &Record, dirty: &DirtyVersion) -> Result<Vec<Piece>, Malformed
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::sync::Arc;
     use std::time::SystemTime;
 
@@ -259,7 +284,7 @@ pub(super) mod tests {
     }
 
     /// An object of three blocks of 100 bytes, the last one short, in three parts, one of them empty.
-    pub(in crate::dirty) fn manifest(key: &str) -> Manifest {
+    pub(crate) fn manifest(key: &str) -> Manifest {
         Manifest::of(&name(key), &dirty(&record(), &["p1", "p3"]), &naming()).unwrap()
     }
 

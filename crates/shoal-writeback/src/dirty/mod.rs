@@ -18,14 +18,13 @@ mod checksums;
 mod cleaner;
 mod clearance;
 mod copying;
+mod entries;
 mod flush_orders;
 mod flush_transfers;
 mod intake;
-mod inventory;
+mod keys;
 mod lake_writer;
-mod listing;
 mod manifest;
-mod multipart;
 mod objects;
 mod outcomes;
 mod pacing;
@@ -33,6 +32,7 @@ mod part_layout;
 mod permission;
 mod refusals;
 mod registry_room;
+mod scope;
 mod status;
 mod survey;
 mod sweep;
@@ -42,19 +42,28 @@ mod uploads;
 mod writing;
 
 pub use self::checksums::{Checksum, ChecksumSpec, ChecksumType, element_name};
-pub use self::clearance::{Clearance, unversioned};
+pub use self::clearance::{Clearance, Clearances, unversioned};
 pub use self::copying::{CopyRequest, NotCopied};
+pub use self::entries::{Entries, FlushFailed, Lookup};
 pub use self::flush_orders::{FlushOrders, FlushProgress};
-pub use self::listing::{Listing, Scope, UploadListing, described, in_order};
 pub use self::manifest::{Manifest, is_writer};
-pub use self::multipart::{
-    Completed, CompletionError, KeptUpload, ListError, ListedPart, Part, PartError, Upload, UploadEnd,
-    UploadId, UploadPosition, UploadQuery, UploadUnavailable, select,
-};
-pub use self::objects::{DirtyObjects, FlushFailed, Lookup, Parts, Received};
+pub use self::objects::{DirtyObjects, Parts, Received};
 pub use self::part_layout::{PartLayout, PlacedPart};
 pub use self::permission::{Action, Permission, beside, of_permission};
 pub use self::refusals::{NEARLY_FULL, no_permission, not_begun, not_flushed, try_again};
-pub use self::status::{Figures, TierStatus, WriteBackOutcome};
+pub use self::scope::Scope;
+pub(crate) use self::scope::{BEHIND_PREFIX, bytes_in};
+pub use self::status::{Figures, TierStatus, UploadEnd, WriteBackOutcome};
 pub use self::tiers::{TierError, TierSettings};
-pub use self::writing::{PendingWrite, ReceiveError, WriteError};
+pub use self::uploads::{
+    Completed, KeptUpload, ListError, ListedPart, Part, Upload, UploadFailed, UploadId, UploadPosition,
+    UploadQuery, select,
+};
+pub use self::writing::{PendingWrite, WriteError};
+
+/// Objects and uploads for tests.
+#[cfg(test)]
+pub(crate) mod testing {
+    pub(crate) use super::manifest::tests::manifest;
+    pub(crate) use super::uploads::begun;
+}

@@ -1,10 +1,8 @@
 //! The interface of write-back: all queries and operations on dirty objects for the rest of a node.
 
-use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::sync::Arc;
 
-use crate::tier::{ByteStore, ChunkDigests, Damages, TierBytes, TierConfig, TierUnavailable};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use http_body::Body;
@@ -12,40 +10,36 @@ use md5::{Digest as _, Md5};
 use shoal_cache::directory::BlockDirectory;
 use shoal_cache::fetch::Fetcher;
 use shoal_cache::grants::Grants;
-use shoal_cache::write::{BackRule, BodyCopy, Fallback, Spread, Uncached, WriteRules, WriteThrough};
+use shoal_cache::write::{BodyCopy, Spread, WriteRules, WriteThrough};
 use shoal_net::clock;
 use shoal_net::endpoint::Endpoint;
-use shoal_net::shutdown::Shutdown;
 use shoal_registry::changes::{ChangedObject, LakeChange};
 use shoal_registry::entry::Kind;
 use shoal_registry::names::{BeginError, ChangeError, Found};
-use shoal_registry::worker::NotFlushed;
-use shoal_registry::{DirtyVersion, Lifetime, Name};
+use shoal_registry::{DirtyVersion, Lifetime};
 use shoal_s3::etag;
-use shoal_s3::identity::{Caller, CallerId, Identities};
+use shoal_s3::identity::Identities;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::payload::CheckedBody;
 use shoal_store::Store;
 use tokio::time::{Duration, Instant, sleep};
 
 use super::acknowledged::Acknowledged;
-use super::cleaner::CleanerParts;
+use super::cleaner::Shared;
+use super::clearance::Clearances;
+use super::entries::{Entries, FlushFailed, Lookup};
 use super::intake::receive_nothing;
+use super::keys::{new_key, registry_name};
 use super::lake_writer::LakeWriter;
-use super::manifest::{Manifest, Naming, Record, is_writer};
+use super::manifest::{Manifest, Naming, Record};
 use super::outcomes::Outcomes;
 use super::part_layout::PartLayout;
-use super::permission::{Memory, Permissions};
+use super::permission::Permissions;
 use super::registry_room::RegistryNearlyFull;
-use super::status::WriteBackOutcome;
-use super::tiers::{Tier, TierError, TierSettings, new_key, registry_name};
-use super::writing::{PendingWrite, ReceiveError, WriteError};
-
-/// How long an answer of the lake on a bucket's versioning is remembered.
-const VERSIONED: Duration = Duration::from_mins(1);
-
-/// Number of pairs of caller and bucket for which it is remembered.
-const BUCKETS_MAX: usize = 10_000;
+use super::status::{Figures, WriteBackOutcome};
+use super::tiers::{Tier, TierError, TierSettings};
+use super::writing::{PendingWrite, WriteError};
+use crate::tier::{ByteStore, ChunkDigests, Damage, TierBytes, TierConfig, TierUnavailable};
 
 /// How long a change of a name waits for dirty objects under that name to be flushed.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -57,23 +51,14 @@ const FLUSH_PAUSE: Duration = Duration::from_millis(20);
 ///
 /// Each node of a cluster has one instance, and all instances give the same answers.
 pub struct DirtyObjects {
-    rules: WriteRules,
-    pub(super) lake: Arc<Endpoint>,
-    grants: Arc<Grants>,
-    through: Arc<WriteThrough>,
+    /// The entries of the tiers.
+    pub entries: Arc<Entries>,
+    /// The decisions on writes.
+    pub clearances: Clearances,
     directory: Option<Arc<BlockDirectory>>,
     /// The time that short-lived objects stay in a tier.
     short_age: Duration,
-    pub(super) tiers: Vec<Tier>,
-    pub(super) lake_writer: Arc<LakeWriter>,
-    pub(super) naming: Naming,
-    pub(super) outcomes: Arc<Outcomes>,
-    /// Objects whose bytes in the tier differ from the acknowledged ones.
-    pub(super) damages: Arc<Damages>,
-    /// The lake's permissions to callers, remembered.
-    pub(super) permissions: Arc<Permissions>,
-    /// True for buckets that keep versions, as the lake reported to each caller.
-    pub(super) versioned: Memory<(CallerId, Arc<str>), bool>,
+    pub(super) shared: Arc<Shared>,
 }
 
 /// The parts of a node that [`DirtyObjects`] uses.
@@ -100,14 +85,15 @@ pub struct Parts {
     pub node: u64,
 }
 
-/// The state of a name when it was looked up.
-#[derive(Clone, Debug)]
-pub struct Lookup {
-    pub(super) tier: usize,
-    name: Name,
-    pub(super) found: Found,
-    /// The dirty object; `None` if the lake's response is to be returned.
-    pub manifest: Option<Arc<Manifest>>,
+/// An object that is about to be committed.
+pub(super) struct NewObject<'a> {
+    pub(super) name: &'a ObjectName,
+    pub(super) size_bytes: u64,
+    /// The lifetime that the writer expects; `None` for the rule's.
+    pub(super) lifetime: Option<Lifetime>,
+    pub(super) record: &'a Record,
+    /// The keys of the bytes in the tier's store.
+    pub(super) data: Vec<Arc<str>>,
 }
 
 /// The bytes of a write, in the store of a tier.
@@ -119,20 +105,6 @@ pub struct Received {
     /// The digests of each piece.
     digests: Vec<ChunkDigests>,
     trailer: Option<(HeaderName, HeaderValue)>,
-}
-
-/// The reason why a flush did not succeed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FlushFailed {
-    /// The state of the object is unknown, so it may still be dirty.
-    #[error(transparent)]
-    Unavailable(#[from] TierUnavailable),
-    /// The flush failed and will be retried.
-    #[error("the object is dirty, and could not be flushed to the lake now: {0}")]
-    NotFlushed(Arc<str>),
-    /// The lake refuses the object, and will until an operator or a client intervenes.
-    #[error("the object is dirty, and the lake refuses it: {0}")]
-    Refused(Arc<str>),
 }
 
 /// The reason why a change of a name cannot begin at the lake.
@@ -147,15 +119,6 @@ pub enum NotBegun {
     /// The registry has no room for new entries.
     #[error(transparent)]
     NearlyFull(#[from] RegistryNearlyFull),
-}
-
-impl Lookup {
-    /// Returns the dirty object if the caller wrote it. The node answers only its writer, who is certain to
-    /// have permission.
-    pub fn written_by(&self, caller: &Caller) -> Option<&Arc<Manifest>> {
-        let manifest = self.manifest.as_ref();
-        manifest.filter(|manifest| is_writer(caller, &manifest.writer))
-    }
 }
 
 impl From<TierUnavailable> for NotBegun {
@@ -175,184 +138,51 @@ impl DirtyObjects {
         tiers: &[(TierConfig, Arc<dyn ByteStore>)],
         settings: TierSettings,
     ) -> Result<Self, TierError> {
-        let Parts {
-            rules,
-            lake,
-            store,
-            fetcher,
-            grants,
-            identities,
-            through,
-            directory,
-            block_bytes,
-            node,
-        } = parts;
-        let node_folder = store.node_folder();
-        let permissions = Arc::new(Permissions::new(Arc::clone(&lake), settings.permission));
-        let writers = Arc::clone(&identities);
-        let lake_writer = LakeWriter::new(Arc::clone(&lake), store, fetcher, identities);
-        let lake_writer = Arc::new(lake_writer);
+        let node_folder = parts.store.node_folder();
+        let permissions = Arc::new(Permissions::new(Arc::clone(&parts.lake), settings.permission));
         let naming = Naming {
-            lake: lake.url().into(),
-            block_bytes,
+            lake: parts.lake.url().into(),
+            block_bytes: parts.block_bytes,
         };
-        let outcomes = Arc::<Outcomes>::default();
-        let damages = Arc::<Damages>::default();
-        let cleaner = CleanerParts {
-            lake_writer: Arc::clone(&lake_writer),
-            through: Arc::clone(&through),
-            grants: Arc::clone(&grants),
+        let lake = Arc::clone(&parts.lake);
+        let shared = Arc::new(Shared {
+            lake_writer: LakeWriter::new(parts.lake, parts.store, parts.fetcher, parts.identities),
+            through: parts.through,
+            grants: parts.grants,
             permissions: Arc::clone(&permissions),
-            identities: writers,
-            outcomes: Arc::clone(&outcomes),
-            damages: Arc::clone(&damages),
+            outcomes: Outcomes::default(),
+            damages: Arc::default(),
             naming: naming.clone(),
-        };
+        });
         let mut opened = Vec::with_capacity(tiers.len());
         for (config, bytes) in tiers {
-            let me = (node, &*node_folder);
-            opened.push(Tier::open(config, Arc::clone(bytes), me, settings, cleaner.clone()).await?);
+            let (bytes, shared) = (Arc::clone(bytes), Arc::clone(&shared));
+            opened.push(Tier::open(config, bytes, parts.node, &node_folder, settings, shared).await?);
         }
         for tier in &opened {
             tier.begin().await?;
         }
-        Ok(Self {
-            rules,
-            lake,
-            grants,
-            through,
-            directory,
-            short_age: settings.pace.short_age,
+        let entries = Arc::new(Entries {
+            rules: parts.rules,
             tiers: opened,
-            lake_writer,
             naming,
-            outcomes,
-            damages,
-            permissions,
-            versioned: Memory::new(VERSIONED, BUCKETS_MAX),
-        })
-    }
-
-    /// Flushes dirty objects when they are due, and runs the tiers' other tasks, until the node stops.
-    pub async fn run(self: Arc<Self>, stopping: Shutdown) {
-        let this = &*self;
-        let tiers = this.tiers.iter().enumerate().map(|(number, tier)| {
-            let covers = move |name: &ObjectName| {
-                let rule = this.rules.back_rule(name);
-                rule.is_some_and(|rule| rule.tier == number)
-            };
-            tier.run(stopping.clone(), covers)
         });
-        futures_util::future::join_all(tiers).await;
-    }
-}
-
-/// Where objects may be dirty.
-impl DirtyObjects {
-    /// Returns true if an object of this name may be dirty; the registry must then be read before the lake.
-    /// Only the current object may be: its name has no version, or the version `null` of unversioned objects.
-    pub fn may_be_dirty(&self, name: &ObjectName) -> bool {
-        let is_current = name.version.as_deref().is_none_or(|version| version == "null");
-        is_current && self.rules.allow_back(name)
-    }
-
-    /// Returns true if an object of `bucket` whose key begins with `prefix` may be dirty.
-    pub fn may_be_dirty_below(&self, bucket: &str, prefix: &[u8]) -> bool {
-        self.rules.allow_back_below(bucket, prefix)
-    }
-
-    /// Returns true if any object may be dirty.
-    pub fn may_be_dirty_anywhere(&self) -> bool {
-        self.rules.allow_back_anywhere()
-    }
-
-    /// Returns the buckets and prefixes below which objects may be dirty.
-    pub(super) fn prefixes(&self) -> Vec<(String, Vec<u8>)> {
-        self.rules.back_prefixes()
-    }
-
-    pub(super) fn rule(&self, name: &ObjectName) -> Option<(BackRule, &Tier)> {
-        let rule = self.rules.back_rule(name)?;
-        Some((rule, &self.tiers[rule.tier]))
-    }
-
-    /// Returns the rule that covers a name, and its tier.
-    fn rule_of(&self, name: &ObjectName) -> Result<(BackRule, &Tier), TierUnavailable> {
-        let rule = self.rule(name);
-        rule.ok_or_else(|| TierUnavailable::because(&"no rule names a tier"))
-    }
-
-    pub(super) fn tiers_below(&self, bucket: &str, prefix: &[u8]) -> impl Iterator<Item = &Tier> {
-        let tiers: BTreeSet<usize> = self.rules.tiers_below(bucket, prefix);
-        tiers.into_iter().map(|tier| &self.tiers[tier])
-    }
-}
-
-/// Objects.
-impl DirtyObjects {
-    /// Returns true if a write that cannot be written back for this reason must be refused instead of written
-    /// through.
-    pub fn refuses(&self, name: &ObjectName, why: Uncached) -> bool {
-        if why == Uncached::RegistryFull {
-            return true;
-        }
-        let is_for_now = matches!(why, Uncached::TooDirty | Uncached::TierUnavailable);
-        let rule = self.rules.back_rule(name);
-        is_for_now && rule.is_some_and(|rule| rule.fallback == Fallback::Refuse)
-    }
-
-    /// Looks up the registry entry of a name that a rule allows to be dirty.
-    ///
-    /// # Errors
-    ///
-    /// The registry does not answer. The lake must not be read instead: it may be out of date.
-    pub async fn find(&self, name: &ObjectName) -> Result<Lookup, TierUnavailable> {
-        let (rule, tier) = self.rule_of(name)?;
-        let key = registry_name(name);
-        let found = tier.names.find(&key).await.map_err(TierUnavailable::from)?;
-        let manifest = found
-            .entry
-            .current
-            .as_ref()
-            .map(|version| self.manifest(name, version));
-        Ok(Lookup {
-            tier: rule.tier,
-            name: key,
-            manifest: manifest.transpose()?,
-            found,
+        Ok(Self {
+            clearances: Clearances::new(lake, Arc::clone(&entries), permissions),
+            entries,
+            directory: parts.directory,
+            short_age: settings.pace.short_age,
+            shared,
         })
-    }
-
-    pub(super) fn manifest(
-        &self,
-        name: &ObjectName,
-        version: &DirtyVersion,
-    ) -> Result<Arc<Manifest>, TierUnavailable> {
-        let manifest = Manifest::of(name, version, &self.naming);
-        manifest.map(Arc::new).map_err(|error| {
-            TierUnavailable::because(&format!("the record of {name:?} cannot be read: {error}"))
-        })
-    }
-
-    /// Returns true if the entry of a name has not changed since `lookup`. A 404 of the lake is valid only if
-    /// this holds after it.
-    ///
-    /// # Errors
-    ///
-    /// The registry does not answer.
-    pub async fn is_as_found(&self, lookup: &Lookup) -> Result<bool, TierUnavailable> {
-        let names = &self.tiers[lookup.tier].names;
-        let is_as_found = names.is_as_found(&lookup.name, &lookup.found).await;
-        is_as_found.map_err(TierUnavailable::from)
     }
 
     /// Returns a reader of a dirty object's bytes.
     pub fn bytes(&self, lookup: &Lookup, manifest: &Manifest) -> TierBytes {
-        self.bytes_in(&self.tiers[lookup.tier], manifest)
+        self.bytes_in(&self.entries.tiers[lookup.tier], manifest)
     }
 
     pub(super) fn bytes_in(&self, tier: &Tier, manifest: &Manifest) -> TierBytes {
-        manifest.bytes(Arc::clone(tier.store.bytes()), &self.damages)
+        manifest.bytes(Arc::clone(tier.store.bytes()), &self.shared.damages)
     }
 
     /// Receives the bytes of an accepted write. They are invisible to reads until they are committed.
@@ -360,19 +190,15 @@ impl DirtyObjects {
     /// # Errors
     ///
     /// Nothing is kept.
-    pub async fn receive<B>(
-        &self,
-        write: &PendingWrite,
-        body: CheckedBody<B>,
-    ) -> Result<Received, ReceiveError>
+    pub async fn receive<B>(&self, write: &PendingWrite, body: CheckedBody<B>) -> Result<Received, WriteError>
     where
         B: Body<Data = Bytes> + Unpin,
         B::Error: Display,
     {
         let size_bytes = write.size_bytes;
-        let (_, tier) = self.rule_of(&write.name)?;
+        let (_, tier) = self.entries.rule_of(&write.name)?;
         let key = (size_bytes > 0).then(|| new_key(size_bytes));
-        let copy = self.through.copy(size_bytes);
+        let copy = self.shared.through.copy(size_bytes);
         let mut body = std::pin::pin!(body);
         let each = |data: &Bytes| {
             if let Ok(copy) = &copy {
@@ -380,7 +206,7 @@ impl DirtyObjects {
             }
         };
         let (md5, digests) = if let Some(key) = &key {
-            let received = tier.store.receive((key, size_bytes), body.as_mut(), each).await?;
+            let received = tier.store.receive(key, size_bytes, body.as_mut(), each).await?;
             (received.md5, vec![received.digests])
         } else {
             receive_nothing(body.as_mut()).await?;
@@ -420,8 +246,14 @@ impl DirtyObjects {
             part_layout: PartLayout::default(),
             acknowledged: Acknowledged::new(Some(received.digests), Vec::new()),
         };
-        let data = received.key.into_iter().collect();
-        let version = self.enter(&name, (size_bytes, lifetime), (&record, data)).await?;
+        let entered = self.enter(NewObject {
+            name: &name,
+            size_bytes,
+            lifetime,
+            record: &record,
+            data: received.key.into_iter().collect(),
+        });
+        let version = entered.await?;
         if let Some(copy) = received.copy {
             self.cache(&copy, &version);
         }
@@ -430,22 +262,21 @@ impl DirtyObjects {
 
     /// Removes the bytes of a write that was not committed.
     pub async fn discard(&self, write: &PendingWrite, received: Received) {
-        if let (Some(key), Some((_, tier))) = (received.key, self.rule(&write.name)) {
+        if let (Some(key), Some((_, tier))) = (received.key, self.entries.rule(&write.name)) {
             tier.store.discard(&[key]).await;
         }
     }
 
     /// Writes the entry that makes bytes in the tier the current object of the name.
-    pub(super) async fn enter(
-        &self,
-        name: &ObjectName,
-        (size_bytes, lifetime): (u64, Option<Lifetime>),
-        (record, data): (&Record, Vec<Arc<str>>),
-    ) -> Result<Arc<Version>, WriteError> {
-        let (_, tier) = self.rule(name).expect("a name that is written back has a tier");
-        let dirty = self.describe(name, (size_bytes, lifetime), (record, data.clone()));
-        let lifetime = dirty.lifetime;
-        let manifest = self.manifest(name, &dirty)?;
+    pub(super) async fn enter(&self, new: NewObject<'_>) -> Result<Arc<Version>, WriteError> {
+        let name = new.name;
+        let (_, tier) = self
+            .entries
+            .rule(name)
+            .expect("a name that is written back has a tier");
+        let dirty = self.describe(new);
+        let (lifetime, data) = (dirty.lifetime, dirty.data.clone());
+        let manifest = self.entries.manifest(name, &dirty)?;
         match tier.names.write(&registry_name(name), dirty).await {
             Ok(()) => {}
             Err(ChangeError::OutcomeUnknown) => return Err(WriteError::OutcomeUnknown),
@@ -454,7 +285,7 @@ impl DirtyObjects {
                 return Err(TierUnavailable::because(&error).into());
             }
         }
-        self.outcomes.count(WriteBackOutcome::Committed);
+        self.shared.outcomes.count(WriteBackOutcome::Committed);
         self.invalidate(name);
         if lifetime == Lifetime::Short
             && let Some(directory) = &self.directory
@@ -466,7 +297,7 @@ impl DirtyObjects {
 
     /// Invalidates remembered answers of the lake about a name.
     pub fn invalidate(&self, name: &ObjectName) {
-        self.grants.invalidate_object(name);
+        self.shared.grants.invalidate_object(name);
     }
 
     /// Caches the blocks of a written object on this node's disk; their names do not change when the object
@@ -477,57 +308,26 @@ impl DirtyObjects {
         answer.insert(header::ETAG, version.etag_header());
         // Ignored, because the response to the client does not report on the cache: the tier has the bytes in
         // any case.
-        let _ = self.through.commit(copy, (version.object, &answer), Spread::Here);
+        let _ = self
+            .shared
+            .through
+            .commit(copy, (version.object, &answer), Spread::Here);
     }
 
     /// Returns the version of an object that is about to be committed.
-    pub(super) fn describe(
-        &self,
-        name: &ObjectName,
-        (size_bytes, lifetime): (u64, Option<Lifetime>),
-        (record, data): (&Record, Vec<Arc<str>>),
-    ) -> DirtyVersion {
-        let (rule, tier) = self.rule(name).expect("a name that is written back has a tier");
+    pub(super) fn describe(&self, new: NewObject<'_>) -> DirtyVersion {
+        let (rule, tier) = self
+            .entries
+            .rule(new.name)
+            .expect("a name that is written back has a tier");
         DirtyVersion {
             id: shoal_registry::session::new_id(),
             node: tier.node,
-            size_bytes,
-            lifetime: lifetime.unwrap_or(rule.lifetime),
-            data,
-            record: record.to_bytes().into(),
+            size_bytes: new.size_bytes,
+            lifetime: new.lifetime.unwrap_or(rule.lifetime),
+            data: new.data,
+            record: new.record.to_bytes().into(),
         }
-    }
-
-    /// Flushes an object now if it is dirty, for a client that waits for it.
-    ///
-    /// # Errors
-    ///
-    /// The object is still dirty, or its state is unknown.
-    pub async fn flush(&self, name: &ObjectName) -> Result<(), FlushFailed> {
-        let Some((_, tier)) = self.rule(name) else {
-            return Ok(());
-        };
-        let _awaiting = tier.flushes.await_flush(&registry_name(name));
-        self.flush_in_background(name).await
-    }
-
-    /// Flushes an object if it is dirty, at the priority of the cleaner, below that of clients.
-    ///
-    /// # Errors
-    ///
-    /// The object is still dirty, or its state is unknown.
-    pub async fn flush_in_background(&self, name: &ObjectName) -> Result<(), FlushFailed> {
-        let Some((_, tier)) = self.rule(name) else {
-            return Ok(());
-        };
-        let flushed = tier.worker.flush(&registry_name(name)).await;
-        flushed.map_err(|error| match error {
-            NotFlushed::Begin(BeginError::Change(ChangeError::Engine(error))) => {
-                TierUnavailable::from(error).into()
-            }
-            NotFlushed::Refused(why) => FlushFailed::Refused(why),
-            error => FlushFailed::NotFlushed(error.to_string().into()),
-        })
     }
 
     /// Begins a change of a name at the lake: a write of another object, or a change of the existing one. A
@@ -555,7 +355,7 @@ impl DirtyObjects {
         kind: Kind,
         mut known: Option<Found>,
     ) -> Result<LakeChange, NotBegun> {
-        let (_, tier) = self.rule_of(name)?;
+        let (_, tier) = self.entries.rule_of(name)?;
         // The removal of a dirty object frees room, so it needs none.
         let is_dirty = |found: &Found| found.entry.current.is_some();
         if kind != Kind::Delete || !known.as_ref().is_some_and(is_dirty) {
@@ -571,7 +371,7 @@ impl DirtyObjects {
                 Ok(change) => return Ok(change),
                 // Concurrent writes may make the name dirty again.
                 Err(BeginError::Changed) if Instant::now() < deadline => {
-                    self.flush(name).await?;
+                    self.entries.flush(name).await?;
                     sleep(FLUSH_PAUSE).await;
                 }
                 Err(BeginError::Changed | BeginError::Busy(_)) => return Err(NotBegun::Busy),
@@ -580,5 +380,30 @@ impl DirtyObjects {
                 }
             }
         }
+    }
+}
+
+/// For operators, and for a node that is about to stop.
+impl DirtyObjects {
+    /// Returns counts of dirty objects, and the outcomes of writes since the node started.
+    pub fn figures(&self) -> Figures {
+        let figures = self.entries.tiers.iter().map(Tier::figures);
+        Figures {
+            objects: figures.clone().map(|figures| figures.objects).sum(),
+            bytes: self
+                .entries
+                .tiers
+                .iter()
+                .map(|tier| tier.store.fill().stored_bytes)
+                .sum(),
+            outcomes: self.shared.outcomes.writes(),
+            uploads: figures.map(|figures| figures.uploads).sum(),
+            upload_ends: self.shared.outcomes.uploads(),
+        }
+    }
+
+    /// Returns the objects whose bytes in a tier recently differed from the acknowledged ones.
+    pub fn damaged(&self) -> Vec<(Arc<str>, Damage)> {
+        self.shared.damages.objects()
     }
 }

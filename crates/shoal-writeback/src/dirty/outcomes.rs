@@ -2,8 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::multipart::UploadEnd;
-use super::status::WriteBackOutcome;
+use super::status::{UploadEnd, WriteBackOutcome};
 
 /// Counters of outcomes.
 #[derive(Debug, Default)]

@@ -75,10 +75,7 @@ impl PartLayout {
             numbers.map(move |number| (number, run.size_bytes))
         });
         numbered.scan(0, |start, (number, size_bytes)| {
-            let range = ByteRange {
-                start: *start,
-                end: *start + size_bytes,
-            };
+            let range = ByteRange::new(*start, *start + size_bytes);
             *start = range.end;
             Some(PlacedPart { number, range })
         })

@@ -1,11 +1,12 @@
 //! The errors that clients get from write-back.
 
-use crate::tier::TierUnavailable;
 use shoal_cache::lake::errors;
 use shoal_s3::error::{ErrorCode, S3Error};
 
-use super::objects::{FlushFailed, NotBegun};
+use super::entries::FlushFailed;
+use super::objects::NotBegun;
 use super::permission::PermissionError;
+use crate::tier::TierUnavailable;
 
 /// Message to clients while the registry is nearly full. Operators find details in `/status`.
 pub const NEARLY_FULL: &str = "The registry of dirty objects is nearly full, so nothing new begins below this rule \

@@ -3,19 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::tier::Damage;
 use shoal_registry::engine::Room;
 use shoal_registry::worker::{FailedFlush, Pace};
 
-use super::multipart::UploadEnd;
-use super::objects::DirtyObjects;
 use super::registry_room::RegistryNearlyFull;
 use super::survey::Survey;
 use super::sweep::Swept;
-use super::tiers::Tier;
-
-/// How long a status page waits for the registries.
-const REFRESH: Duration = Duration::from_millis(500);
 
 /// Counts of dirty objects and uploads in all tiers.
 #[derive(Clone, Debug)]
@@ -30,15 +23,6 @@ pub struct Figures {
     pub uploads: u64,
     /// The number of uploads with each end since the node started.
     pub upload_ends: [(UploadEnd, u64); UploadEnd::ALL.len()],
-}
-
-/// Counts for one tier.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct TierFigures {
-    pub(super) objects: u64,
-    pub(super) uploads: u64,
-    /// The age of the oldest object that is not marked short-lived.
-    pub(super) oldest: Option<Duration>,
 }
 
 /// The state of one tier.
@@ -105,63 +89,24 @@ impl WriteBackOutcome {
     }
 }
 
-/// For operators, and for a node that is about to stop.
-impl DirtyObjects {
-    /// Returns counts of dirty objects, and the outcomes of writes since the node started.
-    pub fn figures(&self) -> Figures {
-        let figures = self.tiers.iter().map(Tier::figures);
-        Figures {
-            objects: figures.clone().map(|figures| figures.objects).sum(),
-            bytes: self.tiers.iter().map(|tier| tier.store.fill().stored_bytes).sum(),
-            outcomes: self.outcomes.writes(),
-            uploads: figures.map(|figures| figures.uploads).sum(),
-            upload_ends: self.outcomes.uploads(),
+/// The end of an upload at this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UploadEnd {
+    /// It was completed.
+    Completed,
+    /// The client aborted it.
+    Aborted,
+}
+
+impl UploadEnd {
+    /// All variants, in order of declaration.
+    pub const ALL: [Self; 2] = [Self::Completed, Self::Aborted];
+
+    /// Returns the label in metrics and `/status`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Aborted => "aborted",
         }
-    }
-
-    /// Counts the dirty objects again. If a registry does not answer soon, the last counts stay.
-    pub async fn refresh(&self) {
-        let refreshed = futures_util::future::join_all(self.tiers.iter().map(Tier::refresh));
-        let _ = tokio::time::timeout(REFRESH, refreshed).await;
-    }
-
-    /// Returns the state of each tier.
-    pub fn tiers(&self) -> Vec<TierStatus> {
-        let status = |tier: &Tier| TierStatus {
-            name: Arc::clone(&tier.name),
-            is_reachable: tier.is_reachable(),
-            objects: tier.figures().objects,
-            bytes: tier.store.fill().stored_bytes,
-            capacity_bytes: tier.store.fill().capacity_bytes,
-            is_full: tier.store.is_full(),
-            registry: tier.registry_room(),
-            nearly_full: tier.check_room().err(),
-            survey: tier.survey(),
-            uploads: tier.figures().uploads,
-            oldest: tier.figures().oldest,
-            pace: tier.pace(),
-            adopted: tier.worker.adopted().len(),
-            failed: tier.worker.failed(),
-            swept: tier.swept(),
-        };
-        self.tiers.iter().map(status).collect()
-    }
-
-    /// Returns the objects whose bytes in a tier recently differed from the acknowledged ones.
-    pub fn damaged(&self) -> Vec<(Arc<str>, Damage)> {
-        self.damages.objects()
-    }
-
-    /// Flushes every dirty object that this node wrote, once, so that it can stop. Returns the number that is
-    /// left.
-    ///
-    /// Nothing is lost if the node stops earlier: another node flushes the rest.
-    pub async fn drain_round(&self) -> u64 {
-        let mut left = 0;
-        for tier in &self.tiers {
-            tier.worker.flush_all(tier.node).await;
-            left += tier.dirty_objects().await.unwrap_or(1);
-        }
-        left
     }
 }

@@ -7,7 +7,7 @@ use shoal_registry::names::Names;
 use shoal_registry::references::ReferenceKind;
 use shoal_s3::object::ObjectName;
 
-use super::tiers::{object_name, size_in};
+use super::keys::{object_name, size_in};
 
 /// Number of keys on a page of the registry.
 const PAGE: usize = 1000;

@@ -23,7 +23,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use crate::tier::{ByteStore, ListedPiece, StoreError};
 use parking_lot::Mutex;
 use shoal_base::{chance, clock};
 use shoal_registry::engine::EngineError;
@@ -31,6 +30,7 @@ use shoal_registry::names::Names;
 use ulid::{ULID_LEN, Ulid};
 
 use super::tier_store::StoredBytes;
+use crate::tier::{ByteStore, ListedPiece, StoreError};
 
 /// Pause between two sweeps.
 const PAUSE: Duration = Duration::from_hours(1);

@@ -1,15 +1,12 @@
 //! The store of a tier, as one node sees it: if it accepts pieces, and how full it is.
 
 use std::convert::Infallible;
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::tier::{ByteStore, PIECE_BYTES_MAX, Piece, ProbeError, StoreError, TierUnavailable};
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use http_body::Body;
 use parking_lot::Mutex;
 use shoal_cache::write::Uncached;
@@ -18,8 +15,9 @@ use shoal_s3::error::S3Error;
 use tokio::sync::Notify;
 
 use super::intake::{Received, receive};
-use super::tiers::size_in;
-use super::writing::ReceiveError;
+use super::keys::size_in;
+use super::writing::WriteError;
+use crate::tier::{ByteStore, PIECE_BYTES_MAX, Piece, ProbeError, StoreError, TierUnavailable, probe};
 
 /// Pause between two probes of a store that failed its last probe.
 const PROBE_PAUSE: Duration = Duration::from_secs(5);
@@ -163,19 +161,20 @@ impl TierStore {
     /// The store keeps nothing that could be read as the whole body.
     pub(super) async fn receive<B>(
         &self,
-        (key, size_bytes): (&str, u64),
+        key: &str,
+        size_bytes: u64,
         body: Pin<&mut B>,
         each: impl FnMut(&Bytes),
-    ) -> Result<Received, ReceiveError>
+    ) -> Result<Received, WriteError>
     where
         B: Body<Data = Bytes, Error = S3Error>,
     {
-        let received = receive(&*self.bytes, (key, size_bytes), body, each).await;
+        let received = receive(&*self.bytes, key, size_bytes, body, each).await;
         match &received {
             Ok(_) => self.stored.add(size_bytes),
-            Err(ReceiveError::Full) => self.note_full(),
-            Err(ReceiveError::Unavailable(_)) => self.failed.notify_one(),
-            Err(ReceiveError::Body(_)) => {}
+            Err(WriteError::Full) => self.note_full(),
+            Err(WriteError::Unavailable(_)) => self.failed.notify_one(),
+            Err(WriteError::Body(_) | WriteError::OutcomeUnknown) => {}
         }
         received
     }
@@ -219,9 +218,9 @@ impl TierStore {
     ///
     /// The store is unsuitable as a tier, or unavailable. A store that only cannot copy passes.
     pub(super) async fn probe(&self) -> Result<(), ProbeError> {
-        let probed = self.bytes.probe().await;
+        let probed = probe::probe(&*self.bytes).await;
         if probed.is_ok() {
-            self.note_copy(self.bytes.probe_copy().await.err().as_ref());
+            self.note_copy(probe::probe_copy(&*self.bytes).await.err().as_ref());
         }
         self.note_probe(probed.as_ref().err());
         probed
@@ -255,18 +254,18 @@ impl TierStore {
             };
             let mut is_probed = !is_well || has_failed;
             let mut found = if is_probed {
-                in_time(self.bytes.probe()).await
+                in_time(probe::probe(&*self.bytes)).await
             } else {
-                in_time(self.bytes.check()).await
+                in_time(probe::check(&*self.bytes)).await
             };
             if found.is_err() && is_well {
                 // A single failure may be spurious: versitygw refuses a piece while it removes an empty
                 // folder.
                 is_probed = true;
-                found = in_time(self.bytes.probe()).await;
+                found = in_time(probe::probe(&*self.bytes)).await;
             }
             if is_probed && found.is_ok() {
-                let copied = in_time(self.bytes.probe_copy()).await;
+                let copied = in_time(probe::probe_copy(&*self.bytes)).await;
                 self.note_copy(copied.err().as_ref());
             }
             self.note_probe(found.as_ref().err());
@@ -307,16 +306,8 @@ impl TierStore {
     }
 }
 
-impl fmt::Debug for TierStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TierStore")
-            .field("tier", &self.tier)
-            .finish_non_exhaustive()
-    }
-}
-
 /// Limits the time of a probe.
-async fn in_time(probe: BoxFuture<'_, Result<(), ProbeError>>) -> Result<(), ProbeError> {
+async fn in_time(probe: impl Future<Output = Result<(), ProbeError>>) -> Result<(), ProbeError> {
     let probed = tokio::time::timeout(PROBE_PATIENCE, probe).await;
     probed.unwrap_or_else(|_| Err(silent()))
 }

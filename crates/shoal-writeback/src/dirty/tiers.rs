@@ -2,12 +2,10 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crate::tier::{ByteStore, PasswordError, RegistryConfig, TierConfig, TierUnavailable};
 use parking_lot::Mutex;
 use shoal_cache::write::Uncached;
 use shoal_net::endpoint::Endpoint;
@@ -15,26 +13,27 @@ use shoal_net::shutdown::Shutdown;
 use shoal_policy::cleaning::Load;
 use shoal_registry::changes::Changes;
 use shoal_registry::engine::embedded::{Embedded, OpenError};
-use shoal_registry::engine::etcd::{Etcd, SettingsError};
-use shoal_registry::engine::{Engine, EngineError, Room};
+use shoal_registry::engine::etcd::Etcd;
+use shoal_registry::engine::{Engine, EngineError};
 use shoal_registry::names::Names;
-use shoal_registry::session::{Session, new_id};
+use shoal_registry::session::Session;
 use shoal_registry::uploads::Uploads;
-use shoal_registry::worker::{Pace, Worker, age_of};
-use shoal_registry::{Name, NodeList};
+use shoal_registry::worker::{Pace, Worker};
+use shoal_registry::{NodeList, age_of};
 use shoal_s3::identity::NODE;
 use shoal_s3::object::ObjectName;
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::cleaner::{Cleaner, CleanerParts};
+use super::cleaner::{Cleaner, Shared};
 use super::flush_transfers::FlushTransfers;
 use super::pacing::Pacing;
 use super::registry_room::{RegistryNearlyFull, RegistryRoom};
-use super::status::TierFigures;
+use super::status::TierStatus;
 use super::survey::Survey;
-use super::sweep::{Sweeper, Swept};
+use super::sweep::Sweeper;
 use super::tier_store::{StoredBytes, TierStore};
+use crate::tier::{ByteStore, RegistryConfig, TierConfig, TierUnavailable};
 
 /// Other nodes consider this node dead if its session has not been renewed for this time.
 const SESSION: Duration = Duration::from_secs(10);
@@ -84,6 +83,15 @@ pub(super) struct Tier {
     figures: Mutex<TierFigures>,
 }
 
+/// Counts for one tier.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TierFigures {
+    pub(super) objects: u64,
+    pub(super) uploads: u64,
+    /// The age of the oldest object that is not marked short-lived.
+    pub(super) oldest: Option<Duration>,
+}
+
 /// The settings that apply to each tier of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct TierSettings {
@@ -95,41 +103,24 @@ pub struct TierSettings {
     pub permission: Duration,
 }
 
-/// The reason why a tier cannot be used.
+/// A tier cannot be used: its registry or its store cannot work as configured.
 #[derive(Debug, thiserror::Error)]
-pub enum TierError {
-    /// The embedded registry.
-    #[error("tier {tier}: {error}")]
-    Embedded {
-        /// The name of the tier.
-        tier: Arc<str>,
-        /// The reason.
-        error: OpenError,
-    },
-    /// The settings of etcd.
-    #[error("tier {tier}: {error}")]
-    Etcd {
-        /// The name of the tier.
-        tier: Arc<str>,
-        /// The reason.
-        error: SettingsError,
-    },
-    /// The password for etcd.
-    #[error("tier {tier}: {error}")]
-    Password {
-        /// The name of the tier.
-        tier: Arc<str>,
-        /// The reason.
-        error: PasswordError,
-    },
-    /// The store of bytes.
-    #[error("tier {tier}: {problem}")]
-    Store {
-        /// The name of the tier.
-        tier: Arc<str>,
-        /// The reason.
-        problem: String,
-    },
+#[error("tier {tier}: {problem}")]
+pub struct TierError {
+    /// The name of the tier.
+    pub tier: Arc<str>,
+    /// The reason.
+    pub problem: String,
+}
+
+impl TierError {
+    /// Creates the error of a tier from its reason.
+    pub fn new(tier: &str, problem: &impl ToString) -> Self {
+        Self {
+            tier: tier.into(),
+            problem: problem.to_string(),
+        }
+    }
 }
 
 impl Tier {
@@ -141,9 +132,10 @@ impl Tier {
     pub(super) async fn open(
         config: &TierConfig,
         store: Arc<dyn ByteStore>,
-        (node, folder): (u64, &Path),
+        node: u64,
+        folder: &Path,
         TierSettings { pace, fence, .. }: TierSettings,
-        cleaner: CleanerParts,
+        shared: Arc<Shared>,
     ) -> Result<Self, TierError> {
         let name: Arc<str> = config.name.as_str().into();
         let engine = open_registry(&name, &config.registry).await?;
@@ -154,10 +146,15 @@ impl Tier {
         let changes = Arc::new(Changes::new(names.clone(), Arc::clone(&session)));
         let stored = Arc::<StoredBytes>::default();
         let pacing = Arc::new(Pacing::new(pace));
-        let lake = Arc::clone(cleaner.lake_writer.lake());
+        let lake = Arc::clone(shared.lake_writer.lake());
         let flushes = Arc::<FlushTransfers>::default();
-        let learns = (Arc::clone(&stored), Arc::clone(&pacing), Arc::clone(&flushes));
-        let cleaner = Cleaner::new(Arc::clone(&store), learns, cleaner);
+        let cleaner = Cleaner {
+            store: Arc::clone(&store),
+            stored: Arc::clone(&stored),
+            pacing: Arc::clone(&pacing),
+            flushes: Arc::clone(&flushes),
+            shared,
+        };
         let worker = Worker::new(Arc::clone(&changes), cleaner, pace);
         let sweeper = Sweeper::new(
             Arc::clone(&name),
@@ -231,10 +228,7 @@ impl Tier {
             TierUnavailable::because(&error);
         }
         match self.store.probe().await {
-            Err(error) if !error.is_outage => Err(TierError::Store {
-                tier: Arc::clone(&self.name),
-                problem: error.to_string(),
-            }),
+            Err(error) if !error.is_outage => Err(TierError::new(&self.name, &error)),
             _ => Ok(()),
         }
     }
@@ -321,7 +315,7 @@ impl Tier {
     }
 
     /// Returns the current schedule of flushes.
-    pub(super) fn pace(&self) -> Pace {
+    fn pace(&self) -> Pace {
         self.pacing.pace(self.store.fill(), self.load())
     }
 
@@ -334,18 +328,13 @@ impl Tier {
         })
     }
 
-    /// Returns true if this node's session with the registry is current.
-    pub(super) fn is_reachable(&self) -> bool {
-        self.session.owner().is_some()
-    }
-
     /// Checks that this node may write into the tier: the registry is reachable and the store accepts pieces.
     ///
     /// # Errors
     ///
     /// The reason why it may not.
     pub(super) fn check_writable(&self) -> Result<(), Uncached> {
-        if !self.is_reachable() {
+        if self.session.owner().is_none() {
             return Err(Uncached::TierUnavailable);
         }
         self.check_room().map_err(|_| Uncached::RegistryFull)?;
@@ -361,16 +350,6 @@ impl Tier {
         self.room.check()
     }
 
-    /// Returns how full the registry is, if it reports that.
-    pub(super) fn registry_room(&self) -> Option<Room> {
-        self.room.room()
-    }
-
-    /// Returns the last survey of the registry.
-    pub(super) fn survey(&self) -> Survey {
-        self.survey.lock().clone()
-    }
-
     /// Counts the dirty objects that this node wrote.
     pub(super) async fn dirty_objects(&self) -> Result<u64, EngineError> {
         Ok(self.count().await?.objects)
@@ -380,44 +359,27 @@ impl Tier {
         *self.figures.lock()
     }
 
-    /// Returns the pieces that this node's sweeps have removed.
-    pub(super) fn swept(&self) -> Swept {
-        self.sweeper.total()
+    /// Returns the state for operators.
+    pub(super) fn status(&self) -> TierStatus {
+        let (figures, fill) = (self.figures(), self.store.fill());
+        TierStatus {
+            name: Arc::clone(&self.name),
+            is_reachable: self.session.owner().is_some(),
+            objects: figures.objects,
+            bytes: fill.stored_bytes,
+            capacity_bytes: fill.capacity_bytes,
+            is_full: self.store.is_full(),
+            registry: self.room.room(),
+            nearly_full: self.check_room().err(),
+            survey: self.survey.lock().clone(),
+            uploads: figures.uploads,
+            oldest: figures.oldest,
+            pace: self.pace(),
+            adopted: self.worker.adopted().len(),
+            failed: self.worker.failed(),
+            swept: self.sweeper.total(),
+        }
     }
-}
-
-impl fmt::Debug for Tier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tier")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Returns the name of an object in the form of registries.
-pub(super) fn registry_name(name: &ObjectName) -> Name {
-    Name::new(&name.bucket, &name.key)
-}
-
-/// Inverse of [`registry_name`]. `None` if the name is not a valid object name.
-pub(super) fn object_name(name: &Name) -> Option<ObjectName> {
-    let (bucket, key) = name.parts();
-    Some(ObjectName {
-        bucket: std::str::from_utf8(bucket).ok()?.into(),
-        key: key.into(),
-        version: None,
-    })
-}
-
-/// Returns a new key for bytes. It encodes their number and the time when the write began.
-pub(super) fn new_key(size_bytes: u64) -> Arc<str> {
-    format!("{size_bytes:x}-{}", new_id()).into()
-}
-
-/// Returns the number of bytes that a key encodes.
-pub(super) fn size_in(key: &str) -> u64 {
-    let digits = key.split('-').next().unwrap_or_default();
-    u64::from_str_radix(digits, 16).unwrap_or_default()
 }
 
 /// Returns the remedy to show to operators of a full registry.
@@ -431,28 +393,19 @@ const fn remedy(registry: &RegistryConfig) -> &'static str {
     }
 }
 
-async fn open_registry(tier: &Arc<str>, config: &RegistryConfig) -> Result<Arc<dyn Engine>, TierError> {
+async fn open_registry(tier: &str, config: &RegistryConfig) -> Result<Arc<dyn Engine>, TierError> {
     match config {
         RegistryConfig::Embedded(folder) => {
             let folder = folder.clone();
             let opening = tokio::task::spawn_blocking(move || open_embedded(&folder));
             let opened = opening.await.expect("opening a registry does not panic");
-            opened
-                .map(|embedded| embedded as Arc<dyn Engine>)
-                .map_err(|error| {
-                    let tier = Arc::clone(tier);
-                    TierError::Embedded { tier, error }
-                })
+            Ok(opened.map_err(|error| TierError::new(tier, &error))?)
         }
         RegistryConfig::Etcd(etcd) => {
-            let settings = etcd.settings(tier).map_err(|error| TierError::Password {
-                tier: Arc::clone(tier),
-                error,
-            })?;
-            let etcd = Etcd::new(&settings).map_err(|error| TierError::Etcd {
-                tier: Arc::clone(tier),
-                error,
-            })?;
+            let settings = etcd
+                .settings(tier)
+                .map_err(|error| TierError::new(tier, &error))?;
+            let etcd = Etcd::new(&settings).map_err(|error| TierError::new(tier, &error))?;
             Ok(Arc::new(etcd))
         }
     }
@@ -470,30 +423,4 @@ fn open_embedded(folder: &Path) -> Result<Arc<Embedded>, OpenError> {
     let engine = Arc::new(Embedded::open(folder)?);
     open.insert(folder.into(), Arc::downgrade(&engine));
     Ok(engine)
-}
-
-#[cfg(test)]
-mod tests {
-    use shoal_s3::object::ObjectName;
-
-    use super::{new_key, object_name, registry_name, size_in};
-
-    #[test]
-    fn a_key_tells_how_many_bytes_are_under_it() {
-        for size_bytes in [0, 1, 4096, 5 << 30] {
-            assert_eq!(size_in(&new_key(size_bytes)), size_bytes);
-        }
-        assert_eq!(size_in("no key"), 0);
-        assert_ne!(new_key(1), new_key(1));
-    }
-
-    #[test]
-    fn a_name_in_a_registry_is_that_of_its_object() {
-        let name = ObjectName {
-            bucket: "b".into(),
-            key: b"x//\xff".as_slice().into(),
-            version: None,
-        };
-        assert_eq!(object_name(&registry_name(&name)), Some(name));
-    }
 }

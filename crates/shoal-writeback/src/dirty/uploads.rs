@@ -1,37 +1,50 @@
 //! Multipart uploads whose objects may be dirty. Parts are pieces in a tier's store, so an object is
 //! assembled without moving any bytes.
 
+mod id;
+mod outcome;
+mod part;
+mod position;
+mod selection;
+
 use std::sync::Arc;
 
-use crate::tier::TierUnavailable;
 use bytes::Bytes;
 use http::HeaderMap;
-use http::request::Parts as RequestHead;
 use http_body::Body;
+use shoal_cache::exchange::Admitted;
+use shoal_cache::lake::Write;
 use shoal_cache::write::Uncached;
 use shoal_net::clock;
+use shoal_registry::UploadKey;
 use shoal_registry::changes::LakeChange;
 use shoal_registry::engine::EngineError;
 use shoal_registry::names::ChangeError;
 use shoal_registry::session::new_id;
 use shoal_registry::uploads::{UploadError, UploadPart, UploadState};
-use shoal_registry::{Lifetime, UploadKey};
 use shoal_s3::error::S3Error;
-use shoal_s3::identity::Caller;
 use shoal_s3::object::ObjectName;
 use shoal_s3::payload::Digests;
 
 use super::checksums::{Checksum, ChecksumSpec, creation_headers, is_named};
+use super::entries::Entries;
+use super::keys::{new_key, object_name, registry_name};
 use super::lake_writer::{LakeWrite, LakeWriteError};
 use super::manifest::{Manifest, Record};
-use super::multipart::{
-    self, Completed, CompletionError, KeptUpload, Part, PartError, Upload, UploadEnd, UploadId, UploadQuery,
-    UploadUnavailable,
-};
-use super::objects::DirtyObjects;
-use super::status::WriteBackOutcome;
-use super::tiers::{Tier, new_key, object_name, registry_name};
-use super::writing::{PendingWrite, ReceiveError};
+use super::objects::{DirtyObjects, NewObject};
+use super::status::{UploadEnd, WriteBackOutcome};
+use super::tiers::Tier;
+use super::writing::{PendingWrite, WriteError};
+use crate::headers::those;
+use crate::tier::TierUnavailable;
+
+pub use self::id::UploadId;
+pub use self::outcome::{Completed, KeptUpload, UploadFailed};
+pub use self::part::{Part, Upload};
+#[cfg(test)]
+pub(crate) use self::position::tests::begun;
+pub use self::position::{UploadPosition, UploadQuery};
+pub use self::selection::{ListError, ListedPart, select};
 
 /// Number of parts or uploads on a page of the registry.
 const PAGE: usize = 256;
@@ -42,17 +55,13 @@ impl DirtyObjects {
     /// # Errors
     ///
     /// The reason why the object cannot be written back.
-    pub async fn begin_upload(
-        &self,
-        name: &ObjectName,
-        (parts, lifetime): (&RequestHead, Option<Lifetime>),
-        caller: &Caller,
-    ) -> Result<UploadId, Uncached> {
-        let mut write = PendingWrite::of(name, 0, (parts, lifetime), caller)?;
+    pub async fn begin_upload(&self, admitted: &Admitted, asked: Write<'_>) -> Result<UploadId, Uncached> {
+        let name = asked.name;
+        let mut write = PendingWrite::of(admitted, asked, 0)?;
         write.headers = creation_headers(&write.headers);
         ChecksumSpec::of(&write.headers)?;
-        self.permit(&write, caller).await?;
-        let (_, tier) = self.rule(name).ok_or(Uncached::TierUnavailable)?;
+        self.clearances.permit(&write, &admitted.verified.caller).await?;
+        let (_, tier) = self.entries.rule(name).ok_or(Uncached::TierUnavailable)?;
         let upload = Upload {
             id: UploadId(new_id()),
             name: write.name,
@@ -79,16 +88,12 @@ impl DirtyObjects {
     /// # Errors
     ///
     /// There is no such upload, or the registry does not answer.
-    pub async fn find_upload(
-        &self,
-        name: &ObjectName,
-        id: UploadId,
-    ) -> Result<KeptUpload, UploadUnavailable> {
-        let tier = self.tier_of_upload(name)?;
+    pub async fn find_upload(&self, name: &ObjectName, id: UploadId) -> Result<KeptUpload, UploadFailed> {
+        let tier = tier_of(&self.entries, name)?;
         let found = tier.uploads.find(&registry_name(name), id.0).await;
         let found = found
             .map_err(TierUnavailable::from)?
-            .ok_or(UploadUnavailable::NotFound)?;
+            .ok_or(UploadFailed::NotFound)?;
         let kept = match &found.state {
             UploadState::Open(record) => Upload::of_bytes(name, id, record).map(|upload| (upload, None)),
             UploadState::Complete { record, .. } => Completed::of_record(name, id, record)
@@ -102,11 +107,6 @@ impl DirtyObjects {
         })
     }
 
-    fn tier_of_upload(&self, name: &ObjectName) -> Result<&Tier, UploadUnavailable> {
-        let (_, tier) = self.rule(name).ok_or(UploadUnavailable::NotFound)?;
-        Ok(tier)
-    }
-
     /// Receives the bytes of a part and adds it to the upload. `size_bytes` is the size that its headers
     /// announce.
     ///
@@ -116,19 +116,20 @@ impl DirtyObjects {
     pub async fn put_part<B>(
         &self,
         KeptUpload { upload, found, .. }: &KeptUpload,
-        (number, size_bytes): (u16, u64),
+        number: u16,
+        size_bytes: u64,
         body: B,
-    ) -> Result<Part, PartError>
+    ) -> Result<Part, UploadFailed>
     where
         B: Body<Data = Bytes, Error = S3Error>,
     {
-        let tier = self.tier_of_upload(&upload.name)?;
+        let tier = tier_of(&self.entries, &upload.name)?;
         if size_bytes > tier.store.object_bytes_max() {
-            return Err(PartError::TooLarge);
+            return Err(UploadFailed::TooLarge);
         }
-        tier.check_writable().map_err(ReceiveError::from)?;
+        tier.check_writable().map_err(WriteError::from)?;
         if !tier.store.has_room(size_bytes) {
-            return Err(ReceiveError::Full.into());
+            return Err(WriteError::Full.into());
         }
         let checksum_spec = ChecksumSpec::of(&upload.headers).ok().flatten();
         let mut digests = Digests::default();
@@ -139,7 +140,7 @@ impl DirtyObjects {
         let body = std::pin::pin!(body);
         let received = tier
             .store
-            .receive((&key, size_bytes), body, |data| digests.update(data));
+            .receive(&key, size_bytes, body, |data| digests.update(data));
         let received = received.await?;
         let part = Part {
             number,
@@ -163,7 +164,7 @@ impl DirtyObjects {
                 if error.is_certain() {
                     tier.store.discard(std::slice::from_ref(&part.data)).await;
                 }
-                Err(unusable(error).into())
+                Err(unusable(error))
             }
         }
     }
@@ -173,8 +174,8 @@ impl DirtyObjects {
     /// # Errors
     ///
     /// The registry does not answer.
-    pub async fn parts(&self, kept: &KeptUpload) -> Result<Vec<Arc<Part>>, UploadUnavailable> {
-        let tier = self.tier_of_upload(&kept.upload.name)?;
+    pub async fn parts(&self, kept: &KeptUpload) -> Result<Vec<Arc<Part>>, UploadFailed> {
+        let tier = tier_of(&self.entries, &kept.upload.name)?;
         let (mut parts, mut after) = (Vec::new(), None);
         loop {
             let page = tier.uploads.parts(kept.upload.id.0, after, PAGE).await;
@@ -202,20 +203,20 @@ impl DirtyObjects {
         kept: &KeptUpload,
         parts: &[Arc<Part>],
         asked: &HeaderMap,
-    ) -> Result<Arc<Completed>, CompletionError> {
+    ) -> Result<Arc<Completed>, UploadFailed> {
         let upload = &kept.upload;
-        let tier = self.tier_of_upload(&upload.name)?;
+        let tier = tier_of(&self.entries, &upload.name)?;
         let checksums = checksums_of_object(upload, parts);
         let differs = |(name, value): (&http::HeaderName, _)| {
             let computed = checksums.get(name);
             computed.is_some_and(|computed| !is_named(computed, value))
         };
         if asked.iter().any(differs) {
-            return Err(CompletionError::Checksum);
+            return Err(UploadFailed::Checksum);
         }
         let conditions = conditions_in(asked);
         let mut completed = Completed {
-            etag: multipart::etag(parts).into(),
+            etag: selection::etag(parts).into(),
             checksums: checksums.clone(),
             through: "".into(),
         };
@@ -225,13 +226,17 @@ impl DirtyObjects {
             modified: clock::utc_now(),
             headers: upload.headers.clone(),
             of_reads: checksums,
-            part_layout: multipart::part_layout(parts),
-            acknowledged: multipart::acknowledged(parts),
+            part_layout: selection::part_layout(parts),
+            acknowledged: selection::acknowledged(parts),
         };
         let with_bytes = parts.iter().filter(|part| part.size_bytes > 0);
-        let data = with_bytes.map(|part| Arc::clone(&part.data)).collect();
-        let size_bytes = parts.iter().map(|part| part.size_bytes).sum();
-        let dirty = self.describe(&upload.name, (size_bytes, upload.lifetime), (&record, data));
+        let dirty = self.describe(NewObject {
+            name: &upload.name,
+            size_bytes: parts.iter().map(|part| part.size_bytes).sum(),
+            lifetime: upload.lifetime,
+            record: &record,
+            data: with_bytes.map(|part| Arc::clone(&part.data)).collect(),
+        });
         if conditions.is_empty() {
             let record = completed.to_record(upload).into();
             let done = tier
@@ -240,19 +245,18 @@ impl DirtyObjects {
                 .await;
             self.invalidate(&upload.name);
             let record = done.map_err(incomplete)?;
-            self.outcomes.count(WriteBackOutcome::Committed);
-            self.outcomes.count_upload(UploadEnd::Completed);
+            self.shared.outcomes.count(WriteBackOutcome::Committed);
+            self.shared.outcomes.count_upload(UploadEnd::Completed);
             let of_record = Completed::of_record(&upload.name, upload.id, &record);
             let (_, completed) = of_record.map_err(|error| TierUnavailable::because(&error))?;
             return Ok(Arc::new(completed));
         }
         completed.through = Uncached::Condition.as_str().into();
-        let manifest = Manifest::of(&upload.name, &dirty, &self.naming);
-        let manifest = manifest.map_err(|error| TierUnavailable::because(&error))?;
+        let manifest = self.entries.manifest(&upload.name, &dirty)?;
         let change = self.begin_at_lake(&upload.name).await;
         let change = change.map_err(|error| {
             tracing::debug!(%error, "an upload could not begin its change at the lake");
-            CompletionError::Later
+            UploadFailed::Later
         })?;
         self.write_at_lake(tier, &manifest, &conditions, change).await?;
         let record = completed.to_record(upload).into();
@@ -263,7 +267,7 @@ impl DirtyObjects {
         if let Err(error) = ended {
             tracing::warn!(%error, object = ?upload.name, "the completion of an upload could not be recorded");
         }
-        self.outcomes.count_upload(UploadEnd::Completed);
+        self.shared.outcomes.count_upload(UploadEnd::Completed);
         Ok(Arc::new(completed))
     }
 
@@ -274,7 +278,7 @@ impl DirtyObjects {
         manifest: &Manifest,
         conditions: &HeaderMap,
         change: LakeChange,
-    ) -> Result<(), CompletionError> {
+    ) -> Result<(), UploadFailed> {
         let bytes = self.bytes_in(tier, manifest);
         let permit = change.permit();
         let write = LakeWrite {
@@ -284,7 +288,7 @@ impl DirtyObjects {
             permit: &permit,
             transfer: None,
         };
-        let written = self.lake_writer.write(write).await;
+        let written = self.shared.lake_writer.write(write).await;
         self.invalidate(&manifest.name);
         match written {
             Ok(_uploaded) => {
@@ -299,9 +303,9 @@ impl DirtyObjects {
                 }
                 Err(match failure.error {
                     LakeWriteError::Refused(status) if status.is_client_error() => {
-                        CompletionError::Refused(status)
+                        UploadFailed::Refused(status)
                     }
-                    _ => CompletionError::Later,
+                    _ => UploadFailed::Later,
                 })
             }
         }
@@ -312,11 +316,11 @@ impl DirtyObjects {
     /// # Errors
     ///
     /// The upload has already ended, or the registry does not answer.
-    pub async fn abort_upload(&self, kept: &KeptUpload) -> Result<(), UploadUnavailable> {
+    pub async fn abort_upload(&self, kept: &KeptUpload) -> Result<(), UploadFailed> {
         let upload = &kept.upload;
-        let tier = self.tier_of_upload(&upload.name)?;
+        let tier = tier_of(&self.entries, &upload.name)?;
         tier.uploads.abort(&kept.found).await.map_err(unusable)?;
-        self.outcomes.count_upload(UploadEnd::Aborted);
+        self.shared.outcomes.count_upload(UploadEnd::Aborted);
         Ok(())
     }
 
@@ -327,7 +331,7 @@ impl DirtyObjects {
     /// A registry does not answer.
     pub async fn list_uploads(&self, query: &UploadQuery) -> Result<Vec<Arc<Upload>>, TierUnavailable> {
         let mut uploads = Vec::new();
-        for tier in self.tiers_below(&query.bucket, &query.prefix) {
+        for tier in self.entries.tiers_below(&query.bucket, &query.prefix) {
             let mut after = None;
             loop {
                 let page = tier
@@ -335,7 +339,7 @@ impl DirtyObjects {
                     .list(&query.bucket, &query.prefix, after.as_ref(), PAGE)
                     .await?;
                 for (UploadKey { name, id }, record) in page.uploads {
-                    let Some(name) = object_name(&name).filter(|name| self.may_be_dirty(name)) else {
+                    let Some(name) = object_name(&name).filter(|name| self.entries.may_be_dirty(name)) else {
                         continue;
                     };
                     let upload = Upload::of_bytes(&name, UploadId(id), &record);
@@ -350,9 +354,14 @@ impl DirtyObjects {
                 }
             }
         }
-        multipart::sort(&mut uploads);
+        position::sort(&mut uploads);
         Ok(uploads)
     }
+}
+
+fn tier_of<'a>(entries: &'a Entries, name: &ObjectName) -> Result<&'a Tier, UploadFailed> {
+    let (_, tier) = entries.rule(name).ok_or(UploadFailed::NotFound)?;
+    Ok(tier)
 }
 
 fn checksums_of_object(upload: &Upload, parts: &[Arc<Part>]) -> HeaderMap {
@@ -381,27 +390,24 @@ fn kept_parts(parts: &[Arc<Part>]) -> Vec<(u16, u16)> {
 
 /// Returns the headers of a completion that are conditions on the existing object.
 fn conditions_in(asked: &HeaderMap) -> HeaderMap {
-    let conditions = asked.iter().filter(|(name, _)| name.as_str().starts_with("if-"));
-    conditions
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect()
+    those(asked, |name| name.as_str().starts_with("if-"))
 }
 
-fn unusable(error: UploadError) -> UploadUnavailable {
+fn unusable(error: UploadError) -> UploadFailed {
     match error {
-        UploadError::Ended => UploadUnavailable::NotFound,
-        UploadError::Changed => UploadUnavailable::PartsChanged,
+        UploadError::Ended => UploadFailed::NotFound,
+        UploadError::Changed => UploadFailed::PartsChanged,
         UploadError::Change(error) => TierUnavailable::because(&error).into(),
     }
 }
 
-fn incomplete(error: UploadError) -> CompletionError {
+fn incomplete(error: UploadError) -> UploadFailed {
     match error {
         UploadError::Change(ChangeError::Engine(EngineError::Full(why))) => {
             tracing::warn!(%why, "a registry is full");
-            CompletionError::Later
+            UploadFailed::Later
         }
-        error => unusable(error).into(),
+        error => unusable(error),
     }
 }
 
@@ -411,8 +417,8 @@ mod tests {
 
     use http::{HeaderMap, HeaderValue};
 
+    use super::part::tests::part;
     use super::{conditions_in, kept_parts};
-    use crate::dirty::multipart::tests::part;
 
     #[test]
     fn the_parts_of_an_object_are_told_by_runs_without_the_empty_ones() {

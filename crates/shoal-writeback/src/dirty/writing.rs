@@ -2,20 +2,19 @@
 
 use std::sync::Arc;
 
-use crate::tier::TierUnavailable;
-use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
+use shoal_cache::exchange::Admitted;
+use shoal_cache::lake::Write;
 use shoal_cache::write::Uncached;
 use shoal_registry::Lifetime;
 use shoal_s3::error::S3Error;
 use shoal_s3::hop_by_hop::end_to_end;
 use shoal_s3::identity::Caller;
-use shoal_s3::object::{ObjectName, Version};
+use shoal_s3::object::ObjectName;
 use shoal_s3::target;
 
-use super::checksums::add_type;
-use super::manifest::{Naming, Record};
+use crate::tier::TierUnavailable;
 
 /// S3's default content type.
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("binary/octet-stream");
@@ -57,21 +56,24 @@ pub struct PendingWrite {
     pub(super) lifetime: Option<Lifetime>,
 }
 
-/// The reason why the bytes of a write were not stored in the tier.
+/// The reason why a write is not acknowledged.
 #[derive(Debug, thiserror::Error)]
-pub enum ReceiveError {
-    /// The body does not match the request's headers.
+pub enum WriteError {
+    /// Nothing was written: the body does not match the request's headers.
     #[error(transparent)]
     Body(#[from] S3Error),
-    /// The tier has no room.
+    /// Nothing was written: the tier has no room.
     #[error("the tier is full")]
     Full,
-    /// The tier could not store the bytes.
+    /// Nothing was written: the store did not take the bytes, or the registry the object.
     #[error(transparent)]
     Unavailable(#[from] TierUnavailable),
+    /// The registry may have accepted the object.
+    #[error("it is not known whether the object was written")]
+    OutcomeUnknown,
 }
 
-impl From<Uncached> for ReceiveError {
+impl From<Uncached> for WriteError {
     /// Returns the error for bytes that a tier does not accept for this reason.
     fn from(why: Uncached) -> Self {
         match why {
@@ -81,31 +83,13 @@ impl From<Uncached> for ReceiveError {
     }
 }
 
-/// The reason why a write is not acknowledged.
-#[derive(Debug, thiserror::Error)]
-pub enum WriteError {
-    /// Nothing was written: the bytes are not in the tier.
-    #[error(transparent)]
-    Receive(#[from] ReceiveError),
-    /// Nothing was written: the registry did not accept the object.
-    #[error(transparent)]
-    Unavailable(#[from] TierUnavailable),
-    /// The registry may have accepted the object.
-    #[error("it is not known whether the object was written")]
-    OutcomeUnknown,
-}
-
 impl PendingWrite {
     /// Builds a pending write, if it may be written back.
-    pub(super) fn of(
-        name: &ObjectName,
-        size_bytes: u64,
-        (parts, lifetime): (&Parts, Option<Lifetime>),
-        caller: &Caller,
-    ) -> Result<Self, Uncached> {
-        let mut write = Self::with_headers(name, size_bytes, HeaderMap::new(), caller)?;
-        write.headers = of_flush(&parts.headers)?;
-        write.lifetime = lifetime;
+    pub(super) fn of(admitted: &Admitted, asked: Write<'_>, size_bytes: u64) -> Result<Self, Uncached> {
+        let caller = &admitted.verified.caller;
+        let mut write = Self::with_headers(asked.name, size_bytes, HeaderMap::new(), caller)?;
+        write.headers = of_flush(&admitted.parts.headers)?;
+        write.lifetime = asked.lifetime;
         Ok(write)
     }
 
@@ -128,38 +112,6 @@ impl PendingWrite {
             lifetime: None,
         })
     }
-}
-
-/// Returns the version that reads of the object find, or `None` if the record describes an invalid one.
-pub(super) fn version_of(
-    name: &ObjectName,
-    record: &Record,
-    size_bytes: u64,
-    naming: &Naming,
-) -> Option<Version> {
-    let mut read = HeaderMap::new();
-    for (name, value) in &record.headers {
-        if is_read(name) {
-            read.append(name.clone(), value.clone());
-        }
-    }
-    for (name, value) in &record.of_reads {
-        read.insert(name, value.clone());
-    }
-    if record.part_layout.is_whole() {
-        add_type(&mut read);
-    }
-    read.insert(header::ETAG, HeaderValue::from_str(&record.etag).ok()?);
-    let modified = HeaderValue::try_from(httpdate::fmt_http_date(record.modified)).ok()?;
-    read.insert(header::LAST_MODIFIED, modified);
-    read.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    let version =
-        Version::from_response(name.id(&naming.lake), &read, size_bytes, naming.block_bytes).ok()?;
-    Some(Version {
-        // Listings need a finer resolution than the header has.
-        last_modified: Some(record.modified),
-        ..version
-    })
 }
 
 /// Returns the headers to send to the lake with the bytes.
@@ -215,7 +167,7 @@ fn without_framing(headers: &mut HeaderMap) {
 }
 
 /// Returns true if reads of the object return this header of its write.
-fn is_read(name: &HeaderName) -> bool {
+pub(super) fn is_read(name: &HeaderName) -> bool {
     let text = name.as_str();
     let is_checksum = text.starts_with("x-amz-checksum-") && text != "x-amz-checksum-algorithm";
     is_metadata(name) || is_checksum

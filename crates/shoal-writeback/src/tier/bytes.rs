@@ -12,10 +12,11 @@ use futures_util::stream::{self, StreamExt};
 use shoal_net::endpoint::BoxError;
 use shoal_s3::range::ByteRange;
 
+use shoal_cache::obtain::KeptBytes;
+
 use super::damage::{Damages, MEND_TIER};
 use super::digests::{ChunkDigests, ChunkProof};
 use super::{ByteStore, ByteStream, PieceMd5, PieceSum, StoreError};
-use shoal_cache::obtain::KeptBytes;
 
 /// Bytes under one key of a tier's store: a whole object, or a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -193,13 +194,12 @@ impl PieceReading {
     /// Receives the next bytes of the store's response.
     async fn receive(&mut self, store: &dyn ByteStore) -> Result<(), BoxError> {
         if self.bytes.is_none() {
-            let range = ByteRange {
-                start: self
-                    .proof
+            let range = ByteRange::new(
+                self.proof
                     .as_ref()
                     .map_or(self.rest.start, ChunkProof::proven_end),
-                end: self.asked_end,
-            };
+                self.asked_end,
+            );
             self.bytes = Some(store.get(&self.piece.key, range).await?);
         }
         let answer = self.bytes.as_mut().expect("the store was just asked");
@@ -236,15 +236,9 @@ fn wanted(pieces: &[Piece], range: ByteRange) -> VecDeque<(Piece, ByteRange)> {
     let mut wanted = VecDeque::new();
     for piece in pieces {
         let end = start + piece.size_bytes;
-        let part = ByteRange {
-            start: range.start.max(start),
-            end: range.end.min(end),
-        };
+        let part = ByteRange::new(range.start.max(start), range.end.min(end));
         if part.start < part.end {
-            let part = ByteRange {
-                start: part.start - start,
-                end: part.end - start,
-            };
+            let part = ByteRange::new(part.start - start, part.end - start);
             wanted.push_back((piece.clone(), part));
         }
         start = end;
@@ -268,7 +262,7 @@ mod tests {
             digests: None,
         });
         let of = |start, end| {
-            let wanted = wanted(&pieces, ByteRange { start, end });
+            let wanted = wanted(&pieces, ByteRange::new(start, end));
             let wanted = wanted
                 .iter()
                 .map(|(piece, part)| (piece.key.to_string(), part.start, part.end));

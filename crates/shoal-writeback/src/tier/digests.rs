@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use crc_fast::{CrcAlgorithm, Digest, checksum_combine};
+use crc_fast::{CrcAlgorithm, Digest, checksum, checksum_combine};
 use shoal_s3::range::ByteRange;
 
 use super::store::PIECE_BYTES_MAX;
@@ -21,7 +21,7 @@ pub const CHUNK_BYTES: u64 = 256 << 10;
 /// with the registry entry. An object in more parts than this has one digest for each part.
 pub const DIGESTS_MAX: u64 = 2048;
 
-const ALGORITHM: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
+pub(super) const ALGORITHM: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
 
 /// The digests of the chunks of one piece.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,9 +89,7 @@ impl ChunkDigests {
             return self;
         }
         let joined = (chunk_bytes / self.chunk_bytes) as usize;
-        let ends = (1..).map(|chunk: u64| self.size_bytes.min(chunk * self.chunk_bytes));
-        let starts = (0..).map(|chunk: u64| chunk * self.chunk_bytes);
-        let lengths = ends.zip(starts).map(|(end, start)| end - start);
+        let lengths = (0..).map(|number| self.chunk(number).len());
         let sized: Vec<_> = self.digests.iter().copied().zip(lengths).collect();
         let join = |chunks: &[(u64, u64)]| {
             let (first, rest) = chunks.split_first().expect("no chunk of a slice is empty");
@@ -105,12 +103,26 @@ impl ChunkDigests {
         }
     }
 
+    /// Returns the range of a chunk. The number of the chunk must be less than that of the digests.
+    pub fn chunk(&self, number: u64) -> ByteRange {
+        let start = number * self.chunk_bytes;
+        ByteRange {
+            start,
+            end: self.size_bytes.min(start + self.chunk_bytes),
+        }
+    }
+
+    /// Returns true if a chunk consists of these bytes.
+    pub fn verify(&self, number: u64, bytes: &[u8]) -> bool {
+        self.digests[number as usize] == checksum(ALGORITHM, bytes)
+    }
+
     /// Returns the smallest range of whole chunks that contains `range`.
     pub fn whole_chunks(&self, range: ByteRange) -> ByteRange {
-        ByteRange {
-            start: range.start - range.start % self.chunk_bytes,
-            end: range.end.next_multiple_of(self.chunk_bytes).min(self.size_bytes),
-        }
+        ByteRange::new(
+            range.start - range.start % self.chunk_bytes,
+            range.end.next_multiple_of(self.chunk_bytes).min(self.size_bytes),
+        )
     }
 
     /// Returns a verifier of the bytes from `start`, which must be the start of a chunk.
@@ -205,17 +217,13 @@ impl ChunkProof {
     /// A chunk that these bytes complete differs from the acknowledged one. The chunks before it are
     /// appended.
     pub fn take(&mut self, mut bytes: Bytes, proven: &mut VecDeque<Bytes>) -> Result<(), WrongBytes> {
-        let ChunkDigests {
-            size_bytes,
-            chunk_bytes,
-            digests,
-        } = &self.expected;
         while !bytes.is_empty() {
-            let number = self.at / chunk_bytes;
-            let end = (*size_bytes).min((number + 1) * chunk_bytes);
+            let number = self.at / self.expected.chunk_bytes;
+            let chunk = self.expected.chunk(number);
+            let end = chunk.end;
             if self.at >= end {
                 let (start, end) = (self.at, self.at + bytes.len() as u64);
-                return Err(WrongBytes(ByteRange { start, end }));
+                return Err(WrongBytes(ByteRange::new(start, end)));
             }
             let now = bytes.split_to(bytes.len().min((end - self.at) as usize));
             self.chunk.update(&now);
@@ -224,10 +232,9 @@ impl ChunkProof {
             if self.at < end {
                 continue;
             }
-            let chunk = std::mem::replace(&mut self.chunk, Digest::new(ALGORITHM));
-            if digests[number as usize] != chunk.finalize() {
-                let start = number * chunk_bytes;
-                return Err(WrongBytes(ByteRange { start, end }));
+            let digest = std::mem::replace(&mut self.chunk, Digest::new(ALGORITHM));
+            if self.expected.digests[number as usize] != digest.finalize() {
+                return Err(WrongBytes(chunk));
             }
             proven.extend(self.held.drain(..));
         }
@@ -285,7 +292,7 @@ mod tests {
             assert_eq!(given, &right[..(chunk * CHUNK_BYTES) as usize]);
             let start = chunk * CHUNK_BYTES;
             let end = (start + CHUNK_BYTES).min(right.len() as u64);
-            assert_eq!(result, Err(WrongBytes(ByteRange { start, end })), "{at}");
+            assert_eq!(result, Err(WrongBytes(ByteRange::new(start, end))), "{at}");
         }
         let longer = [&right[..], b"x"].concat();
         assert!(proven(&digests, &longer, 0).1.is_err());
@@ -295,10 +302,7 @@ mod tests {
     fn a_range_is_proven_by_the_chunks_that_hold_it() {
         let right = bytes(3 * CHUNK_BYTES + 5);
         let digests = digests(&right);
-        let wanted = ByteRange {
-            start: CHUNK_BYTES + 7,
-            end: 3 * CHUNK_BYTES + 1,
-        };
+        let wanted = ByteRange::new(CHUNK_BYTES + 7, 3 * CHUNK_BYTES + 1);
         let chunks = digests.whole_chunks(wanted);
         assert_eq!((chunks.start, chunks.end), (CHUNK_BYTES, 3 * CHUNK_BYTES + 5));
         let (given, result) = proven(&digests, &right[CHUNK_BYTES as usize..], chunks.start);

@@ -22,10 +22,10 @@ use parking_lot::Mutex;
 use shoal_net::endpoint::BoxError;
 use shoal_s3::range::ByteRange;
 
-pub use self::layout::FolderOp;
 use self::layout::Layout;
-use self::piece_file::{Damage, Description, Tail, end_of};
-use super::digests::{CHUNK_BYTES, ChunkDigester};
+pub use self::layout::{FolderFault, FolderOp};
+use self::piece_file::{Damage, Tail, end_of};
+use super::digests::{CHUNK_BYTES, ChunkDigester, ChunkDigests};
 use super::exact_body::exactly;
 use super::probe;
 use super::store::{
@@ -38,9 +38,6 @@ const BATCH_BYTES: usize = 1 << 20;
 
 /// Size of the buffer in which small frames of a body are joined.
 const BUFFER_BYTES: usize = 128 << 10;
-
-/// Decides if an operation fails before it reaches the file system. Tests use it to simulate failing disks.
-pub type FolderFault = dyn Fn(FolderOp) -> io::Result<()> + Send + Sync;
 
 /// A store of pieces in a folder.
 pub struct FolderStore {
@@ -108,7 +105,7 @@ impl FolderStore {
     async fn open_piece(&self, key: &str, range: ByteRange) -> Result<ByteStream, StoreError> {
         check_key(key)?;
         let piece = self.stored_piece(key).await?;
-        let size_bytes = piece.description.size_bytes;
+        let size_bytes = piece.digests.size_bytes();
         if range.start > range.end || range.end > size_bytes {
             return Err(probe::beyond_the_piece(range, size_bytes));
         }
@@ -120,13 +117,10 @@ impl FolderStore {
     async fn copy_piece(&self, from: &str, to: &str, size_bytes: u64) -> Result<(), StoreError> {
         check_copy(from, to, size_bytes)?;
         let piece = self.stored_piece(from).await?;
-        if piece.description.size_bytes != size_bytes {
-            return Err(other_length(size_bytes, piece.description.size_bytes));
+        if piece.digests.size_bytes() != size_bytes {
+            return Err(other_length(size_bytes, piece.digests.size_bytes()));
         }
-        let whole = ByteRange {
-            start: 0,
-            end: size_bytes,
-        };
+        let whole = ByteRange::new(0, size_bytes);
         let copied = self.put_piece(to, size_bytes, piece.stream(whole)).await;
         copied.map_err(|error| match error {
             PutError::Store(error) => error,
@@ -165,8 +159,8 @@ impl FolderStore {
         .await
     }
 
-    async fn probe_folder(&self) -> Result<(), ProbeError> {
-        let place = describe(self.layout.root());
+    async fn check_folder(&self) -> Result<(), ProbeError> {
+        let place = self.place();
         let layout = Arc::clone(&self.layout);
         let is_memory = run_blocking(move || {
             is_in_memory(layout.root()).map_err(|error| failed("find out its file system", &error))
@@ -183,7 +177,7 @@ impl FolderStore {
                 hint: "choose a folder on a disk, or on a file system that several machines keep".into(),
             });
         }
-        probe::probe_piece(self, &place).await
+        Ok(())
     }
 }
 
@@ -231,16 +225,12 @@ impl ByteStore for FolderStore {
         self.list_pieces(after, limit).boxed()
     }
 
-    fn probe(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
-        self.probe_folder().boxed()
+    fn check_settings(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
+        self.check_folder().boxed()
     }
 
-    fn probe_copy(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
-        async move { probe::probe_copy(self, &describe(self.layout.root())).await }.boxed()
-    }
-
-    fn check(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
-        async move { probe::probe_piece(self, &describe(self.layout.root())).await }.boxed()
+    fn place(&self) -> String {
+        describe(self.layout.root())
     }
 }
 
@@ -355,7 +345,7 @@ impl Drop for Unfinished {
 struct StoredPiece {
     layout: Arc<Layout>,
     file: File,
-    description: Description,
+    digests: ChunkDigests,
 }
 
 impl StoredPiece {
@@ -375,11 +365,11 @@ impl StoredPiece {
         let (at, length) = tail.description();
         let mut end = vec![0; length as usize];
         file.read_exact_at(&mut end, at).map_err(unread)?;
-        let description = Description::decode(&end, tail, key).map_err(damaged)?;
+        let digests = tail.digests(&end, key).map_err(damaged)?;
         Ok(Self {
             layout,
             file,
-            description,
+            digests,
         })
     }
 
@@ -394,12 +384,14 @@ impl StoredPiece {
 
     /// Reads and verifies one chunk.
     fn read(&self, chunk: u64) -> Result<Bytes, StoreError> {
-        let mut bytes = vec![0; self.description.chunk_bytes(chunk) as usize];
+        let mut bytes = vec![0; self.digests.chunk(chunk).len() as usize];
         self.layout
             .check(FolderOp::Read)
             .and_then(|()| self.file.read_exact_at(&mut bytes, chunk * CHUNK_BYTES))
             .map_err(|error| failed("read a piece", &error))?;
-        self.description.verify(chunk, &bytes).map_err(damaged)?;
+        if !self.digests.verify(chunk, &bytes) {
+            return Err(damaged(Damage::Data));
+        }
         Ok(bytes.into())
     }
 }

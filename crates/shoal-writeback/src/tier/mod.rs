@@ -9,7 +9,7 @@ mod damage;
 mod digests;
 mod exact_body;
 mod folder;
-mod probe;
+pub mod probe;
 mod s3;
 mod store;
 #[cfg(test)]

@@ -15,10 +15,7 @@ use super::store::{ByteStore, ByteStream, PieceSum, ProbeError, PutError, StoreE
 
 /// Length of the probe piece, and the range of it that is read back.
 const PIECE_BYTES: u64 = 8192;
-const RANGE: ByteRange = ByteRange {
-    start: 1000,
-    end: 5096,
-};
+const RANGE: ByteRange = ByteRange::new(1000, 5096);
 
 /// The remedy to show to operators of a store that does not copy.
 const HINT_ON_COPIES: &str = "copies and renames below the rules of this tier wait for the lake, which gets their sources \
@@ -27,8 +24,24 @@ const HINT_ON_COPIES: &str = "copies and renames below the rules of this tier wa
 /// A piece that was just written must not appear older than this.
 const AGE_MAX: Duration = Duration::from_mins(10);
 
-/// Writes a piece, reads a range of it, lists it and removes it. `place` names the store in messages.
-pub(super) async fn probe_piece(store: &dyn ByteStore, place: &str) -> Result<(), ProbeError> {
+/// Checks that a store supports what a tier needs: its settings, and that it writes a piece, reads a range
+/// of it, lists and removes it.
+///
+/// # Errors
+///
+/// The store fails one of these, or has settings with which it would lose pieces or keep removed ones.
+pub async fn probe(store: &dyn ByteStore) -> Result<(), ProbeError> {
+    store.check_settings().await?;
+    check(store).await
+}
+
+/// Checks that a store that has passed [`probe`] still writes, reads, lists and removes pieces.
+///
+/// # Errors
+///
+/// The store fails one of these.
+pub async fn check(store: &dyn ByteStore) -> Result<(), ProbeError> {
+    let place = &store.place();
     let key: Arc<str> = new_key().into();
     let bytes = new_bytes();
     let tried = async {
@@ -48,8 +61,14 @@ pub(super) async fn probe_piece(store: &dyn ByteStore, place: &str) -> Result<()
     }
 }
 
-/// Writes a piece, copies it, removes the original, and reads the copy.
-pub(super) async fn probe_copy(store: &dyn ByteStore, place: &str) -> Result<(), ProbeError> {
+/// Checks that a store can [copy](ByteStore::copy) a piece, and that the copy outlives its source. A store
+/// that cannot is still usable as a tier; the lake then makes all copies.
+///
+/// # Errors
+///
+/// The store cannot copy, or does not answer.
+pub async fn probe_copy(store: &dyn ByteStore) -> Result<(), ProbeError> {
+    let place = &store.place();
     let [from, to] = [(); 2].map(|()| Arc::<str>::from(new_key()));
     let bytes = new_bytes();
     let tried = async {

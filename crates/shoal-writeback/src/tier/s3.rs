@@ -284,17 +284,17 @@ impl S3Store {
         first_error
     }
 
-    async fn probe_bucket(&self) -> Result<(), ProbeError> {
+    async fn check_bucket(&self) -> Result<(), ProbeError> {
         settings::check(&self.bucket).await?;
         for class in [None, self.classes.large.as_deref()] {
             self.probe_class(class).await?;
         }
-        probe::probe_piece(self, &self.bucket.to_string()).await
+        Ok(())
     }
 
     /// Writes and removes a piece in a storage class.
     async fn probe_class(&self, class: Option<&str>) -> Result<(), ProbeError> {
-        let place = self.bucket.to_string();
+        let place = self.place();
         let (key, bytes) = (probe::new_key(), probe::new_bytes());
         let written = self
             .put_as(class, &key, bytes.len() as u64, probe::body(&bytes))
@@ -351,16 +351,12 @@ impl ByteStore for S3Store {
         listing::list(&self.bucket, after, limit).boxed()
     }
 
-    fn probe(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
-        self.probe_bucket().boxed()
+    fn check_settings(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
+        self.check_bucket().boxed()
     }
 
-    fn probe_copy(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
-        async move { probe::probe_copy(self, &self.bucket.to_string()).await }.boxed()
-    }
-
-    fn check(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
-        async move { probe::probe_piece(self, &self.bucket.to_string()).await }.boxed()
+    fn place(&self) -> String {
+        self.bucket.to_string()
     }
 }
 

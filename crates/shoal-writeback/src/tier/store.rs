@@ -88,29 +88,15 @@ pub trait ByteStore: fmt::Debug + Send + Sync {
     fn list<'a>(&'a self, after: Option<&'a str>, limit: usize)
     -> BoxFuture<'a, Result<KeyPage, StoreError>>;
 
-    /// Checks that the store supports what a tier needs: writes a piece, reads a range of it, lists and
-    /// removes it.
+    /// Checks the settings of the store.
     ///
     /// # Errors
     ///
-    /// The store fails one of these, or has settings with which it would lose pieces or keep removed ones.
-    fn probe(&self) -> BoxFuture<'_, Result<(), ProbeError>>;
+    /// The store does not answer, or has settings with which it would lose pieces or keep removed ones.
+    fn check_settings(&self) -> BoxFuture<'_, Result<(), ProbeError>>;
 
-    /// Checks that the store can [copy](Self::copy) a piece, and that the copy outlives its source. A store
-    /// that cannot is still usable as a tier; the lake then makes all copies.
-    ///
-    /// # Errors
-    ///
-    /// The store cannot copy, or does not answer.
-    fn probe_copy(&self) -> BoxFuture<'_, Result<(), ProbeError>>;
-
-    /// Checks that a store that has passed [`probe`](Self::probe) still writes, reads, lists and removes
-    /// pieces. Does not check its settings and storage classes.
-    ///
-    /// # Errors
-    ///
-    /// The store fails one of these.
-    fn check(&self) -> BoxFuture<'_, Result<(), ProbeError>>;
+    /// Names the store in messages to operators.
+    fn place(&self) -> String;
 }
 
 /// One page of a listing.

@@ -8,8 +8,6 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header, response};
@@ -17,12 +15,12 @@ use http_body_util::{BodyExt, Full};
 use md5::Md5;
 use sha2::{Digest, Sha256};
 use shoal_base::send_permit::SendPermit;
-use shoal_cache::exchange::{Admitted, Opened, ResponseBody};
-use shoal_cache::grants::Grants;
+use shoal_cache::exchange::{Admitted, Opened, ResponseBody, ResponseResult};
 use shoal_cache::lake::errors;
 use shoal_cache::lake::unknown;
+use shoal_net::endpoint::s3::{CONTENT_MD5, content_md5};
 use shoal_net::endpoint::{
-    AccountRefusal, Endpoint, EndpointRequest, RequestBody, SendOptions, is_undecided, is_undecided_code,
+    AccountRefusal, EndpointRequest, RequestBody, SendOptions, is_undecided, is_undecided_code,
 };
 use shoal_registry::changes::LakeChange;
 use shoal_s3::error::S3Error;
@@ -30,18 +28,17 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::sigv4::PayloadHash;
 use shoal_s3::xml::{Deletion, DeletionResult, ErrorDocument, Key};
 
+use super::asker::{Asker, without_body};
 use super::commits::CommitBound;
 use super::deletion::Expected;
 use super::listing::{answered_with, read, unreadable};
-use super::multipart::malformed;
-use super::permission::{Asker, Permissions, without_body};
-use super::{PARALLEL, ResponseResult, Shared, access_denied, is_writer, not_begun, try_again};
-use crate::dirty::{Action, DirtyObjects, Lookup, beside};
+use super::parts::{PARALLEL, TieredLakeParts, access_denied};
+use super::upload_requests::malformed;
+use crate::dirty::{Action, Lookup, beside, not_begun, try_again};
 
 /// Limit on the body of a request: a thousand keys of 1,000 bytes, and as much again for their encoding.
 const DELETION_BYTES_MAX: usize = 2 << 20;
 
-const CONTENT_MD5: HeaderName = HeaderName::from_static("content-md5");
 const TRAILER: HeaderName = HeaderName::from_static("x-amz-trailer");
 
 /// The changes that have begun, by name.
@@ -61,10 +58,7 @@ enum Answered {
 /// Removes many objects in one request.
 #[derive(Clone)]
 pub(super) struct BulkDeletions {
-    dirty: Arc<DirtyObjects>,
-    grants: Arc<Grants>,
-    lake: Arc<Endpoint>,
-    permissions: Arc<Permissions>,
+    parts: Arc<TieredLakeParts>,
     commits: Arc<CommitBound>,
 }
 
@@ -80,11 +74,8 @@ impl Looked {
     /// Returns true if a change may begin without asking the lake: the caller wrote the dirty object, or the
     /// name cannot be dirty.
     fn is_free_for(&self, asker: Asker<'_>) -> bool {
-        let is_own = |lookup: &Lookup| {
-            let manifest = lookup.manifest.as_ref();
-            manifest.is_some_and(|manifest| is_writer(asker.caller, &manifest.writer))
-        };
-        self.found.as_deref().is_none_or(is_own)
+        let found = self.found.as_deref();
+        found.is_none_or(|lookup| lookup.written_by(asker.caller).is_some())
     }
 
     fn is_dirty(&self) -> bool {
@@ -121,14 +112,8 @@ enum Judgement {
 }
 
 impl BulkDeletions {
-    pub(super) fn new(shared: &Shared) -> Self {
-        Self {
-            dirty: Arc::clone(&shared.dirty),
-            grants: Arc::clone(&shared.grants),
-            lake: Arc::clone(&shared.lake),
-            permissions: Arc::clone(&shared.permissions),
-            commits: Arc::clone(&shared.commits),
-        }
+    pub(super) fn new(parts: Arc<TieredLakeParts>, commits: Arc<CommitBound>) -> Self {
+        Self { parts, commits }
     }
 
     /// Removes many objects, in the tier and at the lake. The lake decides which of them the caller may
@@ -149,7 +134,7 @@ impl BulkDeletions {
     }
 
     async fn remove(&self, opened: &Opened, bucket: &str, deletion: Deletion) -> ResponseResult {
-        let asker = Asker::from(opened);
+        let asker = self.parts.asker_of_opened(opened);
         let (keys, mut begun, refused) = match self.begin_all(asker, bucket, deletion.keys).await? {
             Begin::Begun(keys, begun, refused) => (keys, begun, refused),
             Begin::Refused(answer) => return Ok(answer),
@@ -160,7 +145,7 @@ impl BulkDeletions {
             Ok(Answered::Result(head, result)) => (head, result),
             Ok(Answered::Other(answer, is_undecided)) => {
                 if matches!(answer.status().as_u16(), 401 | 403) {
-                    self.dirty.refused(asker.caller, bucket);
+                    self.parts.dirty.clearances.refused(asker.caller, bucket);
                 }
                 if !is_undecided {
                     end_all(begun.into_values(), false).await;
@@ -190,7 +175,7 @@ impl BulkDeletions {
             }
         }
         if !kept.is_empty() {
-            self.dirty.refused(asker.caller, bucket);
+            self.parts.dirty.clearances.refused(asker.caller, bucket);
         }
         end_all(kept.into_iter(), false).await;
         let (keys, changes): (Vec<_>, Vec<_>) = removed.into_iter().unzip();
@@ -232,9 +217,9 @@ impl BulkDeletions {
             .into_iter()
             .map(|(name, (is_conditional, lookup))| async move {
                 let begun = if is_conditional {
-                    self.dirty.begin_at_lake(&name).await
+                    self.parts.dirty.begin_at_lake(&name).await
                 } else {
-                    self.dirty.begin_removal(&name, *lookup).await
+                    self.parts.dirty.begin_removal(&name, *lookup).await
                 };
                 (name, begun)
             });
@@ -257,9 +242,11 @@ impl BulkDeletions {
     /// Looks a name up in the registry if it may be dirty.
     async fn look(&self, bucket: &str, key: Key) -> Result<Looked, S3Error> {
         let name = name_of(bucket, &key);
-        let may_be_dirty = key.is_current() && self.dirty.may_be_dirty(&name);
+        let may_be_dirty = key.is_current() && self.parts.dirty.entries.may_be_dirty(&name);
         let found = if may_be_dirty {
-            Some(Box::new(self.dirty.find(&name).await.map_err(try_again)?))
+            Some(Box::new(
+                self.parts.dirty.entries.find(&name).await.map_err(try_again)?,
+            ))
         } else {
             None
         };
@@ -279,13 +266,10 @@ impl BulkDeletions {
                 permitted.push(looked);
                 continue;
             }
-            let rule = self.dirty.rule_number(&looked.name);
+            let rule = self.parts.dirty.clearances.rule_number(&looked.name);
             let denial = match answers.entry(rule) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(unknown) => {
-                    let removal = (Action::Remove, &looked.name);
-                    unknown.insert(self.permissions.denial(asker, removal).await?)
-                }
+                Entry::Vacant(unknown) => unknown.insert(asker.denial(Action::Remove, &looked.name).await?),
             };
             match denial {
                 None => permitted.push(looked),
@@ -326,7 +310,7 @@ impl BulkDeletions {
         };
         let judged = match &lookup.manifest {
             Some(manifest) if key.is_conditional() => {
-                if self.permissions.may_judge(asker, manifest).await? {
+                if asker.may_judge(manifest).await? {
                     let judged = Expected::of_key(&key).and_then(|expected| expected.check(manifest));
                     // At the lake, the object's modification time is that of its flush.
                     key.last_modified = None;
@@ -362,24 +346,22 @@ impl BulkDeletions {
             is_quiet: false,
         };
         let body = Bytes::from(deletion.write());
+        let target = asker.classified.target()?;
+        let request = asker
+            .client()
+            .request(asker.classified.operation.as_str(), Method::POST, target);
         let request = EndpointRequest {
-            operation: asker.classified.operation.as_str(),
-            method: Method::POST,
-            target: asker.classified.target()?,
-            headers: headers_of(&body, asker.headers),
             payload: PayloadHash::Sha256(Sha256::digest(&body).into()),
-            body: RequestBody::Stream {
+            headers: headers_of(&body, asker.headers),
+            ..request.with_body(RequestBody::Stream {
                 length: Some(body.len() as u64),
                 body: Full::new(body).map_err(|never| match never {}).boxed_unsync(),
-            },
-            expects_continue: false,
-            account: self.lake.account_for(asker.caller),
-            payer: asker.caller.payer(),
+            })
         };
-        self.grants.invalidate_bucket(bucket);
+        self.parts.grants.invalidate_bucket(bucket);
         let options = SendOptions::permitted_by(permit.as_ref());
-        let answered = self.lake.send_with(request, options).await;
-        self.grants.invalidate_bucket(bucket);
+        let answered = self.parts.endpoint.send_with(request, options).await;
+        self.parts.grants.invalidate_bucket(bucket);
         let (head, body) = answered.map_err(|error| errors::unanswered(&error))?.into_parts();
         let body = read(body).await?;
         let error = ErrorDocument::read(&body).ok().flatten();
@@ -433,9 +415,7 @@ fn headers_of(body: &[u8], sent: &HeaderMap) -> HeaderMap {
         [CONTENT_MD5, TRAILER].contains(name) || name.as_str().starts_with("x-amz-checksum-")
     };
     if sent.keys().any(is_digest) {
-        let digest = STANDARD.encode(Md5::digest(body));
-        let digest = HeaderValue::try_from(digest).expect("base 64 is a header value");
-        headers.insert(CONTENT_MD5, digest);
+        headers.insert(CONTENT_MD5, content_md5(&Md5::digest(body).into()));
     }
     headers
 }

@@ -1,10 +1,11 @@
 //! Sends a request to the lake within a change that has begun, so that no other change of the name is in
 //! flight at the same time.
 
-use crate::tier::TierUnavailable;
 use shoal_cache::exchange::{Admitted, ResponseResult};
 use shoal_cache::lake::{Verdict, judged, unknown};
 use shoal_registry::changes::LakeChange;
+
+use crate::tier::TierUnavailable;
 
 /// Sends a request to the lake by `send` and ends the change with the outcome. The request continues if its
 /// client disconnects, and is aborted if this node loses the right to send it.

@@ -1,14 +1,12 @@
 //! Copies a dirty object to another name in the same tier. The store copies the bytes itself, and the lake is
 //! only asked for permission. Tools that write under temporary names use such a copy to rename on commit.
 
-use std::sync::Arc;
-
 use http::{HeaderMap, HeaderName, Response, header};
 use http_body::Body as _;
 use shoal_cache::exchange::{Admitted, ResponseBody};
+use shoal_cache::lake::Write;
 use shoal_cache::lake::errors::precondition_failed;
 use shoal_net::clock;
-use shoal_registry::Lifetime;
 use shoal_s3::conditions::{Conditions, Evaluation};
 use shoal_s3::error::S3Error;
 use shoal_s3::object::{ObjectName, Version};
@@ -16,10 +14,9 @@ use shoal_s3::operation::{CopySource, Operation};
 use shoal_s3::time::rfc3339;
 use shoal_s3::xml::Element;
 
-use super::multipart::{answered, checksum_elements};
-use super::writes::not_written;
-use super::{Shared, is_writer, try_again};
-use crate::dirty::{CopyRequest, DirtyObjects, NotCopied};
+use super::upload_requests::{answered, checksum_elements};
+use super::writes::{DirtyWrites, not_written};
+use crate::dirty::{CopyRequest, NotCopied, try_again};
 
 /// Number of attempts if the source changes while it is copied.
 const ATTEMPTS: usize = 4;
@@ -35,11 +32,6 @@ const CONDITIONS: [(&str, HeaderName); 4] = [
     ),
 ];
 
-/// Copies dirty objects within their tiers.
-pub(super) struct Copies {
-    dirty: Arc<DirtyObjects>,
-}
-
 /// A copy that the node can make itself if its source is dirty.
 struct Order<'a> {
     source: &'a ObjectName,
@@ -47,46 +39,32 @@ struct Order<'a> {
     conditions: Conditions,
 }
 
-impl Copies {
-    pub(super) fn new(shared: &Shared) -> Self {
-        Self {
-            dirty: Arc::clone(&shared.dirty),
-        }
-    }
-
-    /// Copies an object to `name` if the request is a copy of a dirty object. Returns `None` if the request
-    /// must be sent to the lake.
+impl DirtyWrites {
+    /// Copies an object if the request is a copy of a dirty object. Returns `None` if the request must be
+    /// sent to the lake.
     pub(super) async fn copy(
         &self,
         admitted: &Admitted,
-        (name, lifetime): (&ObjectName, Option<Lifetime>),
+        write: Write<'_>,
     ) -> Result<Option<Response<ResponseBody>>, S3Error> {
-        let Some(order) = Order::of(admitted, name) else {
+        let dirty = &self.0.dirty;
+        let order = Order::of(admitted, write.name);
+        let Some(order) = order.filter(|order| dirty.entries.may_be_dirty(order.source)) else {
             return Ok(None);
         };
-        if !self.dirty.may_be_dirty(order.source) {
-            return Ok(None);
-        }
         let caller = &admitted.verified.caller;
         for _ in 0..ATTEMPTS {
-            let source = self.dirty.find(order.source).await.map_err(try_again)?;
-            let Some(manifest) = &source.manifest else {
+            let source = dirty.entries.find(order.source).await.map_err(try_again)?;
+            // Only the writer is certain to have permission to read the object.
+            let Some(manifest) = source.written_by(caller) else {
                 return Ok(None);
             };
-            // Only the writer is certain to have permission to read the object.
-            if !is_writer(caller, &manifest.writer) {
-                return Ok(None);
-            }
             check_body(admitted).await?;
             order.check(&manifest.version)?;
-            let copied = self
-                .dirty
-                .copy((&source, &order.request), (name, lifetime), caller)
-                .await;
-            match copied {
+            match dirty.copy(&source, &order.request, write, caller).await {
                 Ok(version) => return Ok(Some(answered(&described(&version)))),
                 Err(why @ NotCopied::AtLake(_)) => {
-                    tracing::debug!(%why, ?name, "a dirty object is flushed, so that the lake can copy it");
+                    tracing::debug!(%why, name = ?write.name, "a dirty object is flushed, so that the lake can copy it");
                     return Ok(None);
                 }
                 Err(NotCopied::SourceGone) => {}

@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, header};
-use shoal_cache::exchange::Admitted;
-use shoal_cache::lake::Lake;
+use shoal_cache::exchange::{Admitted, ResponseResult};
 use shoal_cache::lake::errors::precondition_failed;
 use shoal_registry::changes::LakeChange;
 use shoal_s3::error::{ErrorCode, S3Error};
@@ -19,10 +18,8 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::xml::Key;
 
 use super::carry_out::carry_out;
-use super::flush::Flusher;
-use super::permission::Permissions;
-use super::{ResponseResult, Shared, access_denied, is_writer, not_begun, try_again, unversioned};
-use crate::dirty::{Action, DirtyObjects, Manifest};
+use super::parts::{TieredLakeParts, access_denied};
+use crate::dirty::{Action, Manifest, not_begun, try_again, unversioned};
 
 const SIZE: HeaderName = HeaderName::from_static("x-amz-if-match-size");
 const LAST_MODIFIED: HeaderName = HeaderName::from_static("x-amz-if-match-last-modified-time");
@@ -36,46 +33,37 @@ pub(super) struct Expected {
 }
 
 /// Removes one object.
-pub(super) struct Deletions {
-    dirty: Arc<DirtyObjects>,
-    permissions: Arc<Permissions>,
-    flusher: Arc<Flusher>,
-    within: Arc<dyn Lake>,
-}
+pub(super) struct Deletions(pub(super) Arc<TieredLakeParts>);
 
 impl Deletions {
-    pub(super) fn new(shared: &Shared) -> Self {
-        Self {
-            dirty: Arc::clone(&shared.dirty),
-            permissions: Arc::clone(&shared.permissions),
-            flusher: Arc::clone(&shared.flusher),
-            within: Arc::clone(&shared.within),
-        }
-    }
-
     /// Removes an object, in the tier and at the lake. The lake decides if the caller may do so.
     pub(super) async fn delete(&self, admitted: Box<Admitted>, name: &ObjectName) -> ResponseResult {
         let asked = name;
         let name = &unversioned(name);
-        let lookup = self.dirty.find(name).await.map_err(try_again)?;
+        let lookup = self.0.dirty.entries.find(name).await.map_err(try_again)?;
         let manifest = lookup.manifest.as_deref();
-        if !manifest.is_some_and(|manifest| is_writer(&admitted.verified.caller, &manifest.writer)) {
-            let removal = (Action::Remove, asked);
-            if let Some(denied) = self.permissions.denial((&*admitted).into(), removal).await? {
+        if lookup.written_by(&admitted.verified.caller).is_none() {
+            let denied = self.0.asker(&admitted).denial(Action::Remove, asked).await?;
+            if let Some(denied) = denied {
                 let is_dirty = manifest.is_some();
-                self.flusher.prepare_denied(&admitted, is_dirty, denied).await?;
-                return self.within.forward(admitted).await;
+                self.0.prepare_denied(&admitted, is_dirty, denied).await?;
+                return self.0.within.forward(admitted).await;
             }
         }
         if is_conditional(&admitted.parts.headers) {
             return self.delete_if(admitted, name, manifest).await;
         }
-        let change = self.dirty.begin_removal(name, lookup).await.map_err(not_begun)?;
+        let change = self
+            .0
+            .dirty
+            .begin_removal(name, lookup)
+            .await
+            .map_err(not_begun)?;
         self.carry_out(change, admitted).await
     }
 
     async fn carry_out(&self, change: LakeChange, admitted: Box<Admitted>) -> ResponseResult {
-        let within = Arc::clone(&self.within);
+        let within = Arc::clone(&self.0.within);
         let send = |admitted| async move { within.forward(admitted).await };
         carry_out(change, admitted, send).await
     }
@@ -89,14 +77,14 @@ impl Deletions {
         manifest: Option<&Manifest>,
     ) -> ResponseResult {
         if let Some(manifest) = manifest {
-            if !self.permissions.may_judge((&*admitted).into(), manifest).await? {
+            if !self.0.asker(&admitted).may_judge(manifest).await? {
                 return Err(access_denied());
             }
             Expected::of_headers(&admitted.parts.headers)?.check(manifest)?;
             // At the lake, the object's modification time is that of its flush.
             Arc::make_mut(&mut admitted.parts).headers.remove(LAST_MODIFIED);
         }
-        let change = self.dirty.begin_at_lake(name).await.map_err(not_begun)?;
+        let change = self.0.dirty.begin_at_lake(name).await.map_err(not_begun)?;
         self.carry_out(change, admitted).await
     }
 }
@@ -147,11 +135,11 @@ impl Expected {
     /// Checks that a dirty object meets all conditions.
     pub(super) fn check(&self, manifest: &Manifest) -> Result<(), S3Error> {
         let version = &manifest.version;
-        let is_so = self.holds((&version.etag, version.size_bytes, version.last_modified));
+        let is_so = self.holds(&version.etag, version.size_bytes, version.last_modified);
         is_so.then_some(()).ok_or_else(precondition_failed)
     }
 
-    fn holds(&self, (etag, size_bytes, last_modified): (&str, u64, Option<SystemTime>)) -> bool {
+    fn holds(&self, etag: &str, size_bytes: u64, last_modified: Option<SystemTime>) -> bool {
         let is_named = |named: &str| {
             let mut tags = named.split(',').map(str::trim);
             tags.any(|tag| tag == "*" || bare(tag) == bare(etag))
@@ -221,7 +209,7 @@ mod tests {
                 })
                 .collect();
             let expected = Expected::of_headers(&headers).unwrap();
-            assert_eq!(expected.holds((etag, 250, Some(then))), holds, "{conditions:?}");
+            assert_eq!(expected.holds(etag, 250, Some(then)), holds, "{conditions:?}");
             assert_eq!(is_conditional(&headers), !conditions.is_empty());
         }
     }
@@ -236,7 +224,7 @@ mod tests {
             let name = HeaderName::from_static(name);
             let headers = HeaderMap::from_iter([(name, HeaderValue::from_static(""))]);
             let expected = Expected::of_headers(&headers).unwrap();
-            assert!(expected.holds(("\"abc\"", 250, None)) && !is_conditional(&headers));
+            assert!(expected.holds("\"abc\"", 250, None) && !is_conditional(&headers));
         }
     }
 

@@ -6,7 +6,6 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use http::{HeaderValue, Method, header};
 use http_body_util::BodyExt;
 use shoal_cache::exchange::Admitted;
-use shoal_cache::grants::Grants;
 use shoal_net::endpoint::AccountRefusal;
 use shoal_net::http::connection::ClientBody;
 use shoal_registry::changes::LakeChange;
@@ -14,27 +13,12 @@ use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::object::ObjectName;
 use shoal_s3::operation::{CopySource, Effect, Operation};
 
-use super::permission::{Permissions, action_of};
-use super::{PARALLEL, is_writer, not_begun, not_flushed, try_again, unversioned};
-use crate::dirty::{DirtyObjects, FlushFailed, Manifest};
+use super::asker::action_of;
+use super::parts::{PARALLEL, TieredLakeParts};
+use crate::dirty::{FlushFailed, Manifest, not_begun, not_flushed, try_again, unversioned};
 
-/// Flushes the objects that a request needs at the lake, if the caller may cause that.
-pub(super) struct Flusher {
-    dirty: Arc<DirtyObjects>,
-    grants: Arc<Grants>,
-    permissions: Arc<Permissions>,
-}
-
-impl Flusher {
-    /// Flushes `dirty` objects, and invalidates what `grants` remembers of them.
-    pub(super) fn new(dirty: Arc<DirtyObjects>, grants: Arc<Grants>, permissions: Arc<Permissions>) -> Self {
-        Self {
-            dirty,
-            grants,
-            permissions,
-        }
-    }
-
+/// The flushes that a request needs at the lake, if the caller may cause them.
+impl TieredLakeParts {
     /// Flushes the objects that a request about one object needs at the lake, if the caller may read or write
     /// them there. Otherwise nothing is flushed, and the lake refuses the request.
     pub(super) async fn flush_for_read(&self, admitted: &Admitted, name: &ObjectName) -> Result<(), S3Error> {
@@ -49,7 +33,7 @@ impl Flusher {
                 | Operation::GetObject
                 | Operation::HeadObject
         );
-        if !needs_none && self.dirty.may_be_dirty(name) {
+        if !needs_none && self.dirty.entries.may_be_dirty(name) {
             self.flush_if_allowed(admitted, name).await?;
         }
         Ok(())
@@ -66,14 +50,13 @@ impl Flusher {
         denied: Option<S3Error>,
     ) -> Result<Option<LakeChange>, S3Error> {
         let current = &unversioned(name);
-        let lookup = self.dirty.find(current).await.map_err(try_again)?;
+        let lookup = self.dirty.entries.find(current).await.map_err(try_again)?;
         let manifest = lookup.manifest.as_ref();
-        if !manifest.is_some_and(|manifest| is_writer(&admitted.verified.caller, &manifest.writer)) {
+        if lookup.written_by(&admitted.verified.caller).is_none() {
             let denied = if denied.is_some() {
                 denied
             } else {
-                let action = action_of(admitted)?;
-                self.permissions.denial(admitted.into(), (action, name)).await?
+                self.asker(admitted).denial(action_of(admitted)?, name).await?
             };
             if let Some(denied) = denied {
                 self.prepare_denied(admitted, manifest.is_some(), denied).await?;
@@ -117,7 +100,7 @@ impl Flusher {
         let classified = &admitted.classified;
         let copied = classified.copy_source.iter();
         for source in copied.flat_map(CopySource::objects) {
-            if self.dirty.may_be_dirty(source) {
+            if self.dirty.entries.may_be_dirty(source) {
                 self.flush_if_allowed(admitted, source).await?;
             }
         }
@@ -133,9 +116,9 @@ impl Flusher {
     /// request.
     async fn flush_if_allowed(&self, admitted: &Admitted, name: &ObjectName) -> Result<(), S3Error> {
         let name = &unversioned(name);
-        let lookup = self.dirty.find(name).await.map_err(try_again)?;
+        let lookup = self.dirty.entries.find(name).await.map_err(try_again)?;
         if let Some(manifest) = lookup.manifest
-            && self.permissions.may_flush(admitted.into(), &manifest).await?
+            && self.asker(admitted).may_flush(&manifest).await?
         {
             self.flush(name).await?;
         }
@@ -145,6 +128,7 @@ impl Flusher {
     /// Flushes an object if it is dirty.
     pub(super) async fn flush(&self, name: &ObjectName) -> Result<(), S3Error> {
         self.dirty
+            .entries
             .flush(name)
             .await
             .map_err(|error| not_flushed(&error))?;
@@ -158,10 +142,10 @@ impl Flusher {
         bucket: &str,
         prefix: &[u8],
     ) -> Result<Vec<Arc<Manifest>>, S3Error> {
-        if !self.dirty.may_be_dirty_below(bucket, prefix) {
+        if !self.dirty.entries.may_be_dirty_below(bucket, prefix) {
             return Ok(Vec::new());
         }
-        let listed = self.dirty.list(bucket, prefix, b"").await;
+        let listed = self.dirty.entries.list(bucket, prefix).await;
         listed.map_err(try_again)
     }
 
@@ -177,7 +161,7 @@ impl Flusher {
     /// intervenes; they must not block requests about other objects.
     async fn flush_those_taken(&self, manifests: Vec<Arc<Manifest>>) -> Result<Vec<Refused>, S3Error> {
         let flushed = manifests.into_iter().map(|manifest| async move {
-            let flushed = self.dirty.flush(&manifest.name).await;
+            let flushed = self.dirty.entries.flush(&manifest.name).await;
             self.grants.invalidate_object(&manifest.name);
             match flushed {
                 Ok(()) => Ok(None),
@@ -212,7 +196,7 @@ impl Flusher {
         }
         let dirty = self.dirty_below(bucket, b"").await?;
         // The credentials of a form are in its body, which only the lake parses.
-        if dirty.is_empty() || !(is_form(admitted) || self.permissions.may_see((&*admitted).into()).await?) {
+        if dirty.is_empty() || !(is_form(admitted) || self.asker(admitted).may_see().await?) {
             return Ok(());
         }
         let refused = self.flush_those_taken(dirty).await?;

@@ -1,5 +1,9 @@
 //! Listings: merges the lake's page with the objects and uploads that only the tier has.
 
+mod objects;
+mod page;
+mod uploads;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -7,54 +11,38 @@ use http::{Method, Response, StatusCode, header, response};
 use http_body::Body;
 use http_body_util::{BodyExt, Limited};
 use shoal_cache::exchange::respond::relay;
-use shoal_cache::exchange::{Admitted, ResponseBody};
-use shoal_cache::lake::Lake;
+use shoal_cache::exchange::{Admitted, ResponseBody, ResponseResult};
 use shoal_net::endpoint::BoxError;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::hop_by_hop::end_to_end_of_response;
 use shoal_s3::identity::Caller;
 use shoal_s3::operation::Query;
 
-use super::flush::Flusher;
-use super::permission::{Permissions, without_body};
-use super::{Shared, try_again};
-use crate::dirty::{DirtyObjects, Listing, Manifest, Upload, UploadListing, UploadQuery, in_order};
+pub use self::objects::Listing;
+use self::objects::in_order;
+pub use self::uploads::UploadListing;
+pub(super) use self::uploads::described;
+use super::asker::without_body;
+use super::parts::TieredLakeParts;
+use crate::dirty::{Manifest, Upload, UploadQuery, try_again};
 
 /// Limit on a page: a thousand keys of 1,000 bytes, each byte escaped to up to six.
 const PAGE_BYTES_MAX: usize = 16 << 20;
 
 /// Lists objects and uploads.
-pub(super) struct Listings {
-    dirty: Arc<DirtyObjects>,
-    permissions: Arc<Permissions>,
-    flusher: Arc<Flusher>,
-    within: Arc<dyn Lake>,
-}
+pub(super) struct Listings(pub(super) Arc<TieredLakeParts>);
 
 impl Listings {
-    pub(super) fn new(shared: &Shared) -> Self {
-        Self {
-            dirty: Arc::clone(&shared.dirty),
-            permissions: Arc::clone(&shared.permissions),
-            flusher: Arc::clone(&shared.flusher),
-            within: Arc::clone(&shared.within),
-        }
-    }
-
     /// Returns the lake's listing, merged with the dirty objects. A caller that may list a bucket may see all
     /// names in it.
-    pub(super) async fn list(
-        &self,
-        mut admitted: Box<Admitted>,
-        bucket: &str,
-    ) -> Result<Response<ResponseBody>, S3Error> {
+    pub(super) async fn list(&self, mut admitted: Box<Admitted>, bucket: &str) -> ResponseResult {
         admitted.classified = admitted
             .classified
             .with_query(in_order(&admitted.classified.query));
         let classified = &admitted.classified;
         let listing = Listing::parse(&classified.query).filter(|listing| !listing.is_empty());
         let Some(listing) = listing else {
-            return self.within.forward(admitted).await;
+            return self.0.within.forward(admitted).await;
         };
         let mut dirty = self.dirty_of(bucket, &listing).await?;
         let query = listing.query(&classified.query);
@@ -62,20 +50,19 @@ impl Listings {
             // Only the lake knows which owner it will report for an object, so the dirty objects are flushed;
             // before that, the lake must permit the caller to list.
             let target = classified.with_query(query.clone()).target()?;
-            let asked = ("list_objects", Method::GET);
-            let headers = without_body(&admitted.parts.headers);
-            let answer = self
-                .permissions
-                .ask_lake((&*admitted).into(), asked, target, headers)
+            let asker = self.0.asker(&admitted);
+            let request = asker.client().request("list_objects", Method::GET, target);
+            let answer = asker
+                .send(request.with_headers(without_body(asker.headers)))
                 .await?;
             if answer.status() != StatusCode::OK {
                 return Ok(relay(answer));
             }
-            self.flusher.flush_all(dirty).await?;
+            self.0.flush_all(dirty).await?;
             dirty = self.dirty_of(bucket, &listing).await?;
         }
         if dirty.is_empty() && !listing.goes_on() {
-            return self.within.forward(admitted).await;
+            return self.0.within.forward(admitted).await;
         }
         let merge = |page: &[u8]| listing.merge(page, &dirty);
         self.pass_on_merged(admitted, query, merge).await
@@ -83,27 +70,25 @@ impl Listings {
 
     /// Returns the dirty objects that may appear on a page.
     async fn dirty_of(&self, bucket: &str, listing: &Listing) -> Result<Vec<Arc<Manifest>>, S3Error> {
-        let names = (&*listing.after, listing.names_max());
-        let listed = self.dirty.list_page(bucket, &listing.scope, names).await;
-        listed.map_err(try_again)
+        let dirty = &self.0.dirty;
+        let listed = dirty
+            .entries
+            .list_page(bucket, &listing.scope, &listing.after, listing.names_max());
+        listed.await.map_err(try_again)
     }
 
     /// Returns the lake's listing of uploads, merged with those of the caller that a tier keeps.
-    pub(super) async fn list_uploads(
-        &self,
-        admitted: Box<Admitted>,
-        bucket: Arc<str>,
-    ) -> Result<Response<ResponseBody>, S3Error> {
+    pub(super) async fn list_uploads(&self, admitted: Box<Admitted>, bucket: Arc<str>) -> ResponseResult {
         let classified = &admitted.classified;
         let listing = UploadListing::parse(&classified.query);
         if listing.is_empty() {
-            return self.within.forward(admitted).await;
+            return self.0.within.forward(admitted).await;
         }
         let kept = self
             .kept_uploads(bucket, &listing, &admitted.verified.caller)
             .await?;
         if kept.is_empty() && !listing.goes_on() {
-            return self.within.forward(admitted).await;
+            return self.0.within.forward(admitted).await;
         }
         let query = listing.query(&classified.query);
         let merge = |page: &[u8]| listing.merge(page, &kept);
@@ -126,7 +111,7 @@ impl Listings {
             writer: identity.access_key.as_str().into(),
             behind: listing.behind().cloned(),
         };
-        self.dirty.list_uploads(&inquiry).await.map_err(try_again)
+        self.0.dirty.list_uploads(&inquiry).await.map_err(try_again)
     }
 
     /// Sends the listing to the lake with `query` and merges its page by `merge`. A refusal is passed on
@@ -136,10 +121,10 @@ impl Listings {
         mut admitted: Box<Admitted>,
         query: Query,
         merge: impl FnOnce(&[u8]) -> Option<String>,
-    ) -> Result<Response<ResponseBody>, S3Error> {
+    ) -> ResponseResult {
         admitted.classified.query = query;
         admitted.is_answer_read = true;
-        let (head, body) = self.within.forward(admitted).await?.into_parts();
+        let (head, body) = self.0.within.forward(admitted).await?.into_parts();
         let body = read(body).await?;
         let merged = match head.status {
             StatusCode::OK => merge(&body).ok_or_else(unreadable)?.into(),

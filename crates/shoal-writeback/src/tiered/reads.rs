@@ -49,7 +49,7 @@ impl TieredLake {
                 self.flush(name).await?;
                 continue;
             }
-            let outcome = self.within.pin(request).await?;
+            let outcome = self.parts.within.pin(request).await?;
             let is_absence =
                 matches!(&outcome, PinOutcome::Relay(response) if says_absent(response.status()));
             if !is_absence || self.is_as_found(&lookup).await? {
@@ -76,7 +76,7 @@ impl TieredLake {
                 self.flush(name).await?;
                 continue;
             }
-            return Ok(match self.within.ask(request, is_answerable).await? {
+            return Ok(match self.parts.within.ask(request, is_answerable).await? {
                 Asked::AtLake(question) => Asked::AtLake(question.unless_changed(self.unchanged(lookup))),
                 known @ Asked::Known(_) => known,
             });
@@ -101,7 +101,7 @@ impl TieredLake {
             if let Some(manifest) = lookup.written_by(caller) {
                 return Ok(Arc::clone(&manifest.version));
             }
-            match self.within.version(caller, name).await {
+            match self.parts.within.version(caller, name).await {
                 Err(LakeRefusal::Refused(_)) if !self.is_as_found(&lookup).await.map_err(trouble)? => {}
                 answer => return answer,
             }
@@ -118,16 +118,15 @@ impl TieredLake {
     ) -> Result<Vec<ListedObject>, LakeRefusal> {
         let scope = Scope::all(page.prefix);
         // The entries first: an object that is flushed meanwhile is on the lake's page.
+        let after = page.after.unwrap_or_default();
         let dirty = self
+            .parts
             .dirty
-            .list_page(
-                page.bucket,
-                &scope,
-                (page.after.unwrap_or_default(), page.keys_max),
-            )
+            .entries
+            .list_page(page.bucket, &scope, after, page.keys_max)
             .await;
         let dirty = dirty.map_err(|error| LakeRefusal::Trouble(error.to_string()))?;
-        let listed = self.within.list(caller, page).await?;
+        let listed = self.parts.within.list(caller, page).await?;
         let dirty = dirty.into_iter().map(|manifest| ListedObject {
             key: manifest.name.key.to_vec(),
             etag: manifest.version.etag.to_string(),
@@ -141,11 +140,11 @@ impl TieredLake {
     /// caller know about it; the lake then decides the read.
     async fn look(&self, asker: Asker<'_>) -> Result<Lookup, ReadError> {
         let name = asker.name;
-        let lookup = self.dirty.find(name).await.map_err(try_again)?;
+        let lookup = self.parts.dirty.entries.find(name).await.map_err(try_again)?;
         if lookup.manifest.is_some() {
             // Remembered answers of the lake about this name are out of date, even once the object is
             // flushed.
-            self.dirty.invalidate(name);
+            self.parts.dirty.invalidate(name);
             if lookup.written_by(asker.caller).is_none() && self.may_know(asker).await? {
                 self.flush(name).await?;
             }
@@ -155,30 +154,40 @@ impl TieredLake {
 
     /// Returns true if the lake lets the caller know about an object.
     async fn may_know(&self, asker: Asker<'_>) -> Result<bool, EndpointError> {
-        self.dirty.may_know(asker.caller, asker.headers, asker.name).await
+        self.parts
+            .dirty
+            .clearances
+            .may_know(asker.caller, asker.headers, asker.name)
+            .await
     }
 
     async fn flush(&self, name: &ObjectName) -> Result<(), ReadError> {
-        let flushed = self.dirty.flush(name).await;
+        let flushed = self.parts.dirty.entries.flush(name).await;
         flushed.map_err(|error| not_flushed(&error))?;
-        self.dirty.invalidate(name);
+        self.parts.dirty.invalidate(name);
         Ok(())
     }
 
     async fn is_as_found(&self, lookup: &Lookup) -> Result<bool, ReadError> {
-        Ok(self.dirty.is_as_found(lookup).await.map_err(try_again)?)
+        Ok(self
+            .parts
+            .dirty
+            .entries
+            .is_as_found(lookup)
+            .await
+            .map_err(try_again)?)
     }
 
     fn unchanged(&self, lookup: Lookup) -> Unchanged {
-        let (dirty, lookup) = (Arc::clone(&self.dirty), Arc::new(lookup));
+        let (dirty, lookup) = (Arc::clone(&self.parts.dirty), Arc::new(lookup));
         Box::new(move || {
             let (dirty, lookup) = (Arc::clone(&dirty), Arc::clone(&lookup));
-            async move { Ok(dirty.is_as_found(&lookup).await.map_err(try_again)?) }.boxed()
+            async move { Ok(dirty.entries.is_as_found(&lookup).await.map_err(try_again)?) }.boxed()
         })
     }
 
     pub(super) fn bytes(&self, lookup: &Lookup, manifest: &Manifest) -> Arc<dyn KeptBytes> {
-        Arc::new(self.dirty.bytes(lookup, manifest))
+        Arc::new(self.parts.dirty.bytes(lookup, manifest))
     }
 }
 

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use http::{HeaderValue, StatusCode, header};
-use shoal_cache::exchange::Admitted;
+use http::{HeaderName, HeaderValue, StatusCode, header};
 use shoal_cache::exchange::respond::{self, X_CACHE_REASON};
+use shoal_cache::exchange::{Admitted, ResponseResult};
+use shoal_cache::lake::Write;
 use shoal_cache::lake::unknown;
-use shoal_cache::lake::{Lake, Write};
 use shoal_cache::write::{Uncached, WriteMode};
 use shoal_net::http::connection::ClientBody;
-use shoal_registry::Lifetime;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::hop_by_hop::MODE_HEADER;
 use shoal_s3::object::ObjectName;
@@ -17,21 +16,13 @@ use shoal_s3::operation::Operation;
 use shoal_s3::payload::CheckedBody;
 
 use super::carry_out::carry_out;
-use super::copy::Copies;
-use super::flush::Flusher;
+use super::parts::TieredLakeParts;
 use super::rewind::Rewindable;
-use super::{ResponseResult, Shared, try_again};
-use crate::dirty::{
-    Clearance, DirtyObjects, NEARLY_FULL, PendingWrite, ReceiveError, Received, WriteError, no_permission,
-};
+use crate::dirty::{Clearance, NEARLY_FULL, PendingWrite, Received, WriteError, no_permission, try_again};
+use crate::headers::those;
 
 /// Writes objects back: acknowledges them once the tier has them.
-pub(super) struct DirtyWrites {
-    dirty: Arc<DirtyObjects>,
-    flusher: Arc<Flusher>,
-    copies: Copies,
-    within: Arc<dyn Lake>,
-}
+pub(super) struct DirtyWrites(pub(super) Arc<TieredLakeParts>);
 
 /// Destination of a write, once the lake's permission is known.
 enum Taken {
@@ -44,41 +35,21 @@ enum Taken {
 }
 
 impl DirtyWrites {
-    pub(super) fn new(shared: &Shared) -> Self {
-        Self {
-            dirty: Arc::clone(&shared.dirty),
-            flusher: Arc::clone(&shared.flusher),
-            copies: Copies::new(shared),
-            within: Arc::clone(&shared.within),
-        }
-    }
-
     /// Acknowledges a write before it is at the lake, or writes through the cache and reports why.
-    pub(super) async fn write(
-        &self,
-        admitted: Box<Admitted>,
-        name: &ObjectName,
-        lifetime: Option<Lifetime>,
-    ) -> ResponseResult {
-        if let Some(response) = self.copies.copy(&admitted, (name, lifetime)).await? {
+    pub(super) async fn write(&self, admitted: Box<Admitted>, asked: Write<'_>) -> ResponseResult {
+        if let Some(response) = self.copy(&admitted, asked).await? {
             return Ok(response);
         }
-        let Admitted {
-            parts,
-            classified,
-            verified,
-            ..
-        } = &*admitted;
-        let asked = (&**parts, lifetime);
-        let write = match self.dirty.accept(name, classified, asked, &verified.caller) {
+        let (dirty, name) = (&self.0.dirty, asked.name);
+        let write = match dirty.clearances.accept(&admitted, asked) {
             Ok(write) => write,
-            Err(why) => return self.write_through_instead(admitted, name, why).await,
+            Err(why) => return self.0.write_through_instead(admitted, name, why).await,
         };
-        let taken = match self.dirty.known_clearance(&write, &verified.caller) {
+        let taken = match dirty.clearances.known(&write, &admitted.verified.caller) {
             Some(Clearance::Granted) => {
                 let (_, body) = admitted.open()?;
-                let received = self.dirty.receive(&write, body).await;
-                Taken::Here(received.map_err(not_received)?)
+                let received = dirty.receive(&write, body).await;
+                Taken::Here(received.map_err(not_written)?)
             }
             Some(Clearance::Through(why)) => Taken::Through(admitted, why),
             Some(Clearance::Refused(denied)) => Taken::Denied(admitted, denied),
@@ -86,23 +57,18 @@ impl DirtyWrites {
         };
         let received = match taken {
             Taken::Here(received) => received,
-            Taken::Through(admitted, why) => return self.write_through_instead(admitted, name, why).await,
+            Taken::Through(admitted, why) => return self.0.write_through_instead(admitted, name, why).await,
             Taken::Denied(admitted, denied) => {
-                return self
-                    .write_at_lake(admitted, name, (Uncached::NotPermitted, Some(denied)))
-                    .await;
+                let why = Uncached::NotPermitted;
+                return self.0.write_at_lake(admitted, name, why, Some(denied)).await;
             }
         };
-        let version = self.dirty.commit(write, received).await.map_err(not_written)?;
+        let version = dirty.commit(write, received).await.map_err(not_written)?;
         let mut response = respond::empty(StatusCode::OK);
         let headers = response.headers_mut();
         headers.insert(header::ETAG, version.etag_header());
-        let checksums = version.headers.iter();
-        headers.extend(
-            checksums
-                .filter(|(name, _)| name.as_str().starts_with("x-amz-checksum-"))
-                .map(|(name, value)| (name.clone(), value.clone())),
-        );
+        let is_checksum = |name: &HeaderName| name.as_str().starts_with("x-amz-checksum-");
+        headers.extend(those(&version.headers, is_checksum));
         headers.insert(MODE_HEADER, HeaderValue::from_static(WriteMode::Back.as_str()));
         Ok(response)
     }
@@ -119,9 +85,9 @@ impl DirtyWrites {
         let (body, rewind) = Rewindable::of(body);
         let payload = admitted.verified.payload.clone();
         let body = CheckedBody::taken_here(body, &admitted.parts, payload)?;
-        let (dirty, order) = (Arc::clone(&self.dirty), write.clone());
+        let (dirty, order) = (Arc::clone(&self.0.dirty), write.clone());
         let mut receiving = Box::pin(async move { dirty.receive(&order, body).await });
-        let mut asking = std::pin::pin!(self.dirty.clear(write, &caller));
+        let mut asking = std::pin::pin!(self.0.dirty.clearances.clear(write, &caller));
         let (answer, received) = tokio::select! {
             answer = &mut asking => (answer, None),
             received = &mut receiving => (asking.await, Some(received)),
@@ -133,7 +99,7 @@ impl DirtyWrites {
                     Some(received) => received,
                     None => receiving.await,
                 };
-                return received.map(Taken::Here).map_err(not_received);
+                return received.map(Taken::Here).map_err(not_written);
             }
             Ok(Clearance::Through(why)) => Ok((why, None)),
             Ok(Clearance::Refused(denied)) => Ok((Uncached::NotPermitted, Some(denied))),
@@ -141,7 +107,7 @@ impl DirtyWrites {
         };
         // The receiver gets no more bytes, but may already be storing a complete piece: wait, and discard it.
         admitted.body = rewind.rewound();
-        let (dirty, order) = (Arc::clone(&self.dirty), write.clone());
+        let (dirty, order) = (Arc::clone(&self.0.dirty), write.clone());
         tokio::spawn(async move {
             let received = match received {
                 Some(received) => received,
@@ -156,7 +122,9 @@ impl DirtyWrites {
             (why, None) => Taken::Through(admitted, why),
         })
     }
+}
 
+impl TieredLakeParts {
     /// Writes as if the client had asked for `through`, unless the rule refuses writes that cannot be written
     /// back.
     pub(super) async fn write_through_instead(
@@ -165,7 +133,7 @@ impl DirtyWrites {
         name: &ObjectName,
         why: Uncached,
     ) -> ResponseResult {
-        self.write_at_lake(admitted, name, (why, None)).await
+        self.write_at_lake(admitted, name, why, None).await
     }
 
     /// Writes through, unless the rule refuses that. `denied` is the error of a question about the write that
@@ -174,14 +142,15 @@ impl DirtyWrites {
         &self,
         admitted: Box<Admitted>,
         name: &ObjectName,
-        (why, denied): (Uncached, Option<S3Error>),
+        why: Uncached,
+        denied: Option<S3Error>,
     ) -> ResponseResult {
-        if denied.is_none() && self.dirty.refuses(name, why) {
+        if denied.is_none() && self.dirty.entries.refuses(name, why) {
             return Err(refused(why));
         }
         let has_bytes = admitted.classified.operation != Operation::CreateMultipartUpload;
         let mut response = if has_bytes {
-            let change = self.flusher.begin_change(&admitted, name, denied).await?;
+            let change = self.begin_change(&admitted, name, denied).await?;
             let (within, name) = (Arc::clone(&self.within), name.clone());
             let send = |admitted| async move { within.put(admitted, through(&name)).await };
             match change {
@@ -211,18 +180,12 @@ fn through(name: &ObjectName) -> Write<'_> {
     }
 }
 
-fn not_received(error: ReceiveError) -> S3Error {
-    not_written(error.into())
-}
-
 pub(super) fn not_written(error: WriteError) -> S3Error {
     match error {
-        WriteError::Receive(ReceiveError::Body(error)) => error,
-        WriteError::Receive(ReceiveError::Full) => refused(Uncached::TooDirty),
+        WriteError::Body(error) => error,
+        WriteError::Full => refused(Uncached::TooDirty),
         WriteError::OutcomeUnknown => unknown(),
-        WriteError::Receive(ReceiveError::Unavailable(error)) | WriteError::Unavailable(error) => {
-            try_again(error)
-        }
+        WriteError::Unavailable(error) => try_again(error),
     }
 }
 

@@ -26,7 +26,7 @@ impl Observer {
                 format!("it stores nothing: {why}"),
             ));
         }
-        for tier in self.dirty.tiers() {
+        for tier in self.dirty.entries.tiers() {
             conditions.extend(of_tier(&tier));
         }
         conditions.extend(self.of_damaged_objects());

@@ -63,7 +63,7 @@ impl Snapshot {
             gwf: node.keeper.as_ref().map(|keeper| keeper.figures()),
             coherence: node.coherence.as_ref().map(|coherence| coherence.figures()),
             dirty: node.dirty.figures(),
-            tiers: node.dirty.tiers(),
+            tiers: node.dirty.entries.tiers(),
             tasks: node.tasks.figures(),
             plan: node.tasks.plan_figures(),
             node: Arc::clone(node),

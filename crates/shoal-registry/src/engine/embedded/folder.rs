@@ -11,7 +11,7 @@ use redb::backends::FileBackend;
 use redb::{DatabaseError, ReadableDatabase, StorageBackend};
 
 use super::database::{self, Changing, Database};
-use super::witness::Witness;
+use super::witness::{PRIVATE_FILE, Witness};
 use crate::engine::{Revision, Room};
 
 /// Memory for pages of the file.
@@ -23,7 +23,6 @@ const LOCK: &str = "registry.lock";
 
 /// Hides the names and records of objects from other users of the machine.
 const PRIVATE_FOLDER: u32 = 0o700;
-pub(super) const PRIVATE_FILE: u32 = 0o600;
 
 /// A registry in a folder could not be opened.
 #[derive(Debug, thiserror::Error)]

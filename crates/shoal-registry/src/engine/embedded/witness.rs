@@ -8,7 +8,8 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use super::folder::PRIVATE_FILE;
+/// Hides the files of the registry from other users of the machine.
+pub(super) const PRIVATE_FILE: u32 = 0o600;
 
 /// Slots lie in different sectors of the disk.
 const SLOT_BYTES: u64 = 4096;

@@ -13,8 +13,8 @@ use tokio::sync::oneshot;
 use super::database::{Changing, Database};
 use super::folder::{Folder, RESERVE_BYTES};
 use super::sessions::Ended;
+use super::shared::{Shared, out_of_use};
 use super::witness::Witness;
-use super::{Shared, out_of_use};
 use crate::engine::{Change, EngineError, Outcome, Revision, SessionId, Transaction};
 
 /// Maximum number of transactions per `fsync`.

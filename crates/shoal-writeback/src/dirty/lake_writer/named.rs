@@ -13,7 +13,7 @@ use shoal_net::endpoint::RequestBody;
 use shoal_net::endpoint::s3::{CallError, Multipart, S3Client, SendOptions};
 use shoal_s3::etag;
 
-use super::LakeWriteError;
+use super::error::LakeWriteError;
 
 /// The body of the part that reveals how a lake computes ETags.
 const KNOWN: &[u8] = b"shoal";

@@ -7,14 +7,14 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 
-use crate::tier::{ChunkProof, Piece, PieceMd5, WrongBytes};
 use bytes::Bytes;
 use md5::{Digest as _, Md5};
 use shoal_cache::blocks::BlockStream;
 use shoal_net::sigbus_guard::copy_of;
 use shoal_s3::range::ByteRange;
 
-use super::LakeWriteError;
+use super::error::LakeWriteError;
+use crate::tier::{ChunkProof, Piece, PieceMd5, WrongBytes};
 
 /// Number of bytes that are copied and verified before the task yields.
 const SLICE_BYTES: usize = 256 << 10;
@@ -131,7 +131,7 @@ impl ProvenBlocks {
         let bytes = self.rest.split_to(self.rest.len().min(SLICE_BYTES));
         let (start, end) = (self.at, self.at + bytes.len() as u64);
         self.at = end;
-        let unread = |_| LakeWriteError::WrongBytes(WrongBytes(ByteRange { start, end }));
+        let unread = |_| LakeWriteError::WrongBytes(WrongBytes(ByteRange::new(start, end)));
         let bytes = copy_of(&bytes).map_err(unread)?;
         self.proof.take(bytes, &mut self.proven)
     }

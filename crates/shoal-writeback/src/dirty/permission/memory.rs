@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use shoal_net::clock;
 use shoal_s3::identity::CallerId;
 
-use super::{Group, Kind};
+use super::group::{Group, Kind};
 
 /// How long answers stay valid while the lake is silent.
 pub(in crate::dirty) const SILENCE_MAX: Duration = Duration::from_mins(10);
@@ -169,7 +169,7 @@ mod tests {
     use shoal_s3::identity::CallerId;
 
     use super::{GRANTS_MAX, GrantMemory, Memory};
-    use crate::dirty::permission::{Group, Kind};
+    use crate::dirty::permission::group::{Group, Kind};
 
     const HOUR: Duration = Duration::from_hours(1);
 

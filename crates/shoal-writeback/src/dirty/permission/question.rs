@@ -26,7 +26,10 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::target;
 use shoal_s3::xml::ErrorDocument;
 
-use super::{Kind, Permission, PermissionError, beside};
+use super::answer::{Permission, PermissionError};
+use super::beside::beside;
+use super::group::Kind;
+use crate::headers::those;
 
 const ENCRYPTION: HeaderName = HeaderName::from_static("x-amz-server-side-encryption");
 const DELETE_MARKER: HeaderName = HeaderName::from_static("x-amz-delete-marker");
@@ -45,8 +48,7 @@ const OF_PERMISSION: [HeaderName; 7] = [
 
 /// Returns the headers of a request that every permission may depend on.
 pub fn of_permission(sent: &HeaderMap) -> HeaderMap {
-    let kept = sent.iter().filter(|(name, _)| OF_PERMISSION.contains(name));
-    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+    those(sent, |name| OF_PERMISSION.contains(name))
 }
 
 /// An action on a name.

@@ -4,9 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::tier::{
-    ByteStore, ByteStream, KeyPage, ListedPiece, PieceMd5, PieceSum, ProbeError, PutError, StoreError,
-};
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use parking_lot::Mutex;
@@ -21,6 +18,9 @@ use shoal_s3::range::ByteRange;
 use ulid::Ulid;
 
 use super::{Sizes, SweepError, Sweeper, Swept};
+use crate::tier::{
+    ByteStore, ByteStream, KeyPage, ListedPiece, PieceMd5, PieceSum, ProbeError, PutError, StoreError,
+};
 
 const NODE: u64 = 7;
 const HOUR: Duration = Duration::from_hours(1);
@@ -90,15 +90,11 @@ impl ByteStore for Shelf {
         .boxed()
     }
 
-    fn probe(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
+    fn check_settings(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
         unreachable!("a sweep does not probe")
     }
 
-    fn probe_copy(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
-        unreachable!("a sweep does not probe")
-    }
-
-    fn check(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
+    fn place(&self) -> String {
         unreachable!("a sweep does not probe")
     }
 }

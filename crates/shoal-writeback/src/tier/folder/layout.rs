@@ -22,7 +22,6 @@ use rustix::fs::{
 use rustix::io::Errno;
 use shoal_base::chance;
 
-use super::FolderFault;
 use crate::tier::store::check_key;
 
 /// Number of folders that pieces are spread over.
@@ -49,6 +48,9 @@ pub enum FolderOp {
     /// Unlink a file.
     Remove,
 }
+
+/// Decides if an operation fails before it reaches the file system. Tests use it to simulate failing disks.
+pub type FolderFault = dyn Fn(FolderOp) -> io::Result<()> + Send + Sync;
 
 /// The folder, and the faults that tests inject.
 pub(super) struct Layout {

@@ -7,9 +7,9 @@
 //! Numbers are little-endian; checksums are CRC-64/NVME. The CRC covers the key and everything between the
 //! data and itself. A file is exactly this long, so a file that was cut or that grew has no tail at its end.
 
-use crc_fast::{CrcAlgorithm, Digest};
+use crc_fast::Digest;
 
-use crate::tier::digests::{CHUNK_BYTES, ChunkDigests};
+use crate::tier::digests::{ALGORITHM, CHUNK_BYTES, ChunkDigests};
 
 const TAIL_BYTES: u64 = 32;
 const CHECKSUM_BYTES: u64 = 8;
@@ -25,13 +25,6 @@ pub(super) enum Damage {
     Description,
     #[error("the checksum of its bytes is wrong")]
     Data,
-}
-
-/// The description of a piece, from the end of its file.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Description {
-    pub(super) size_bytes: u64,
-    checksums: Vec<u64>,
 }
 
 /// The tail of a file, which locates the description.
@@ -76,36 +69,16 @@ impl Tail {
     pub(super) fn description(self) -> (u64, u64) {
         (self.size_bytes, end_bytes(self.size_bytes))
     }
-}
 
-impl Description {
-    /// Decodes the description of the piece `key`: all bytes after its data.
-    pub(super) fn decode(end: &[u8], tail: Tail, key: &str) -> Result<Self, Damage> {
+    /// Decodes the digests of the piece `key` from its description: all bytes after its data.
+    pub(super) fn digests(self, end: &[u8], key: &str) -> Result<ChunkDigests, Damage> {
         let covered = end.len() - MAGIC.len() - size_of::<u64>();
-        if crc_of(key, &end[..covered]) != tail.crc {
+        if crc_of(key, &end[..covered]) != self.crc {
             return Err(Damage::Description);
         }
-        let (checksums, _) = end[..end.len() - Tail::BYTES].as_chunks();
-        Ok(Self {
-            size_bytes: tail.size_bytes,
-            checksums: checksums.iter().copied().map(u64::from_le_bytes).collect(),
-        })
-    }
-
-    /// Returns the length of chunk number `chunk`.
-    pub(super) fn chunk_bytes(&self, chunk: u64) -> u64 {
-        CHUNK_BYTES.min(self.size_bytes - chunk * CHUNK_BYTES)
-    }
-
-    /// Verifies the bytes of a chunk.
-    pub(super) fn verify(&self, chunk: u64, bytes: &[u8]) -> Result<(), Damage> {
-        let mut digest = digest();
-        digest.update(bytes);
-        if self.checksums[chunk as usize] == digest.finalize() {
-            Ok(())
-        } else {
-            Err(Damage::Data)
-        }
+        let (digests, _) = end[..end.len() - Self::BYTES].as_chunks();
+        let digests: Vec<u64> = digests.iter().copied().map(u64::from_le_bytes).collect();
+        ChunkDigests::new(self.size_bytes, CHUNK_BYTES, digests).ok_or(Damage::NotAPiece)
     }
 }
 
@@ -121,12 +94,8 @@ fn end_bytes(size_bytes: u64) -> u64 {
     size_bytes.div_ceil(CHUNK_BYTES) * CHECKSUM_BYTES + TAIL_BYTES
 }
 
-fn digest() -> Digest {
-    Digest::new(CrcAlgorithm::Crc64Nvme)
-}
-
 fn crc_of(key: &str, description: &[u8]) -> u64 {
-    let mut digest = digest();
+    let mut digest = Digest::new(ALGORITHM);
     digest.update(key.as_bytes());
     digest.update(description);
     digest.finalize()
@@ -134,7 +103,7 @@ fn crc_of(key: &str, description: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{CHUNK_BYTES, Damage, Description, Tail, end_of, size_in};
+    use super::{CHUNK_BYTES, Damage, Tail, end_of, size_in};
     use crate::tier::ChunkDigester;
 
     const KEY: &str = "a/01JAZ";
@@ -152,10 +121,13 @@ mod tests {
         let tail = file.last_chunk().ok_or(Damage::NotAPiece)?;
         let tail = Tail::decode(tail, file.len() as u64)?;
         let (at, _) = tail.description();
-        let description = Description::decode(&file[at as usize..], tail, key)?;
+        let digests = tail.digests(&file[at as usize..], key)?;
         for (number, chunk) in file[..at as usize].chunks(CHUNK_BYTES as usize).enumerate() {
-            assert_eq!(chunk.len() as u64, description.chunk_bytes(number as u64));
-            description.verify(number as u64, chunk)?;
+            assert_eq!(chunk.len() as u64, digests.chunk(number as u64).len());
+            digests
+                .verify(number as u64, chunk)
+                .then_some(())
+                .ok_or(Damage::Data)?;
         }
         Ok(file[..at as usize].into())
     }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
+use super::Arc;
 use super::s3::{etag, scripted};
 use super::scripted::{Answer, Asked};
-use super::{Arc, ByteStore as _};
+use crate::tier::probe;
 use crate::tier::store::ProbeError;
 
 /// Marks an object as a link to another one, whose name follows.
@@ -80,7 +81,7 @@ async fn probed(copies: Copies) -> (Result<(), ProbeError>, Vec<String>) {
         move |asked| answer(&mut objects.lock(), asked, copies)
     })
     .await;
-    let probed = store.probe_copy().await;
+    let probed = probe::probe_copy(&store).await;
     let left = objects.lock().keys().cloned().collect();
     (probed, left)
 }

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use super::conformance::conforms;
 use super::{Arc, ByteStore, Opened, StoreError, body, data, get, keys, new_key, of, put, whole};
 use crate::tier::folder::{FolderOp, FolderStore};
+use crate::tier::probe;
 use crate::tier::store::PutError;
 
 async fn open() -> Opened {
@@ -239,7 +240,7 @@ async fn a_disk_that_fails_to_read_is_an_error() {
     assert!(matches!(read, Err(StoreError::Unavailable(_))), "{read:?}");
     let removed = opened.store.remove(std::slice::from_ref(&key)).await;
     assert!(matches!(removed, Err(StoreError::Unavailable(_))), "{removed:?}");
-    let probed = opened.store.probe().await.unwrap_err();
+    let probed = probe::probe(&opened.store).await.unwrap_err();
     assert!(
         probed.to_string().contains("hint: check that the store runs"),
         "{probed}"
@@ -306,7 +307,7 @@ async fn memory_is_no_place_for_a_tier() {
         return;
     };
     let store = FolderStore::open(folder.path().into()).await.unwrap();
-    let refused = store.probe().await.unwrap_err().to_string();
+    let refused = probe::probe(&store).await.unwrap_err().to_string();
     assert!(
         refused.contains("in memory") && refused.contains("\nhint: "),
         "{refused}"

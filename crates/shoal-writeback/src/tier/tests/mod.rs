@@ -76,7 +76,7 @@ async fn collect(stream: ByteStream) -> Result<Bytes, BoxError> {
 /// Reads a range. An error in the stream is returned as a store error.
 async fn get(store: &dyn ByteStore, key: &str, start: usize, end: usize) -> Result<Bytes, StoreError> {
     let (start, end) = (start as u64, end as u64);
-    let stream = store.get(key, ByteRange { start, end }).await?;
+    let stream = store.get(key, ByteRange::new(start, end)).await?;
     let read = collect(stream).await;
     read.map_err(|error| {
         *error

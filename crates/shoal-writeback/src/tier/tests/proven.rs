@@ -7,11 +7,12 @@ use shoal_net::endpoint::BoxError;
 use shoal_s3::range::ByteRange;
 use tempfile::TempDir;
 
+use shoal_cache::obtain::KeptBytes as _;
+
 use super::{collect, data, new_key, put};
 use crate::tier::{
     ByteStore, ChunkDigester, ChunkDigests, Damages, FolderStore, Piece, StoreError, TierBytes,
 };
-use shoal_cache::obtain::KeptBytes as _;
 
 const CHUNK: usize = 256 << 10;
 
@@ -45,7 +46,7 @@ async fn object(
 
 async fn read(bytes: &TierBytes, start: usize, end: usize) -> Result<Bytes, BoxError> {
     let (start, end) = (start as u64, end as u64);
-    collect(bytes.read(ByteRange { start, end })).await
+    collect(bytes.read(ByteRange::new(start, end))).await
 }
 
 async fn folder() -> (TempDir, Arc<dyn ByteStore>) {

@@ -19,6 +19,7 @@ use tempfile::TempDir;
 use super::conformance::conforms;
 use super::scripted::{Answer, Asked, ScriptedStore};
 use super::{Arc, ByteStore, Bytes, Opened, StoreError, body, data, get, new_key, of, whole};
+use crate::tier::probe;
 use crate::tier::s3::{S3Store, StorageClasses};
 use crate::tier::store::{PieceMd5, PutError};
 
@@ -203,7 +204,7 @@ async fn a_store_that_is_not_there_fails_at_once() {
         assert!(matches!(&error, StoreError::Unavailable(_)), "{error}");
         assert!(!format!("{error:?}").contains(SECRET), "{error:?}");
     }
-    let probed = store.probe().await.unwrap_err().to_string();
+    let probed = probe::probe(&store).await.unwrap_err().to_string();
     assert!(probed.contains("\nhint: check that the store runs"), "{probed}");
     assert!(began.elapsed() < Duration::from_secs(3));
 }
@@ -429,7 +430,7 @@ async fn a_bucket_that_loses_or_hoards_pieces_is_refused() {
             }
         })
         .await;
-        let refused = store.probe().await.unwrap_err().to_string();
+        let refused = probe::probe(&store).await.unwrap_err().to_string();
         assert!(
             refused.contains(told) && refused.contains("\nhint: "),
             "{refused}"
@@ -447,7 +448,7 @@ async fn a_bucket_that_hides_its_settings_is_found_out_and_left_as_it_was() {
         _ => Answer::new(403).body("<Error><Code>AccessDenied</Code></Error>"),
     })
     .await;
-    let refused = store.probe().await.unwrap_err().to_string();
+    let refused = probe::probe(&store).await.unwrap_err().to_string();
     assert!(refused.contains("keeps versions"), "{refused}");
     let asked = scripted.asked();
     assert!(asked.last().unwrap().target.ends_with("?versionId=v%2F1"));

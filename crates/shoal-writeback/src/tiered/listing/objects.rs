@@ -15,8 +15,7 @@ use shoal_s3::time::rfc3339;
 use shoal_s3::xml::Element;
 
 use super::page::{Entry, ListPage, OBJECTS};
-use super::{Scope, bytes_in};
-use crate::dirty::Manifest;
+use crate::dirty::{Manifest, Scope, bytes_in};
 
 /// Number of entries on an S3 page if the client asks for no number.
 const MOST: usize = 1000;
@@ -236,7 +235,7 @@ mod tests {
     use shoal_s3::operation::Query;
 
     use super::{ListPage, Listing, Manifest, OBJECTS, in_order};
-    use crate::dirty::manifest::tests::manifest;
+    use crate::dirty::testing::manifest;
 
     #[test]
     fn pages_below_a_rule_are_in_the_order_of_names() {

@@ -17,7 +17,7 @@ use shoal_s3::time::rfc3339;
 use shoal_s3::xml::Element;
 
 use super::page::{Entry, ListPage, UPLOADS};
-use super::{BEHIND_PREFIX, Scope, bytes_in};
+use crate::dirty::{BEHIND_PREFIX, Scope, bytes_in};
 use crate::dirty::{ChecksumSpec, ChecksumType, Upload, UploadId, UploadPosition};
 
 /// Prefix of the node's own markers. No upload id begins with it.
@@ -333,7 +333,7 @@ mod tests {
     use shoal_s3::operation::Query;
 
     use super::{Element, ListPage, MARKER, UPLOADS, Upload, UploadListing, described};
-    use crate::dirty::multipart::tests::begun;
+    use crate::dirty::testing::begun;
 
     /// An upload of the lake: its key, its id, and the hour in which it was begun.
     type Own = (&'static str, &'static str, u64);

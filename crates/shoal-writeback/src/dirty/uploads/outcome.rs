@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::tier::TierUnavailable;
 use http::{HeaderMap, StatusCode};
 use shoal_base::encoding::{Malformed, Reader, write_bytes, write_headers};
+use shoal_registry::uploads::FoundUpload;
 use shoal_s3::object::ObjectName;
 
-use super::{Upload, UploadId};
-use crate::dirty::ReceiveError;
+use super::id::UploadId;
+use super::part::Upload;
+use crate::dirty::writing::WriteError;
+use crate::tier::TierUnavailable;
 
 /// An object that was assembled from parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,42 +52,19 @@ impl Completed {
     }
 }
 
-/// The reason why a completion made no object. The upload stays open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CompletionError {
-    /// The lake refused the object with this status.
-    #[error("the lake answered {0}")]
-    Refused(StatusCode),
-    /// The checksum in the request is not the object's.
-    #[error("the checksum of the object is another one")]
-    Checksum,
-    /// The upload has ended or changed, or the tier does not answer.
-    #[error(transparent)]
-    Upload(#[from] UploadUnavailable),
-    /// Any other reason; the client may retry.
-    #[error("the object could not be put together")]
-    Later,
+/// An upload and its state in the registry.
+#[derive(Clone, Debug)]
+pub struct KeptUpload {
+    /// The upload.
+    pub upload: Upload,
+    /// The response to its completion, if it is complete.
+    pub completed: Option<Arc<Completed>>,
+    pub(in crate::dirty) found: FoundUpload,
 }
 
-impl From<TierUnavailable> for CompletionError {
-    fn from(error: TierUnavailable) -> Self {
-        Self::Upload(error.into())
-    }
-}
-
-impl CompletionError {
-    /// Returns the lake's status if the lake refused the object.
-    pub const fn status(self) -> Option<StatusCode> {
-        match self {
-            Self::Refused(status) => Some(status),
-            _ => None,
-        }
-    }
-}
-
-/// The reason why an upload cannot continue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UploadUnavailable {
+/// The reason why a request about an upload failed. The upload stays as it was.
+#[derive(Debug, thiserror::Error)]
+pub enum UploadFailed {
     /// No such upload: it was completed or aborted, or has expired.
     #[error("there is no such upload")]
     NotFound,
@@ -95,42 +74,21 @@ pub enum UploadUnavailable {
     /// The state of the upload is unknown at present.
     #[error(transparent)]
     Unavailable(#[from] TierUnavailable),
-}
-
-/// The reason why a part could not be stored.
-#[derive(Debug, thiserror::Error)]
-pub enum PartError {
-    /// The bytes were not received.
+    /// The bytes of a part were not received.
     #[error(transparent)]
-    Receive(#[from] ReceiveError),
-    /// The upload cannot be continued.
-    #[error(transparent)]
-    Upload(#[from] UploadUnavailable),
+    Write(#[from] WriteError),
     /// The part exceeds the size limit.
     #[error("the part is larger than one that is written back may be")]
     TooLarge,
-}
-
-/// The end of an upload at this node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UploadEnd {
-    /// It was completed.
-    Completed,
-    /// The client aborted it.
-    Aborted,
-}
-
-impl UploadEnd {
-    /// All variants, in order of declaration.
-    pub const ALL: [Self; 2] = [Self::Completed, Self::Aborted];
-
-    /// Returns the label in metrics and `/status`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Completed => "completed",
-            Self::Aborted => "aborted",
-        }
-    }
+    /// The checksum in a completion is not the object's.
+    #[error("the checksum of the object is another one")]
+    Checksum,
+    /// The lake refused the object with this status.
+    #[error("the lake answered {0}")]
+    Refused(StatusCode),
+    /// Any other reason; the client may retry.
+    #[error("the object could not be put together")]
+    Later,
 }
 
 #[cfg(test)]
@@ -138,7 +96,7 @@ mod tests {
     use http::{HeaderMap, HeaderValue};
 
     use super::Completed;
-    use crate::dirty::multipart::tests::upload;
+    use crate::dirty::uploads::part::tests::upload;
 
     #[test]
     fn what_a_completion_tells_reads_back_unchanged() {

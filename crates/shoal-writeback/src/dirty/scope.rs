@@ -1,23 +1,16 @@
-//! Merges dirty objects and uploads into the lake's listings. Pure.
-
-mod objects;
-mod page;
-mod uploads;
-
-pub use self::objects::{Listing, in_order};
-pub use self::uploads::{UploadListing, described};
+//! The keys of a listing.
 
 use shoal_s3::operation::Query;
 
 /// Appended to a prefix, this sorts after every key with the prefix.
-const BEHIND_PREFIX: &str = "\u{10ffff}";
+pub(crate) const BEHIND_PREFIX: &str = "\u{10ffff}";
 
 /// The keys to list, and how they are grouped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scope {
     /// The prefix of the keys.
     pub prefix: Vec<u8>,
-    delimiter: Vec<u8>,
+    pub(crate) delimiter: Vec<u8>,
 }
 
 impl Scope {
@@ -29,7 +22,7 @@ impl Scope {
         }
     }
 
-    fn parse(query: &Query) -> Self {
+    pub(crate) fn parse(query: &Query) -> Self {
         Self {
             prefix: bytes_in(query, "prefix"),
             delimiter: bytes_in(query, "delimiter"),
@@ -37,13 +30,13 @@ impl Scope {
     }
 
     /// Returns true if keys are grouped by common prefix.
-    pub(super) fn has_groups(&self) -> bool {
+    pub(crate) fn has_groups(&self) -> bool {
         !self.delimiter.is_empty()
     }
 
     /// Returns the common prefix that a key is listed under: up to the first delimiter after the listing's
     /// prefix.
-    pub(super) fn group<'a>(&self, key: &'a [u8]) -> Option<&'a [u8]> {
+    pub(crate) fn group<'a>(&self, key: &'a [u8]) -> Option<&'a [u8]> {
         if self.delimiter.is_empty() {
             return None;
         }
@@ -55,7 +48,7 @@ impl Scope {
 
     /// Returns the position after a name of the listing; after a common prefix, that is past all keys in its
     /// group.
-    pub(super) fn behind(&self, name: &[u8]) -> Vec<u8> {
+    pub(crate) fn behind(&self, name: &[u8]) -> Vec<u8> {
         let behind = if self.is_group(name) { BEHIND_PREFIX } else { "" };
         [name, behind.as_bytes()].concat()
     }
@@ -65,6 +58,7 @@ impl Scope {
     }
 }
 
-fn bytes_in(query: &Query, name: &str) -> Vec<u8> {
+/// Returns a parameter of a query; empty if it has none of this name.
+pub(crate) fn bytes_in(query: &Query, name: &str) -> Vec<u8> {
     query.get(name).unwrap_or_default().as_bytes().to_vec()
 }

@@ -2,52 +2,35 @@
 //! them.
 
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::BodyExt;
-use shoal_cache::exchange::{Admitted, ResponseBody};
-use shoal_cache::lake::errors;
+use shoal_cache::exchange::{Admitted, ResponseResult};
 use shoal_cache::lake::errors::precondition_failed;
-use shoal_net::endpoint::{EndpointRequest, LakeBody, RequestBody};
+use shoal_net::endpoint::LakeBody;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::operation::CopySource;
-use shoal_s3::sigv4::PayloadHash;
 use shoal_s3::target;
 
-use super::{Uploads, answered, number_in, untaken, xml};
+use super::{UploadRequests, answered, failed, number_in, xml};
 use crate::dirty::KeptUpload;
 use crate::tiered::copy::conditions_of_source;
 
 const RANGE: &str = "x-amz-copy-source-range";
 
-impl Uploads {
-    pub(super) async fn copy_part(
-        &self,
-        admitted: &Admitted,
-        kept: &KeptUpload,
-    ) -> Result<Response<ResponseBody>, S3Error> {
+impl UploadRequests {
+    pub(super) async fn copy_part(&self, admitted: &Admitted, kept: &KeptUpload) -> ResponseResult {
         let number = number_in(&admitted.classified)?;
         let headers = &admitted.parts.headers;
         let target = target_of(admitted.classified.copy_source.as_ref())?;
-        self.flusher.flush_for_read(admitted, &kept.upload.name).await?;
+        self.0.flush_for_read(admitted, &kept.upload.name).await?;
         let asked = of_source(headers);
         let range_bytes = asked.get(header::RANGE).map(bytes_of).transpose()?;
-        let request = EndpointRequest {
-            operation: "get_object",
-            method: Method::GET,
-            target,
-            headers: asked,
-            body: RequestBody::Empty,
-            expects_continue: false,
-            payload: PayloadHash::empty(),
-            account: self.lake.account_for(&admitted.verified.caller),
-            payer: admitted.verified.caller.payer(),
-        };
-        let answered_by_lake = self.lake.send(request).await;
-        let source = answered_by_lake.map_err(|error| errors::unanswered(&error))?;
+        let asker = self.0.asker(admitted);
+        let source = asker.send(asker.client().get(target).with_headers(asked)).await?;
         let size_bytes = size_of(&source, range_bytes)?;
         let bytes = source.into_body().map_err(|_| broken_off());
-        let taken = self.dirty.put_part(kept, (number, size_bytes), bytes).await;
-        let part = taken.map_err(untaken)?;
+        let taken = self.0.dirty.put_part(kept, number, size_bytes, bytes).await;
+        let part = taken.map_err(failed)?;
         if part.size_bytes != size_bytes {
             return Err(broken_off());
         }

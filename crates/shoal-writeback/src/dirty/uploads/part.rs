@@ -3,20 +3,19 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::tier::ChunkDigests;
 use http::HeaderMap;
 use http::uri::PathAndQuery;
 use shoal_base::encoding::{Malformed, Reader, write_bytes, write_headers, write_time};
 use shoal_registry::Lifetime;
-use shoal_registry::uploads::FoundUpload;
 use shoal_s3::etag;
 use shoal_s3::object::ObjectName;
 use shoal_s3::payload::Algorithm;
 use shoal_s3::target;
 
-use super::{Completed, UploadId};
-use crate::dirty::Checksum;
+use super::id::UploadId;
 use crate::dirty::acknowledged::{read_piece, write_piece};
+use crate::dirty::checksums::Checksum;
+use crate::tier::ChunkDigests;
 
 /// A multipart upload.
 #[derive(Clone, Debug)]
@@ -35,16 +34,6 @@ pub struct Upload {
     pub lifetime: Option<Lifetime>,
     /// The time when the upload was begun.
     pub begun: SystemTime,
-}
-
-/// An upload and its state in the registry.
-#[derive(Clone, Debug)]
-pub struct KeptUpload {
-    /// The upload.
-    pub upload: Upload,
-    /// The response to its completion, if it is complete.
-    pub completed: Option<Arc<Completed>>,
-    pub(in crate::dirty) found: FoundUpload,
 }
 
 /// A part of an upload, in a tier's store.

@@ -9,7 +9,8 @@ use shoal_s3::payload::Algorithm;
 use shoal_s3::time::rfc3339;
 use shoal_s3::xml::{self, Completion, Element, Malformed};
 
-use crate::dirty::{Checksum, Completed, ListedPart, Part, Upload, UploadId, described, element_name};
+use crate::dirty::{Checksum, Completed, ListedPart, Part, Upload, UploadId, element_name};
+use crate::tiered::listing::described;
 
 /// The largest number of parts on a page in S3.
 const PAGE_PARTS_MAX: usize = 1000;
@@ -42,7 +43,7 @@ pub(super) fn completed(name: &ObjectName, location: &str, completed: &Completed
 }
 
 /// Returns an XML element for each checksum header of an object.
-pub(in crate::tiered) fn checksum_elements(headers: &HeaderMap) -> Vec<Element> {
+pub(crate) fn checksum_elements(headers: &HeaderMap) -> Vec<Element> {
     let checksums = headers.iter().filter_map(|(header, value)| {
         let element = match Algorithm::of_header(header.as_str()) {
             Some(algorithm) => element_name(algorithm),

@@ -7,13 +7,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
-use shoal_cache::exchange::location::Addresses;
 use shoal_cache::exchange::respond::{self, X_CACHE_REASON};
-use shoal_cache::exchange::{Admitted, Opened, ResponseBody};
-use shoal_cache::grants::Grants;
+use shoal_cache::exchange::{Admitted, ResponseBody, ResponseResult};
+use shoal_cache::lake::Write;
 use shoal_cache::lake::errors::precondition_failed;
-use shoal_net::endpoint::Endpoint;
-use shoal_registry::Lifetime;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::hop_by_hop::MODE_HEADER;
 use shoal_s3::object::ObjectName;
@@ -24,14 +21,12 @@ use shoal_s3::xml::Element;
 
 use self::xml::PartPage;
 pub(super) use self::xml::checksum_elements;
-use super::flush::Flusher;
-use super::permission::{Asker, Permissions};
-use super::writes::DirtyWrites;
-use super::{Shared, access_denied, is_writer, try_again, unversioned};
+use super::parts::{TieredLakeParts, access_denied};
 use crate::dirty::{
-    Action, Checksum, Completed, CompletionError, DirtyObjects, KeptUpload, ListError, PartError,
-    ReceiveError, UploadId, UploadUnavailable, select,
+    Action, Checksum, Completed, KeptUpload, ListError, UploadFailed, UploadId, WriteError, is_writer,
+    select, try_again, unversioned,
 };
+use crate::headers::those;
 
 /// Limit on the list of parts in a completion: ten thousand parts with their checksums.
 const LIST_BYTES_MAX: usize = 4 << 20;
@@ -51,43 +46,14 @@ pub(super) fn upload_named(classified: &Classified) -> Option<UploadId> {
 }
 
 /// Answers requests about uploads whose objects may be dirty.
-pub(super) struct Uploads {
-    dirty: Arc<DirtyObjects>,
-    grants: Arc<Grants>,
-    lake: Arc<Endpoint>,
-    flusher: Arc<Flusher>,
-    permissions: Arc<Permissions>,
-    writes: Arc<DirtyWrites>,
-    addresses: Arc<Addresses>,
-}
+pub(super) struct UploadRequests(pub(super) Arc<TieredLakeParts>);
 
-impl Uploads {
-    /// Begins uploads that cannot be written back by `writes`.
-    pub(super) fn new(shared: &Shared, writes: Arc<DirtyWrites>) -> Self {
-        Self {
-            dirty: Arc::clone(&shared.dirty),
-            grants: Arc::clone(&shared.grants),
-            lake: Arc::clone(&shared.lake),
-            flusher: Arc::clone(&shared.flusher),
-            permissions: Arc::clone(&shared.permissions),
-            writes,
-            addresses: Arc::clone(&shared.addresses),
-        }
-    }
-
+impl UploadRequests {
     /// Begins an upload in the tier, or at the lake, and then reports why.
-    pub(super) async fn begin(
-        &self,
-        admitted: Box<Admitted>,
-        name: &ObjectName,
-        lifetime: Option<Lifetime>,
-    ) -> Result<Response<ResponseBody>, S3Error> {
-        let Admitted { parts, verified, .. } = &*admitted;
-        let order = (&**parts, lifetime);
-        let begun = self.dirty.begin_upload(name, order, &verified.caller).await;
-        match begun {
-            Ok(id) => Ok(answered(&xml::begun(name, id))),
-            Err(why) => self.writes.write_through_instead(admitted, name, why).await,
+    pub(super) async fn begin(&self, admitted: Box<Admitted>, write: Write<'_>) -> ResponseResult {
+        match self.0.dirty.begin_upload(&admitted, write).await {
+            Ok(id) => Ok(answered(&xml::begun(write.name, id))),
+            Err(why) => self.0.write_through_instead(admitted, write.name, why).await,
         }
     }
 
@@ -97,12 +63,9 @@ impl Uploads {
         admitted: Box<Admitted>,
         name: &ObjectName,
         id: UploadId,
-    ) -> Result<Response<ResponseBody>, S3Error> {
-        let kept = self
-            .dirty
-            .find_upload(&unversioned(name), id)
-            .await
-            .map_err(lost)?;
+    ) -> ResponseResult {
+        let kept = self.0.dirty.find_upload(&unversioned(name), id).await;
+        let kept = kept.map_err(failed)?;
         if !is_writer(&admitted.verified.caller, &kept.upload.writer) {
             return Err(access_denied());
         }
@@ -117,7 +80,7 @@ impl Uploads {
             Operation::UploadPart => self.take_part(admitted, &kept).await,
             Operation::CompleteMultipartUpload => Box::pin(self.complete_upload(admitted, kept)).await,
             Operation::AbortMultipartUpload => {
-                self.dirty.abort_upload(&kept).await.map_err(lost)?;
+                self.0.dirty.abort_upload(&kept).await.map_err(failed)?;
                 Ok(respond::empty(StatusCode::NO_CONTENT))
             }
             _ if admitted.parts.method == Method::GET => self.list_parts(&admitted, &kept).await,
@@ -125,30 +88,19 @@ impl Uploads {
         }
     }
 
-    async fn take_part(
-        &self,
-        admitted: Box<Admitted>,
-        kept: &KeptUpload,
-    ) -> Result<Response<ResponseBody>, S3Error> {
-        let (
-            Opened {
-                parts, classified, ..
-            },
-            body,
-        ) = admitted.open()?;
-        let number = number_in(&classified)?;
-        if parts
-            .headers
-            .contains_key("x-amz-server-side-encryption-customer-algorithm")
-        {
+    async fn take_part(&self, admitted: Box<Admitted>, kept: &KeptUpload) -> ResponseResult {
+        let (opened, body) = admitted.open()?;
+        let number = number_in(&opened.classified)?;
+        let headers = &opened.parts.headers;
+        if headers.contains_key("x-amz-server-side-encryption-customer-algorithm") {
             return Err(S3Error::new(
                 ErrorCode::InvalidRequest,
                 "The upload was not begun with a key of the client.",
             ));
         }
-        let size_bytes = size_in(&parts.headers)?;
-        let taken = self.dirty.put_part(kept, (number, size_bytes), body).await;
-        let part = taken.map_err(untaken)?;
+        let size_bytes = size_in(headers)?;
+        let taken = self.0.dirty.put_part(kept, number, size_bytes, body).await;
+        let part = taken.map_err(failed)?;
         let mut response = respond::empty(StatusCode::OK);
         let headers = response.headers_mut();
         let etag = HeaderValue::try_from(part.etag()).expect("an MD5 in quotes is a header value");
@@ -158,11 +110,7 @@ impl Uploads {
         Ok(response)
     }
 
-    async fn complete_upload(
-        &self,
-        admitted: Box<Admitted>,
-        mut kept: KeptUpload,
-    ) -> Result<Response<ResponseBody>, S3Error> {
+    async fn complete_upload(&self, admitted: Box<Admitted>, mut kept: KeptUpload) -> ResponseResult {
         let (opened, body) = admitted.open()?;
         let parts = &opened.parts;
         let list = body
@@ -172,8 +120,8 @@ impl Uploads {
         let asked = asked_of_object(&parts.headers);
         let is_for_lake = asked.keys().any(|name| name.as_str().starts_with("if-"));
         if is_for_lake && kept.completed.is_none() {
-            let write = (Action::Write, &kept.upload.name);
-            if let Some(denied) = self.permissions.denial(Asker::from(&opened), write).await? {
+            let asker = self.0.asker_of_opened(&opened);
+            if let Some(denied) = asker.denial(Action::Write, &kept.upload.name).await? {
                 return Err(denied);
             }
         }
@@ -182,28 +130,29 @@ impl Uploads {
             if let Some(completed) = kept.completed {
                 break completed;
             }
-            let uploaded = self.dirty.parts(&kept).await.map_err(lost)?;
+            let uploaded = self.0.dirty.parts(&kept).await.map_err(failed)?;
             let selected = select(&listed, &uploaded).map_err(unlisted)?;
             check_size(&parts.headers, selected.iter().map(|part| part.size_bytes).sum())?;
-            match self.dirty.complete_upload(&kept, &selected, &asked).await {
+            match self.0.dirty.complete_upload(&kept, &selected, &asked).await {
                 Ok(completed) => break completed,
-                Err(CompletionError::Upload(UploadUnavailable::PartsChanged))
-                    if attempts.next().is_some() =>
-                {
+                Err(UploadFailed::PartsChanged) if attempts.next().is_some() => {
                     let (name, id) = (&kept.upload.name, kept.upload.id);
-                    kept = self.dirty.find_upload(name, id).await.map_err(lost)?;
+                    kept = self.0.dirty.find_upload(name, id).await.map_err(failed)?;
                 }
                 Err(error) => {
-                    if error.status() == Some(StatusCode::FORBIDDEN) {
-                        self.dirty.refused(&opened.caller, &kept.upload.name.bucket);
+                    if matches!(error, UploadFailed::Refused(StatusCode::FORBIDDEN)) {
+                        self.0
+                            .dirty
+                            .clearances
+                            .refused(&opened.caller, &kept.upload.name.bucket);
                     }
-                    return Err(incomplete(error));
+                    return Err(failed(error));
                 }
             }
         };
         let upload = kept.upload;
-        self.grants.invalidate_object(&upload.name);
-        let address = self.addresses.as_used_by(parts);
+        self.0.grants.invalidate_object(&upload.name);
+        let address = self.0.addresses.as_used_by(parts);
         let location = address
             .map(|address| address.of_object(&upload.name.bucket, &target::key(&upload.name.key)))
             .unwrap_or_default();
@@ -212,12 +161,8 @@ impl Uploads {
         Ok(response)
     }
 
-    async fn list_parts(
-        &self,
-        admitted: &Admitted,
-        kept: &KeptUpload,
-    ) -> Result<Response<ResponseBody>, S3Error> {
-        let uploaded = self.dirty.parts(kept).await.map_err(lost)?;
+    async fn list_parts(&self, admitted: &Admitted, kept: &KeptUpload) -> ResponseResult {
+        let uploaded = self.0.dirty.parts(kept).await.map_err(failed)?;
         let page = PartPage::parse(&admitted.classified.query).ok_or_else(|| {
             let message = "max-parts and part-number-marker must be numbers.";
             S3Error::new(ErrorCode::InvalidArgument, message)
@@ -254,8 +199,7 @@ fn asked_of_object(headers: &HeaderMap) -> HeaderMap {
         [header::IF_MATCH, header::IF_NONE_MATCH].contains(name)
             || Algorithm::of_header(name.as_str()).is_some()
     };
-    let asked = headers.iter().filter(|(name, _)| is_asked(name));
-    asked.map(|(name, value)| (name.clone(), value.clone())).collect()
+    those(headers, is_asked)
 }
 
 fn check_size(headers: &HeaderMap, size_bytes: u64) -> Result<(), S3Error> {
@@ -285,31 +229,40 @@ fn tell_if_through(headers: &mut HeaderMap, completed: &Arc<Completed>) {
     headers.extend(HeaderValue::from_str(&completed.through).map(|reason| (X_CACHE_REASON, reason)));
 }
 
-fn lost(error: UploadUnavailable) -> S3Error {
+pub(super) fn failed(error: UploadFailed) -> S3Error {
     match error {
-        UploadUnavailable::NotFound => no_such_upload(),
-        UploadUnavailable::PartsChanged => S3Error::new(
+        UploadFailed::NotFound => no_such_upload(),
+        UploadFailed::PartsChanged => S3Error::new(
             ErrorCode::InvalidPart,
             "The parts of the upload have changed while it was to be completed.",
         ),
-        UploadUnavailable::Unavailable(error) => try_again(error),
-    }
-}
-
-fn untaken(error: PartError) -> S3Error {
-    match error {
-        PartError::Receive(ReceiveError::Body(error)) => error,
-        PartError::Upload(error) => lost(error),
-        PartError::TooLarge => S3Error::new(
+        UploadFailed::Unavailable(error) => try_again(error),
+        UploadFailed::Write(WriteError::Body(error)) => error,
+        UploadFailed::Write(error) => {
+            tracing::warn!(%error, "a part could not be stored");
+            let message = "The part could not be taken; please try again.";
+            S3Error::new(ErrorCode::SlowDown, message)
+        }
+        UploadFailed::TooLarge => S3Error::new(
             ErrorCode::EntityTooLarge,
             "The part is larger than one that is written back may be; begin the upload with x-shoal-write: around.",
         ),
-        error @ PartError::Receive(_) => {
-            tracing::warn!(%error, "a part could not be stored");
-            S3Error::new(
-                ErrorCode::SlowDown,
-                "The part could not be taken; please try again.",
-            )
+        UploadFailed::Checksum => S3Error::new(
+            ErrorCode::BadDigest,
+            "The checksum of the object is not the one that the request names.",
+        ),
+        UploadFailed::Refused(StatusCode::PRECONDITION_FAILED) => precondition_failed(),
+        // `If-Match` names an object that does not exist.
+        UploadFailed::Refused(StatusCode::NOT_FOUND) => {
+            S3Error::new(ErrorCode::NoSuchKey, "The specified key does not exist.")
+        }
+        UploadFailed::Refused(StatusCode::CONFLICT) => S3Error::new(
+            ErrorCode::ConditionalRequestConflict,
+            "The object was written in the meantime; please try again.",
+        ),
+        UploadFailed::Refused(StatusCode::FORBIDDEN) => access_denied(),
+        UploadFailed::Refused(_) | UploadFailed::Later => {
+            S3Error::new(ErrorCode::SlowDown, format!("{error}; please try again."))
         }
     }
 }
@@ -322,27 +275,6 @@ fn unlisted(error: ListError) -> S3Error {
         ListError::Small(_) => ErrorCode::EntityTooSmall,
     };
     S3Error::new(code, error.to_string())
-}
-
-fn incomplete(error: CompletionError) -> S3Error {
-    match (error, error.status()) {
-        (_, Some(StatusCode::PRECONDITION_FAILED)) => precondition_failed(),
-        // `If-Match` names an object that does not exist.
-        (_, Some(StatusCode::NOT_FOUND)) => {
-            S3Error::new(ErrorCode::NoSuchKey, "The specified key does not exist.")
-        }
-        (_, Some(StatusCode::CONFLICT)) => S3Error::new(
-            ErrorCode::ConditionalRequestConflict,
-            "The object was written in the meantime; please try again.",
-        ),
-        (_, Some(StatusCode::FORBIDDEN)) => S3Error::new(ErrorCode::AccessDenied, "Access Denied"),
-        (CompletionError::Upload(error), _) => lost(error),
-        (CompletionError::Checksum, _) => S3Error::new(
-            ErrorCode::BadDigest,
-            "The checksum of the object is not the one that the request names.",
-        ),
-        _ => S3Error::new(ErrorCode::SlowDown, format!("{error}; please try again.")),
-    }
 }
 
 fn not_done(message: &'static str) -> S3Error {

@@ -4,45 +4,46 @@
 //! The node cannot try the operation itself: the lake does not have the object, or would carry the operation
 //! out. Instead it sends a harmless request that needs the same permission and leaves nothing behind.
 
-use std::sync::Arc;
-
-use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, Method, Response};
 use shoal_cache::exchange::{Admitted, Opened};
 use shoal_cache::lake::errors;
 use shoal_cache::lake::is_known;
-use shoal_net::endpoint::{Endpoint, EndpointRequest, LakeBody, RequestBody};
+use shoal_net::endpoint::s3::S3Client;
+use shoal_net::endpoint::{EndpointRequest, LakeBody};
 use shoal_s3::error::S3Error;
 use shoal_s3::hop_by_hop::end_to_end;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::ObjectName;
 use shoal_s3::operation::{Classified, Operation};
-use shoal_s3::sigv4::PayloadHash;
 
-use super::is_writer;
-use crate::dirty::{Action, DirtyObjects, Manifest, Permission, beside, no_permission, of_permission};
+use super::parts::TieredLakeParts;
+use crate::dirty::{Action, Manifest, Permission, beside, is_writer, no_permission, of_permission};
+use crate::headers::those;
 
 /// The caller on whose behalf the node asks the lake, and the caller's request.
 #[derive(Clone, Copy)]
 pub(super) struct Asker<'a> {
+    parts: &'a TieredLakeParts,
     pub(super) headers: &'a HeaderMap,
     pub(super) classified: &'a Classified,
     pub(super) caller: &'a Caller,
 }
 
-impl<'a> From<&'a Admitted> for Asker<'a> {
-    fn from(admitted: &'a Admitted) -> Self {
-        Self {
+impl TieredLakeParts {
+    /// Returns the sender of a request.
+    pub(super) fn asker<'a>(&'a self, admitted: &'a Admitted) -> Asker<'a> {
+        Asker {
+            parts: self,
             headers: &admitted.parts.headers,
             classified: &admitted.classified,
             caller: &admitted.verified.caller,
         }
     }
-}
 
-impl<'a> From<&'a Opened> for Asker<'a> {
-    fn from(opened: &'a Opened) -> Self {
-        Self {
+    /// Returns the sender of a request whose body this node reads.
+    pub(super) fn asker_of_opened<'a>(&'a self, opened: &'a Opened) -> Asker<'a> {
+        Asker {
+            parts: self,
             headers: &opened.parts.headers,
             classified: &opened.classified,
             caller: &opened.caller,
@@ -50,46 +51,31 @@ impl<'a> From<&'a Opened> for Asker<'a> {
     }
 }
 
-/// Asks the lake for callers' permissions.
-pub(super) struct Permissions {
-    lake: Arc<Endpoint>,
-    dirty: Arc<DirtyObjects>,
-}
-
-impl Permissions {
-    /// Sends questions about reads to `lake`, and those about changes through `dirty`.
-    pub(super) fn new(lake: Arc<Endpoint>, dirty: Arc<DirtyObjects>) -> Self {
-        Self { lake, dirty }
-    }
-
-    /// Returns true if the lake lets the caller know about an object.
-    async fn may_know(&self, asker: Asker<'_>, name: &ObjectName) -> Result<bool, S3Error> {
-        let known = self.dirty.may_know(asker.caller, asker.headers, name).await;
-        known.map_err(|error| errors::unanswered(&error))
-    }
-
+impl Asker<'_> {
     /// Asks if the lake would permit an action on a name that may be dirty. Called before anything is
     /// recorded in a registry for a caller that has nothing dirty under that name. Returns the error of a
     /// denial.
     ///
     /// The question resembles the action but is not the action. A policy may permit one exact name, the copy
     /// of one source, or a write with a certain header, so only the lake's answer to the request itself
-    /// refuses it ([`Flusher::prepare_denied`](super::flush::Flusher::prepare_denied)).
+    /// refuses it ([`TieredLakeParts::prepare_denied`]).
     ///
     /// # Errors
     ///
     /// The lake does not answer.
-    pub(super) async fn denial(
-        &self,
-        asker: Asker<'_>,
-        (action, name): (Action, &ObjectName),
-    ) -> Result<Option<S3Error>, S3Error> {
+    pub(super) async fn denial(self, action: Action, name: &ObjectName) -> Result<Option<S3Error>, S3Error> {
         let headers = match action {
-            Action::Back | Action::Write => of_write(asker.headers, asker.classified.operation),
-            Action::Remove => of_permission(asker.headers),
-            Action::Describe(..) => without_body(asker.headers),
+            Action::Back | Action::Write => of_write(self.headers, self.classified.operation),
+            Action::Remove => of_permission(self.headers),
+            Action::Describe(..) => without_body(self.headers),
         };
-        match self.dirty.may((action, name), headers, asker.caller).await {
+        match self
+            .parts
+            .dirty
+            .clearances
+            .may(action, name, headers, self.caller)
+            .await
+        {
             Ok(Permission::Granted | Permission::OtherEtag | Permission::Undecided) => Ok(None),
             Ok(Permission::Denied(error)) => Ok(Some(error)),
             Err(error) => Err(no_permission(&error)),
@@ -97,56 +83,62 @@ impl Permissions {
     }
 
     /// Returns true if the lake would accept an object of this name from the caller.
-    async fn may_write(&self, asker: Asker<'_>, name: &ObjectName) -> bool {
-        let headers = of_permission(asker.headers);
-        let permission = self.dirty.may((Action::Write, name), headers, asker.caller).await;
+    async fn may_write(self, name: &ObjectName) -> bool {
+        let headers = of_permission(self.headers);
+        let permission = self
+            .parts
+            .dirty
+            .clearances
+            .may(Action::Write, name, headers, self.caller)
+            .await;
         matches!(permission, Ok(Permission::Granted | Permission::OtherEtag))
     }
 
-    /// Returns true if a caller may cause a dirty object to be flushed.
-    pub(super) async fn may_flush(&self, asker: Asker<'_>, manifest: &Manifest) -> Result<bool, S3Error> {
-        let name = &manifest.name;
-        Ok(self.may_judge(asker, manifest).await? || self.may_write(asker, name).await)
+    /// Returns true if the caller may cause a dirty object to be flushed.
+    pub(super) async fn may_flush(self, manifest: &Manifest) -> Result<bool, S3Error> {
+        Ok(self.may_judge(manifest).await? || self.may_write(&manifest.name).await)
     }
 
-    /// Returns true if a caller may learn whether a dirty object meets conditions.
-    pub(super) async fn may_judge(&self, asker: Asker<'_>, manifest: &Manifest) -> Result<bool, S3Error> {
-        Ok(is_writer(asker.caller, &manifest.writer) || self.may_know(asker, &manifest.name).await?)
+    /// Returns true if the caller may learn if a dirty object meets conditions: it has written the object, or
+    /// the lake lets it know about the object.
+    pub(super) async fn may_judge(self, manifest: &Manifest) -> Result<bool, S3Error> {
+        if is_writer(self.caller, &manifest.writer) {
+            return Ok(true);
+        }
+        let name = &manifest.name;
+        let known = self
+            .parts
+            .dirty
+            .clearances
+            .may_know(self.caller, self.headers, name)
+            .await;
+        known.map_err(|error| errors::unanswered(&error))
     }
 
     /// Returns true if the lake shows the caller the subject of a request about a whole bucket, such as its
     /// policy or its versions.
-    pub(super) async fn may_see(&self, asker: Asker<'_>) -> Result<bool, S3Error> {
-        let target = asker.classified.target()?;
-        let asked = match target.query() {
-            Some(_) => ("other_read", Method::GET),
-            None => ("other_read", Method::HEAD),
+    pub(super) async fn may_see(self) -> Result<bool, S3Error> {
+        let target = self.classified.target()?;
+        let method = if target.query().is_some() {
+            Method::GET
+        } else {
+            Method::HEAD
         };
-        let headers = of_permission(asker.headers);
-        let answer = self.ask_lake(asker, asked, target, headers).await?;
+        let request = self.client().request("other_read", method, target);
+        let answer = self
+            .send(request.with_headers(of_permission(self.headers)))
+            .await?;
         Ok(is_known(answer.status()))
     }
 
-    /// Sends a request without a body to the lake on the caller's behalf.
-    pub(super) async fn ask_lake(
-        &self,
-        asker: Asker<'_>,
-        (operation, method): (&'static str, Method),
-        target: PathAndQuery,
-        headers: HeaderMap,
-    ) -> Result<Response<LakeBody>, S3Error> {
-        let request = EndpointRequest {
-            operation,
-            method,
-            target,
-            headers,
-            body: RequestBody::Empty,
-            expects_continue: false,
-            payload: PayloadHash::empty(),
-            account: self.lake.account_for(asker.caller),
-            payer: asker.caller.payer(),
-        };
-        let answered = self.lake.send(request).await;
+    /// Returns the client that sends requests to the lake on the caller's behalf.
+    pub(super) fn client(self) -> S3Client {
+        S3Client::of_caller(&self.parts.endpoint, self.caller)
+    }
+
+    /// Sends a request of the caller's [client](Self::client).
+    pub(super) async fn send(self, request: EndpointRequest) -> Result<Response<LakeBody>, S3Error> {
+        let answered = self.parts.endpoint.send(request).await;
         answered.map_err(|error| errors::unanswered(&error))
     }
 }
@@ -186,14 +178,11 @@ fn of_write(sent: &HeaderMap, operation: Operation) -> HeaderMap {
             || name.ends_with("-directive")
             || ["x-amz-mp-object-size", "x-amz-write-offset-bytes"].contains(&name)
     };
-    let kept = without_body(sent);
-    let kept = kept.iter().filter(|(name, _)| !is_of_this_write(name));
-    kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+    those(&without_body(sent), |name| !is_of_this_write(name))
 }
 
 /// Returns the headers of a request without those that describe its body.
 pub(super) fn without_body(sent: &HeaderMap) -> HeaderMap {
-    let mut headers = end_to_end(sent);
     let is_of_body = |name: &HeaderName| {
         let name = name.as_str();
         name.starts_with("content-")
@@ -205,11 +194,7 @@ pub(super) fn without_body(sent: &HeaderMap) -> HeaderMap {
             ]
             .contains(&name)
     };
-    let of_body: Vec<_> = headers.keys().filter(|name| is_of_body(name)).cloned().collect();
-    for name in of_body {
-        headers.remove(name);
-    }
-    headers
+    those(&end_to_end(sent), |name| !is_of_body(name))
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use std::time::SystemTime;
 
 use shoal_base::encoding::{Malformed, Reader, write_bytes, write_time};
 
-use super::{Upload, UploadId};
+use super::id::UploadId;
+use super::part::Upload;
 
 /// Selects the uploads of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +63,7 @@ impl UploadPosition {
     }
 
     /// Encodes a position as part of a marker.
-    pub(in crate::dirty) fn write(place: Option<&Self>, out: &mut Vec<u8>) {
+    pub(crate) fn write(place: Option<&Self>, out: &mut Vec<u8>) {
         let Some(Self { key, upload }) = place else {
             out.push(NOWHERE);
             return;
@@ -76,7 +77,7 @@ impl UploadPosition {
     }
 
     /// Inverse of [`UploadPosition::write`].
-    pub(in crate::dirty) fn read(reader: &mut Reader<'_>) -> Result<Option<Self>, Malformed> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Option<Self>, Malformed> {
         let [kind] = reader.array()?;
         if kind == NOWHERE {
             return Ok(None);
@@ -115,7 +116,7 @@ pub(in crate::dirty) fn sort(uploads: &mut [Arc<Upload>]) {
 }
 
 #[cfg(test)]
-pub(in crate::dirty) mod tests {
+pub(crate) mod tests {
     use std::sync::Arc;
     use std::time::{Duration, SystemTime};
 
@@ -125,7 +126,7 @@ pub(in crate::dirty) mod tests {
     use super::{Upload, UploadId, UploadPosition, UploadQuery, sort};
 
     /// Returns an upload that the writer in [`inquiry`] began `seconds` after 1970.
-    pub(in crate::dirty) fn begun(key: &str, seconds: u64, chance: u64) -> Arc<Upload> {
+    pub(crate) fn begun(key: &str, seconds: u64, chance: u64) -> Arc<Upload> {
         let mut upload = upload();
         upload.name.key = key.as_bytes().into();
         upload.begun = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);

@@ -1,0 +1,309 @@
+//! The registry entries of all tiers: which names may be dirty, and what their entries say.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use shoal_cache::write::{BackRule, Fallback, Uncached, WriteRules};
+use shoal_net::shutdown::Shutdown;
+use shoal_registry::engine::{At, Range};
+use shoal_registry::names::{BeginError, ChangeError, Found};
+use shoal_registry::worker::NotFlushed;
+use shoal_registry::{DirtyVersion, Name};
+use shoal_s3::identity::Caller;
+use shoal_s3::object::ObjectName;
+use tokio::time::Duration;
+
+use super::keys::{object_name, registry_name};
+use super::manifest::{Manifest, Naming, is_writer};
+use super::scope::Scope;
+use super::status::TierStatus;
+use super::tiers::Tier;
+use crate::tier::TierUnavailable;
+
+/// Number of entries on a page of the registry: an S3 page, and one more to show if others follow.
+const PAGE: usize = 1001;
+
+/// How long a status page waits for the registries.
+const REFRESH: Duration = Duration::from_millis(500);
+
+/// The entries of all tiers.
+pub struct Entries {
+    pub(super) rules: WriteRules,
+    pub(super) tiers: Vec<Tier>,
+    pub(super) naming: Naming,
+}
+
+/// The state of a name when it was looked up.
+#[derive(Clone, Debug)]
+pub struct Lookup {
+    pub(super) tier: usize,
+    pub(super) name: Name,
+    pub(super) found: Found,
+    /// The dirty object; `None` if the lake's response is to be returned.
+    pub manifest: Option<Arc<Manifest>>,
+}
+
+/// The reason why a flush did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FlushFailed {
+    /// The state of the object is unknown, so it may still be dirty.
+    #[error(transparent)]
+    Unavailable(#[from] TierUnavailable),
+    /// The flush failed and will be retried.
+    #[error("the object is dirty, and could not be flushed to the lake now: {0}")]
+    NotFlushed(Arc<str>),
+    /// The lake refuses the object, and will until an operator or a client intervenes.
+    #[error("the object is dirty, and the lake refuses it: {0}")]
+    Refused(Arc<str>),
+}
+
+impl Lookup {
+    /// Returns the dirty object if the caller wrote it. The node answers only its writer, who is certain to
+    /// have permission.
+    pub fn written_by(&self, caller: &Caller) -> Option<&Arc<Manifest>> {
+        let manifest = self.manifest.as_ref();
+        manifest.filter(|manifest| is_writer(caller, &manifest.writer))
+    }
+}
+
+/// Where objects may be dirty.
+impl Entries {
+    /// Returns true if an object of this name may be dirty; the registry must then be read before the lake.
+    /// Only the current object may be: its name has no version, or the version `null` of unversioned objects.
+    pub fn may_be_dirty(&self, name: &ObjectName) -> bool {
+        let is_current = name.version.as_deref().is_none_or(|version| version == "null");
+        is_current && self.rules.allow_back(name)
+    }
+
+    /// Returns true if an object of `bucket` whose key begins with `prefix` may be dirty.
+    pub fn may_be_dirty_below(&self, bucket: &str, prefix: &[u8]) -> bool {
+        self.rules.allow_back_below(bucket, prefix)
+    }
+
+    /// Returns the buckets and prefixes below which objects may be dirty.
+    pub(super) fn prefixes(&self) -> Vec<(String, Vec<u8>)> {
+        self.rules.back_prefixes()
+    }
+
+    pub(super) fn rule(&self, name: &ObjectName) -> Option<(BackRule, &Tier)> {
+        let rule = self.rules.back_rule(name)?;
+        Some((rule, &self.tiers[rule.tier]))
+    }
+
+    /// Returns the rule that covers a name, and its tier.
+    pub(super) fn rule_of(&self, name: &ObjectName) -> Result<(BackRule, &Tier), TierUnavailable> {
+        let rule = self.rule(name);
+        rule.ok_or_else(|| TierUnavailable::because(&"no rule names a tier"))
+    }
+
+    pub(super) fn tiers_below(&self, bucket: &str, prefix: &[u8]) -> impl Iterator<Item = &Tier> {
+        let tiers: BTreeSet<usize> = self.rules.tiers_below(bucket, prefix);
+        tiers.into_iter().map(|tier| &self.tiers[tier])
+    }
+
+    /// Returns true if a write that cannot be written back for this reason must be refused instead of written
+    /// through.
+    pub fn refuses(&self, name: &ObjectName, why: Uncached) -> bool {
+        if why == Uncached::RegistryFull {
+            return true;
+        }
+        let is_for_now = matches!(why, Uncached::TooDirty | Uncached::TierUnavailable);
+        let rule = self.rules.back_rule(name);
+        is_for_now && rule.is_some_and(|rule| rule.fallback == Fallback::Refuse)
+    }
+
+    /// Looks up the registry entry of a name that a rule allows to be dirty.
+    ///
+    /// # Errors
+    ///
+    /// The registry does not answer. The lake must not be read instead: it may be out of date.
+    pub async fn find(&self, name: &ObjectName) -> Result<Lookup, TierUnavailable> {
+        let (rule, tier) = self.rule_of(name)?;
+        let key = registry_name(name);
+        let found = tier.names.find(&key).await?;
+        let current = found.entry.current.as_ref();
+        Ok(Lookup {
+            tier: rule.tier,
+            name: key,
+            manifest: current.map(|version| self.manifest(name, version)).transpose()?,
+            found,
+        })
+    }
+
+    pub(super) fn manifest(
+        &self,
+        name: &ObjectName,
+        version: &DirtyVersion,
+    ) -> Result<Arc<Manifest>, TierUnavailable> {
+        let manifest = Manifest::of(name, version, &self.naming);
+        manifest.map(Arc::new).map_err(|error| {
+            TierUnavailable::because(&format!("the record of {name:?} cannot be read: {error}"))
+        })
+    }
+
+    /// Returns true if the entry of a name has not changed since `lookup`. A 404 of the lake is valid only if
+    /// this holds after it.
+    ///
+    /// # Errors
+    ///
+    /// The registry does not answer.
+    pub async fn is_as_found(&self, lookup: &Lookup) -> Result<bool, TierUnavailable> {
+        let names = &self.tiers[lookup.tier].names;
+        let is_as_found = names.is_as_found(&lookup.name, &lookup.found).await;
+        is_as_found.map_err(TierUnavailable::from)
+    }
+}
+
+/// Lists of entries.
+impl Entries {
+    /// Returns the dirty objects of a bucket whose keys begin with `prefix`, in key order.
+    ///
+    /// # Errors
+    ///
+    /// A registry does not answer.
+    pub async fn list(&self, bucket: &str, prefix: &[u8]) -> Result<Vec<Arc<Manifest>>, TierUnavailable> {
+        let mut manifests = Vec::new();
+        for tier in self.tiers_below(bucket, prefix) {
+            let (mut after, mut at) = (Vec::new(), At::NewestForPages);
+            loop {
+                let range = Range {
+                    prefix: prefix.to_vec().into(),
+                    after: after.into(),
+                    limit: PAGE,
+                    at,
+                };
+                let page = tier.names.list(bucket, range).await?;
+                for (name, version) in page.objects {
+                    if let Some(name) = object_name(&name).filter(|name| self.may_be_dirty(name)) {
+                        manifests.push(self.manifest(&name, &version)?);
+                    }
+                }
+                at = At::Revision(page.revision);
+                match page.next {
+                    Some(next) => after = next.parts().1.to_vec(),
+                    None => break,
+                }
+            }
+        }
+        manifests.sort_by(|one, other| one.name.key.cmp(&other.name.key));
+        Ok(manifests)
+    }
+
+    /// Returns the dirty objects that can appear among the next `names` names of a listing after `after`, in
+    /// key order. Of the objects behind a common prefix, some are returned. Reads no more of a registry than
+    /// that.
+    ///
+    /// # Errors
+    ///
+    /// A registry does not answer.
+    pub async fn list_page(
+        &self,
+        bucket: &str,
+        scope: &Scope,
+        after: &[u8],
+        names: usize,
+    ) -> Result<Vec<Arc<Manifest>>, TierUnavailable> {
+        let mut manifests = Vec::new();
+        for tier in self.tiers_below(bucket, &scope.prefix) {
+            let (mut after, mut left) = (scope.behind(after), names);
+            while left > 0 {
+                let limit = if scope.has_groups() { PAGE } else { PAGE.min(left) };
+                // Pages need not show one moment: the pages that the client reads do not either.
+                let range = Range::newest(scope.prefix.clone().into(), after.into(), limit);
+                let page = tier.names.list(bucket, range).await?;
+                let mut last_group: Option<Vec<u8>> = None;
+                for (name, version) in page.objects {
+                    let Some(name) = object_name(&name).filter(|name| self.may_be_dirty(name)) else {
+                        continue;
+                    };
+                    let group = scope.group(&name.key);
+                    if group.is_none() || group != last_group.as_deref() {
+                        left = left.saturating_sub(1);
+                    }
+                    last_group = group.map(<[u8]>::to_vec);
+                    manifests.push(self.manifest(&name, &version)?);
+                }
+                match (page.next, last_group) {
+                    (None, _) => break,
+                    // The other keys of this common prefix would add nothing to the listing.
+                    (Some(_), Some(group)) => after = scope.behind(&group),
+                    (Some(next), None) => after = next.parts().1.to_vec(),
+                }
+            }
+        }
+        manifests.sort_by(|one, other| one.name.key.cmp(&other.name.key));
+        Ok(manifests)
+    }
+}
+
+/// Flushes, and what operators see.
+impl Entries {
+    /// Flushes dirty objects when they are due, and runs the tiers' other tasks, until the node stops.
+    pub async fn run(self: Arc<Self>, stopping: Shutdown) {
+        let this = &*self;
+        let tiers = this.tiers.iter().enumerate().map(|(number, tier)| {
+            let covers = move |name: &ObjectName| {
+                let rule = this.rules.back_rule(name);
+                rule.is_some_and(|rule| rule.tier == number)
+            };
+            tier.run(stopping.clone(), covers)
+        });
+        futures_util::future::join_all(tiers).await;
+    }
+
+    /// Flushes an object now if it is dirty, for a client that waits for it.
+    ///
+    /// # Errors
+    ///
+    /// The object is still dirty, or its state is unknown.
+    pub async fn flush(&self, name: &ObjectName) -> Result<(), FlushFailed> {
+        let Some((_, tier)) = self.rule(name) else {
+            return Ok(());
+        };
+        let _awaiting = tier.flushes.await_flush(&registry_name(name));
+        self.flush_in_background(name).await
+    }
+
+    /// Flushes an object if it is dirty, at the priority of the cleaner, below that of clients.
+    ///
+    /// # Errors
+    ///
+    /// The object is still dirty, or its state is unknown.
+    pub async fn flush_in_background(&self, name: &ObjectName) -> Result<(), FlushFailed> {
+        let Some((_, tier)) = self.rule(name) else {
+            return Ok(());
+        };
+        let flushed = tier.worker.flush(&registry_name(name)).await;
+        flushed.map_err(|error| match error {
+            NotFlushed::Begin(BeginError::Change(ChangeError::Engine(error))) => {
+                TierUnavailable::from(error).into()
+            }
+            NotFlushed::Refused(why) => FlushFailed::Refused(why),
+            error => FlushFailed::NotFlushed(error.to_string().into()),
+        })
+    }
+
+    /// Counts the dirty objects again. If a registry does not answer soon, the last counts stay.
+    pub async fn refresh(&self) {
+        let refreshed = futures_util::future::join_all(self.tiers.iter().map(Tier::refresh));
+        let _ = tokio::time::timeout(REFRESH, refreshed).await;
+    }
+
+    /// Returns the state of each tier.
+    pub fn tiers(&self) -> Vec<TierStatus> {
+        self.tiers.iter().map(Tier::status).collect()
+    }
+
+    /// Flushes every dirty object that this node wrote, once, so that it can stop. Returns the number that is
+    /// left.
+    ///
+    /// Nothing is lost if the node stops earlier: another node flushes the rest.
+    pub async fn drain_round(&self) -> u64 {
+        let mut left = 0;
+        for tier in &self.tiers {
+            tier.worker.flush_all(tier.node).await;
+            left += tier.dirty_objects().await.unwrap_or(1);
+        }
+        left
+    }
+}
