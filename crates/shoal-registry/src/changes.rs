@@ -202,7 +202,7 @@ impl Drop for LakeChange {
         // Without a runtime, the process is ending, and the node's next life gives the change up.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
-                sleep(changes.names.fence()).await;
+                sleep(changes.names.fence).await;
                 changes.record_end(&begun, End::GivenUp).await;
             });
         }

@@ -38,7 +38,8 @@ pub struct Names {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) node: u64,
     pub(crate) deaths: Arc<Deaths>,
-    fence: Duration,
+    /// The time after which an unanswered request to the lake, or transaction, no longer takes effect.
+    pub(crate) fence: Duration,
 }
 
 /// An entry, and the revision of its last change.
@@ -147,12 +148,6 @@ impl Names {
     /// The engine.
     pub fn engine(&self) -> &Arc<dyn Engine> {
         &self.engine
-    }
-
-    /// Returns the time after which an unanswered request to the lake, or transaction, no longer takes
-    /// effect.
-    pub fn fence(&self) -> Duration {
-        self.fence
     }
 
     /// Takes the recent deaths of dirty objects that were overwritten or removed through these names, except

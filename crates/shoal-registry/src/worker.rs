@@ -373,7 +373,7 @@ impl<L: Lake> Worker<L> {
             let now = Instant::now();
             let first_seen = first_seen.entry(token).or_insert(now);
             let since = earlier_lasts_until.map_or(*first_seen, |until| until.max(*first_seen));
-            if now.saturating_duration_since(since) < self.names.fence() {
+            if now.saturating_duration_since(since) < self.names.fence {
                 continue;
             }
             let found = self.names.find(&name).await?;
@@ -488,7 +488,7 @@ impl<L: Lake> Worker<L> {
         let mut empty = std::mem::take(waiting);
         let listed = self.names.empty_entries(node, empty.cursor, PAGE).await?;
         empty.add(listed);
-        while let Some((id, entry)) = empty.waited(self.names.fence()) {
+        while let Some((id, entry)) = empty.waited(self.names.fence) {
             self.names.remove_empty(&entry, node, id).await?;
         }
         *waiting = empty;
@@ -502,7 +502,7 @@ impl<L: Lake> Worker<L> {
         trash.add(listed);
         let mut gone = Vec::new();
         while gone.len() < UNLISTED_MAX
-            && let Some((id, item)) = trash.waited(self.names.fence())
+            && let Some((id, item)) = trash.waited(self.names.fence)
         {
             if self.discard(&item).await? {
                 gone.push(id);

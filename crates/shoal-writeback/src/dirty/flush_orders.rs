@@ -131,7 +131,7 @@ async fn all_below_patiently(
 async fn all_below(dirty: &DirtyObjects, below: Option<&S3Uri>) -> Result<Vec<ObjectName>, TierUnavailable> {
     let mut names = BTreeMap::new();
     for (bucket, prefix) in dirty.entries.prefixes() {
-        let Some(prefix) = narrowed((&bucket, &prefix), below) else {
+        let Some(prefix) = narrowed(&bucket, &prefix, below) else {
             continue;
         };
         for manifest in dirty.entries.list(&bucket, prefix).await? {
@@ -143,7 +143,7 @@ async fn all_below(dirty: &DirtyObjects, below: Option<&S3Uri>) -> Result<Vec<Ob
 }
 
 /// Returns the longer of two prefixes if one contains the other, or `None` if no key has both.
-fn narrowed<'a>((bucket, prefix): (&str, &'a [u8]), below: Option<&'a S3Uri>) -> Option<&'a [u8]> {
+fn narrowed<'a>(bucket: &str, prefix: &'a [u8], below: Option<&'a S3Uri>) -> Option<&'a [u8]> {
     let Some(below) = below else {
         return Some(prefix);
     };
@@ -165,8 +165,8 @@ mod tests {
 
     #[test]
     fn an_order_is_for_what_is_below_both_it_and_a_rule() {
-        let below = |text: &str| narrowed(("b", b"tmp/"), Some(&text.parse().unwrap())).map(<[u8]>::to_vec);
-        assert_eq!(narrowed(("b", b"tmp/"), None), Some(&b"tmp/"[..]));
+        let below = |text: &str| narrowed("b", b"tmp/", Some(&text.parse().unwrap())).map(<[u8]>::to_vec);
+        assert_eq!(narrowed("b", b"tmp/", None), Some(&b"tmp/"[..]));
         assert_eq!(below("s3://b"), Some(b"tmp/".to_vec()));
         assert_eq!(below("s3://b/tmp/x"), Some(b"tmp/x".to_vec()));
         assert_eq!(below("s3://b/t"), Some(b"tmp/".to_vec()));

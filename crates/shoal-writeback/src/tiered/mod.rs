@@ -174,7 +174,7 @@ impl Lake for TieredLake {
     }
 
     fn put<'a>(&'a self, admitted: Box<Admitted>, write: Write<'a>) -> BoxFuture<'a, ResponseResult> {
-        let sender = Sender::of(&admitted);
+        let sender = Sender::new(&admitted);
         let put = async move {
             if write.mode != WriteMode::Back {
                 let (name, within) = (write.name.clone(), Arc::clone(&self.parts.within));
@@ -199,7 +199,7 @@ impl Lake for TieredLake {
         if !self.parts.dirty.entries.may_be_dirty(name) {
             return self.forward(admitted);
         }
-        let sender = Sender::of(&admitted);
+        let sender = Sender::new(&admitted);
         let deleted = async move {
             self.commits.pass(&admitted.verified.caller, 1).await?;
             self.deletions.delete(admitted, name).await
@@ -212,14 +212,14 @@ impl Lake for TieredLake {
             self.bulk_deletions.delete(admitted, bucket).boxed()
         } else {
             self.noted(
-                Sender::of(&admitted),
+                Sender::new(&admitted),
                 self.parts.within.delete_many(admitted, bucket),
             )
         }
     }
 
     fn list_objects<'a>(&'a self, admitted: Box<Admitted>, bucket: &'a str) -> BoxFuture<'a, ResponseResult> {
-        let sender = Sender::of(&admitted);
+        let sender = Sender::new(&admitted);
         if self.may_list_dirty(&admitted, bucket) {
             self.noted(sender, self.listings.list(admitted, bucket))
         } else {
@@ -228,7 +228,7 @@ impl Lake for TieredLake {
     }
 
     fn list_uploads<'a>(&'a self, admitted: Box<Admitted>, bucket: &'a str) -> BoxFuture<'a, ResponseResult> {
-        let sender = Sender::of(&admitted);
+        let sender = Sender::new(&admitted);
         if self.may_list_dirty(&admitted, bucket) {
             self.noted(sender, self.listings.list_uploads(admitted, bucket.into()))
         } else {
@@ -237,7 +237,7 @@ impl Lake for TieredLake {
     }
 
     fn forward(&self, admitted: Box<Admitted>) -> BoxFuture<'_, ResponseResult> {
-        self.noted(Sender::of(&admitted), self.forward_now(admitted))
+        self.noted(Sender::new(&admitted), self.forward_now(admitted))
     }
 
     fn drain_round(&self) -> BoxFuture<'_, u64> {
@@ -340,7 +340,7 @@ struct Sender {
 }
 
 impl Sender {
-    fn of(admitted: &Admitted) -> Self {
+    fn new(admitted: &Admitted) -> Self {
         Self {
             caller: admitted.verified.caller.clone(),
             bucket: admitted.classified.bucket.clone(),
