@@ -16,7 +16,9 @@ use shoal_policy::{Found, Source};
 use shoal_s3::operation::Operation;
 
 use self::histogram::{DurationHistogram, HistogramSnapshot};
-pub use self::table::{LabelValues, MetricType, Observed, Sample, Tally, Value, by_word, each, one, render};
+pub use self::table::{
+    LabelValues, MetricType, Observed, Sample, Tally, Value, by_word, each, one, render, render_all, scrape,
+};
 pub use self::words::{Counts, Word, WordCounts};
 
 /// The media type of [`render`].

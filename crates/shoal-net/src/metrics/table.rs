@@ -179,13 +179,25 @@ impl Value {
 
 /// Renders the metrics of a table, and the version of the software, in the text format of `OpenMetrics`.
 pub fn render<S: Send + Sync + 'static>(table: &'static [Observed<S>], source: S) -> String {
+    render_all([scrape(table, source)])
+}
+
+/// Renders several tables as [`render`] does one.
+pub fn render_all(scrapes: impl IntoIterator<Item = Box<dyn Collector>>) -> String {
     let mut registry = Registry::with_prefix("shoal");
     let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
     registry.register("build", "Version of the running node", version);
-    registry.register_collector(Box::new(Scrape { table, source }));
+    for scrape in scrapes {
+        registry.register_collector(scrape);
+    }
     let mut text = String::new();
     encode(&mut text, &registry).expect("writing to a string does not fail");
     text
+}
+
+/// Returns a reading of a table, for [`render_all`].
+pub fn scrape<S: Send + Sync + 'static>(table: &'static [Observed<S>], source: S) -> Box<dyn Collector> {
+    Box::new(Scrape { table, source })
 }
 
 /// Reads a table once.
