@@ -9,54 +9,36 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use http_body_util::{BodyExt as _, Collected, Limited};
 use shoal_cache::blocks::{BlockReader, BlockStream, ReadAheadWindow};
 use shoal_cache::exchange::ResponseBody;
-use shoal_cache::fetch::Fetcher;
-use shoal_cache::messages::{self, Messages};
+use shoal_cache::messages;
 use shoal_cache::obtain::Obtain;
 use shoal_cache::peer::{
     ALIVE, BLOCKS, BlockRequest, CLASS, CallerName, FETCHING, MESSAGES, PAGE_PATH_BYTES_MAX, PAGES,
     REQUEST_BYTES_MAX,
 };
 use shoal_cache::read_context::ReadContext;
-use shoal_net::endpoint::Endpoint;
 use shoal_net::fair::in_flight::InFlight;
 use shoal_net::http::connection::ClientBody;
 use shoal_net::link::Purpose;
-use shoal_orders::bulletin::{BULLETIN, Bulletin, MESSAGE_BYTES_MAX};
+use shoal_orders::bulletin::{BULLETIN, MESSAGE_BYTES_MAX};
 use shoal_orders::tasks::{QUESTION_BYTES_MAX, Question, TASKS, TaskHelper};
 use shoal_policy::BlockId;
-use shoal_s3::identity::{Caller, Identities};
+use shoal_s3::identity::Caller;
 use shoal_s3::range::ByteRange;
-use shoal_store::Store;
+
+use crate::core::Core;
 
 /// Returns a page of this node for operators, given its path and query; `None` if there is no such page.
 pub type PageSource = Arc<dyn Fn(String) -> BoxFuture<'static, Option<String>> + Send + Sync>;
 
 /// Serves blocks to this node's peers.
 pub struct BlockServer {
-    parts: BlockServerParts,
-    block_bytes: u64,
+    core: Arc<Core>,
+    /// Performs this node's part of tasks.
+    tasks: Arc<TaskHelper>,
     in_flight: Arc<InFlight>,
     /// Pages of this node, set during start-up. Operators ask one node, which asks the others.
     pages: OnceLock<PageSource>,
     counts: [AtomicU64; ServeOutcome::ALL.len()],
-}
-
-/// The parts of a node that a [`BlockServer`] uses.
-pub struct BlockServerParts {
-    /// The identities that other nodes may name.
-    pub identities: Arc<Identities>,
-    /// The lake.
-    pub lake: Arc<Endpoint>,
-    /// The blocks of this node.
-    pub store: Arc<Store>,
-    /// Fetches the blocks that other nodes want from their home.
-    pub fetcher: Arc<Fetcher>,
-    /// Receives messages.
-    pub messages: Arc<Messages>,
-    /// Receives the records that all nodes share.
-    pub bulletin: Arc<Bulletin>,
-    /// Performs this node's part of tasks.
-    pub tasks: Arc<TaskHelper>,
 }
 
 /// Outcome of a peer's request.
@@ -108,12 +90,12 @@ impl ServeOutcome {
 }
 
 impl BlockServer {
-    /// Creates a server of blocks of `block_bytes` that answers up to `requests_max` requests at a time.
-    pub fn new(parts: BlockServerParts, block_bytes: u64, requests_max: usize) -> Self {
+    /// Creates a server that answers as many requests at a time as the node does for clients.
+    pub(crate) fn new(core: Arc<Core>, tasks: Arc<TaskHelper>) -> Self {
         Self {
-            parts,
-            block_bytes,
-            in_flight: InFlight::new(usize::MAX, requests_max, 0),
+            in_flight: InFlight::new(usize::MAX, core.config.limits.requests, 0),
+            core,
+            tasks,
             pages: OnceLock::new(),
             counts: Default::default(),
         }
@@ -155,22 +137,18 @@ impl BlockServer {
             (&Method::POST, MESSAGES) => return self.receive(request.into_body()).await,
             (&Method::QUERY, BLOCKS) => {}
             (&Method::QUERY, BULLETIN) => {
-                let message = body_of(request, MESSAGE_BYTES_MAX).await?;
-                let answer = self
-                    .parts
-                    .bulletin
-                    .answer(&message)
-                    .ok_or(ServeOutcome::Misunderstood)?;
-                return Ok(answered(answer));
+                let message = read(request.into_body(), MESSAGE_BYTES_MAX).await?;
+                let answer = self.core.bulletin.answer(&message);
+                return Ok(answered(answer.ok_or(ServeOutcome::Misunderstood)?));
             }
             (&Method::QUERY, TASKS) => {
-                let question = body_of(request, QUESTION_BYTES_MAX).await?;
+                let question = read(request.into_body(), QUESTION_BYTES_MAX).await?;
                 let question = Question::of_bytes(&question).map_err(|_| ServeOutcome::Misunderstood)?;
-                let answer = self.parts.tasks.answer(question).await;
+                let answer = self.tasks.answer(question).await;
                 return Ok(answered(answer.to_bytes()));
             }
             (&Method::QUERY, PAGES) => {
-                let asked = body_of(request, PAGE_PATH_BYTES_MAX).await?;
+                let asked = read(request.into_body(), PAGE_PATH_BYTES_MAX).await?;
                 let asked = String::from_utf8(asked.into()).map_err(|_| ServeOutcome::Misunderstood)?;
                 let pages = self.pages.get().ok_or(ServeOutcome::NotHeld)?;
                 let page = pages(asked).await.ok_or(ServeOutcome::Misunderstood)?;
@@ -179,25 +157,26 @@ impl BlockServer {
             _ => return Err(ServeOutcome::Misunderstood),
         }
         let purpose = purpose(request.headers());
-        let message = body_of(request, REQUEST_BYTES_MAX).await?;
+        let message = read(request.into_body(), REQUEST_BYTES_MAX).await?;
         let block = BlockRequest::of_bytes(&message).map_err(|_| ServeOutcome::Misunderstood)?;
-        if block.version.block_bytes != self.block_bytes {
+        let block_bytes = self.core.config.store.block_bytes;
+        if block.version.block_bytes != block_bytes {
             return Err(ServeOutcome::Misunderstood);
         }
         let id = block.version.block(block.index);
-        let is_held = self.parts.fetcher.holds(id);
+        let is_held = self.core.fetcher.holds(id);
         let obtain = self.admit(id, is_held, block.obtain.clone())?;
         let context = self.context(&block)?.with_purpose(purpose);
         let part = block.part;
-        let start = u64::from(block.index) * self.block_bytes;
+        let start = u64::from(block.index) * block_bytes;
         let range = ByteRange {
             start: start + part.start,
             end: start + part.end,
         };
         let (version, context) = (Arc::new(block.version), Arc::new(context));
         let reader = BlockReader {
-            store: Arc::clone(&self.parts.store),
-            fetcher: Arc::clone(&self.parts.fetcher),
+            store: Arc::clone(&self.core.store),
+            fetcher: Arc::clone(&self.core.fetcher),
             version,
             context,
             obtain,
@@ -217,7 +196,7 @@ impl BlockServer {
 
     /// Returns how this node obtains a block for a peer, which asked for it in this way.
     fn admit(&self, id: BlockId, is_held: bool, asked: Obtain) -> Result<Obtain, ServeOutcome> {
-        let fetcher = &self.parts.fetcher;
+        let fetcher = &self.core.fetcher;
         match asked {
             Obtain::Join if is_held => Ok(Obtain::Locally),
             Obtain::Locally if !is_held => Err(ServeOutcome::NotHeld),
@@ -233,10 +212,9 @@ impl BlockServer {
 
     /// Receives a batch of messages.
     async fn receive(&self, body: ClientBody) -> Result<Response<ResponseBody>, ServeOutcome> {
-        let batch = Limited::new(body, messages::BODY_BYTES_MAX).collect().await;
-        let batch = batch.map_err(|_| ServeOutcome::Misunderstood)?.to_bytes();
+        let batch = read(body, messages::BODY_BYTES_MAX).await?;
         let mut response = Response::new(ResponseBody::empty());
-        *response.status_mut() = self.parts.messages.receive(&batch).status();
+        *response.status_mut() = self.core.messages.receive(&batch).status();
         Ok(response)
     }
 
@@ -245,15 +223,11 @@ impl BlockServer {
         let caller = match &block.caller {
             CallerName::Anonymous => Caller::Anonymous,
             CallerName::AccessKey(key) => {
-                let identity = self
-                    .parts
-                    .identities
-                    .get(key)
-                    .ok_or(ServeOutcome::Misunderstood)?;
-                Caller::Identity(identity)
+                let identity = self.core.identities.get(key);
+                Caller::Identity(identity.ok_or(ServeOutcome::Misunderstood)?)
             }
         };
-        let account = self.parts.lake.account_for(&caller);
+        let account = self.core.lake.account_for(&caller);
         Ok(ReadContext::of_peer(
             account,
             caller,
@@ -269,9 +243,9 @@ fn purpose(headers: &HeaderMap) -> Purpose {
     word.and_then(Purpose::of_word).unwrap_or_default()
 }
 
-/// Reads the body of a request, up to `bytes_max`.
-async fn body_of(request: Request<ClientBody>, bytes_max: usize) -> Result<Bytes, ServeOutcome> {
-    let body = Limited::new(request.into_body(), bytes_max).collect().await;
+/// Reads a body, up to `bytes_max`.
+async fn read(body: ClientBody, bytes_max: usize) -> Result<Bytes, ServeOutcome> {
+    let body = Limited::new(body, bytes_max).collect().await;
     body.map(Collected::to_bytes)
         .map_err(|_| ServeOutcome::Misunderstood)
 }

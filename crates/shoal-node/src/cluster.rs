@@ -8,21 +8,21 @@ use std::time::SystemTime;
 
 use http::Request;
 use hyper::service::service_fn;
-use shoal_cache::cooperation::{Cooperation, CooperationMode};
+use shoal_cache::cooperation::CooperationMode;
 use shoal_net::channel::Channel;
 use shoal_net::clock;
 use shoal_net::http::connection::ClientBody;
 use shoal_net::http::listener::{self, ConnectionLimits, Handshake};
-use shoal_net::link::{Link, Sharing};
+use shoal_net::link::Sharing;
 use shoal_net::membership::{ClusterKey, Member, Membership, State, generation};
 use shoal_net::metrics::ConnectionMetrics;
 use shoal_net::shutdown::Shutdown;
-use shoal_store::Store;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::block_server::BlockServer;
 use crate::config::Config;
+use crate::core::{Addresses, Core};
 
 /// The tasks and the membership of a node in its cluster.
 #[derive(Debug)]
@@ -32,50 +32,38 @@ pub struct Cluster {
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// The addresses of a node, once its listeners are bound.
-#[derive(Clone, Copy, Debug)]
-pub struct Addresses {
-    /// Address for clients.
-    pub s3: SocketAddr,
-    /// Address for operators.
-    pub admin: SocketAddr,
-    /// Address for other nodes.
-    pub peer: SocketAddr,
-}
-
 impl Cluster {
     /// Starts to serve blocks to other nodes over `listener`, and joins the cluster.
     ///
     /// # Errors
     ///
     /// Fails if the UDP port with the number of `listener` cannot be bound.
-    pub async fn join(
-        config: &Config,
+    pub(crate) async fn join(
+        core: &Core,
         listener: TcpListener,
-        addresses: Addresses,
-        cooperation: Arc<Cooperation>,
         block_server: Arc<BlockServer>,
-        (store, link): (Arc<Store>, Option<&Arc<Link>>),
         stopping: Shutdown,
     ) -> io::Result<Self> {
-        let me = introduction(config, addresses, clock::utc_now());
+        let (config, cooperation) = (&core.config, &core.cooperation);
+        let bound = listener.local_addr()?;
+        let me = introduction(config, core.addresses, clock::utc_now());
         let address = me.address;
         let key = ClusterKey::new(config.cooperation.secrets());
         let seeds = config.cooperation.seeds.clone();
-        let notices = cooperation.notices();
+        let notices = Arc::clone(cooperation.notices());
         notices.agreement.renew(config.digests());
-        let sharing = Sharing::of(link, (&me.name, me.id()), me.generation);
-        let notices = Arc::clone(notices);
-        let membership = Membership::join(addresses.peer, me, seeds, key, notices, sharing).await?;
+        let sharing = Sharing::of(core.lake.link(), (&me.name, me.id()), me.generation);
+        let membership = Membership::join(bound, me, seeds, key, notices, sharing).await?;
         let limits = ConnectionLimits::from(&config.limits);
         let has_layers = config.cooperation.mode == CooperationMode::Hierarchy;
+        let store = Arc::clone(&core.store);
         let place = move |hierarchy| {
             if has_layers {
                 store.set_hierarchy(hierarchy);
             }
         };
         let channel = Arc::clone(cooperation.channel());
-        let follow = cooperation.follow(membership.members(), place, stopping.clone());
+        let follow = Arc::clone(cooperation).follow(membership.members(), place, stopping.clone());
         let tasks = vec![
             tokio::spawn(serve(listener, channel, limits, block_server, stopping)),
             tokio::spawn(follow),
@@ -131,7 +119,8 @@ async fn serve(
 /// advertised address.
 fn introduction(config: &Config, addresses: Addresses, now: SystemTime) -> Member {
     let cooperation = &config.cooperation;
-    let address = cooperation.advertise.unwrap_or(addresses.peer);
+    let address = cooperation.advertise.or(addresses.peer);
+    let address = address.expect("a node that cooperates listens for other nodes");
     let reachable = |listener: SocketAddr| {
         if listener.ip().is_unspecified() {
             SocketAddr::new(address.ip(), listener.port())
@@ -164,7 +153,7 @@ mod tests {
         let addresses = Addresses {
             s3: everywhere(9000),
             admin: SocketAddr::from(([127, 0, 0, 1], 9100)),
-            peer: everywhere(9200),
+            peer: Some(everywhere(9200)),
         };
         let mut config = Config::default();
         config.cooperation.advertise = Some(SocketAddr::from(([10, 0, 0, 7], 19200)));

@@ -1,8 +1,6 @@
 //! Assembles the parts of a node; no other module does.
 
-mod core;
 mod parts;
-mod tiers;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,6 +10,7 @@ use std::time::Duration;
 use shoal_cache::cooperation::CooperationMode;
 use shoal_cache::directory::{BlockDirectory, Reports};
 use shoal_directory::redis::SettingsError;
+use shoal_net::clock;
 use shoal_net::endpoint::{CredentialsError, Endpoint, EndpointError, NodeCredentials};
 use shoal_net::http::listener::{self, ListenError};
 use shoal_net::http::tls::{TlsError, TlsReloader};
@@ -26,12 +25,15 @@ use shoal_writeback::dirty::{DirtyObjects, TierError};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use self::core::{Core, Opened};
 use self::parts::Parts;
+use crate::admin::allowed_hosts::AllowedHosts;
 use crate::admin::auth::{AdminAuth, TokenError};
-use crate::admin::server::Readiness;
-use crate::cluster::{Addresses, Cluster};
+use crate::admin::reloads::Reloads;
+use crate::admin::server::{Admin, Readiness};
+use crate::cluster::Cluster;
 use crate::config::{Config, ConfigError};
+use crate::core::{self, Addresses, Core};
+use crate::handoff::Handoff;
 use crate::reload::{ReloadError, Reloader};
 
 /// The parts that `/readyz` waits for.
@@ -46,10 +48,8 @@ type PortCertificate = Option<Arc<TlsReloader>>;
 
 /// One running node.
 pub struct Gateway {
-    s3_address: SocketAddr,
-    admin_address: SocketAddr,
+    core: Arc<Core>,
     recovery: Recovery,
-    store: Arc<Store>,
     dirty: Arc<DirtyObjects>,
     reloader: Box<Reloader>,
     readiness: Arc<Readiness>,
@@ -117,76 +117,79 @@ impl Gateway {
     /// The admin listener comes first: while the store is being recovered, `/readyz` lists the parts that are
     /// not ready.
     pub async fn start(config: Config) -> Result<Self, GatewayError> {
-        let config = Arc::new(config);
         let s3 = listener::listen(config.s3.listen)?;
         let admin = listener::listen(config.admin.listen)?;
-        let (s3_address, admin_address) = (address(&s3), address(&admin));
         let peer = match config.cooperation.mode {
             CooperationMode::Solo => None,
             CooperationMode::Hierarchy | CooperationMode::Directory => {
                 Some(listener::listen(config.cooperation.listen)?)
             }
         };
+        let addresses = Addresses {
+            s3: address(&s3),
+            admin: address(&admin),
+            peer: peer.as_ref().map(address),
+        };
         let (tls, admin_tls) = open_certificates(&config)?;
-        let admin_auth = AdminAuth::open(config.admin.token_file.clone(), config.admin.client_ca.is_some())?;
+        let auth = AdminAuth::open(config.admin.token_file.clone(), config.admin.client_ca.is_some())?;
         let lake = open_lake(&config).await?;
         let (store, recovery) = open_store(&config).await?;
 
         let (directory, reports) = open_directory(&config, &store)?.unzip();
-        let opened = Opened {
-            bulletin: open_bulletin(&config, &store)?,
-            manifests: Manifests::open(&store, "manifests")?,
-            store: Arc::clone(&store),
-            lake,
-            directory,
-            admin_auth,
-        };
-        let core = Core::new(config, (s3_address, admin_address), opened);
-        let parts = Parts::new(core).await?;
+        let bulletin = Bulletin::open(membership::node_id(&config.node.name).0, &store)?;
+        let manifests = Manifests::open(&store, "manifests")?;
+        let shared = Arc::clone(&store);
+        let core = Core::new(config, addresses, lake, shared, directory, bulletin, manifests);
+        let core = Arc::new(core);
+        let parts = Parts::new(Arc::clone(&core)).await?;
         let readiness = Arc::new(Readiness::awaiting(&[STORE, S3]));
         let (stop, stopping) = shutdown::channel();
         let (stop_tiers, tiers_stopping) = shutdown::channel();
         let cluster = match peer {
             None => None,
             Some(listener) => {
-                let addresses = Addresses {
-                    s3: s3_address,
-                    admin: admin_address,
-                    peer: address(&listener),
-                };
-                let joined = parts.join(listener, addresses, stopping.clone()).await;
-                Some(joined.map_err(|source| GatewayError::Gossip {
-                    address: addresses.peer,
-                    source,
-                })?)
+                let address = address(&listener);
+                let block_server = Arc::clone(&parts.block_server);
+                let joined = Cluster::join(&core, listener, block_server, stopping.clone()).await;
+                Some(joined.map_err(|source| GatewayError::Gossip { address, source })?)
             }
         };
-        let handoff = cluster
-            .as_ref()
-            .map(|cluster| parts.handoff(cluster, stopping.clone()));
-        let dirty = Arc::clone(&parts.dirty);
-        let reloader = Box::new(parts.reloader(tls.as_ref(), admin_tls.as_ref()));
-        let mut servers = parts.background(cluster.is_some(), &stopping);
+        let handoff = cluster.as_ref().map(|cluster| {
+            let announcer = cluster.membership().announcer();
+            let (core, lake) = (Arc::clone(&core), Arc::clone(&parts.lake));
+            Arc::new(Handoff::new(core, lake, announcer, stopping.clone()))
+        });
+        let reloads = Arc::new(Reloads::since(clock::utc_now()));
+        let reloader = Box::new(Reloader {
+            core: Arc::clone(&core),
+            front: Arc::clone(&parts.front),
+            tls: tls.iter().chain(&admin_tls).cloned().collect(),
+            auth: Arc::clone(&auth),
+            reloads: Arc::clone(&reloads),
+            in_force: tokio::sync::Mutex::new(core.config.clone()),
+        });
+        let mut servers = parts.background(&stopping);
         servers.extend(reports.map(|reports| {
             let reports = reports.run(Arc::clone(&store), stopping.clone());
             tokio::spawn(reports)
         }));
+        let dirty = Arc::clone(&parts.dirty);
+        let admin_pages = Admin {
+            pages: parts.pages(handoff, reloads),
+            readiness: Arc::clone(&readiness),
+            hosts: AllowedHosts::new(&core.config.admin.hosts),
+            auth,
+        };
         servers.extend([
-            tokio::spawn(
-                parts
-                    .admin(&readiness, handoff)
-                    .serve(admin, admin_tls, stopping.clone()),
-            ),
+            tokio::spawn(admin_pages.serve(admin, admin_tls, stopping.clone())),
             tokio::spawn(parts.serve_s3(s3, tls, stopping)),
         ]);
         let tiers = tokio::spawn(Arc::clone(&dirty.entries).run(tiers_stopping));
         readiness.reached(STORE);
         readiness.reached(S3);
         Ok(Self {
-            s3_address,
-            admin_address,
+            core,
             recovery,
-            store,
             dirty,
             reloader,
             readiness,
@@ -200,12 +203,12 @@ impl Gateway {
 
     /// Returns the address at which S3 is served.
     pub fn s3_address(&self) -> SocketAddr {
-        self.s3_address
+        self.core.addresses.s3
     }
 
     /// Returns the address of the admin listener.
     pub fn admin_address(&self) -> SocketAddr {
-        self.admin_address
+        self.core.addresses.admin
     }
 
     /// Returns the address at which other nodes reach this one, if it cooperates.
@@ -236,7 +239,7 @@ impl Gateway {
 
     /// Returns the store, for tests and commands that inspect it.
     pub fn store(&self) -> &Arc<Store> {
-        &self.store
+        &self.core.store
     }
 
     /// Returns the dirty objects, for tests that inspect them.
@@ -260,7 +263,7 @@ impl Gateway {
         if let Err(error) = self.tiers.await {
             tracing::error!(%error, "the work for the tiers ended in a panic");
         }
-        self.store.shutdown().await;
+        self.core.store.shutdown().await;
     }
 }
 
@@ -307,11 +310,6 @@ fn open_directory(
 /// The most bytes that stay mapped for hits. They are page cache, which the kernel takes back when it needs
 /// memory, so the bound is one of address space only.
 const MAPPED_BYTES: u64 = 1 << 30;
-
-/// Opens the records that all nodes share, as this node persisted them.
-fn open_bulletin(config: &Config, store: &Store) -> Result<Arc<Bulletin>, JournalError> {
-    Bulletin::open(membership::node_id(&config.node.name).0, store)
-}
 
 async fn open_store(config: &Config) -> Result<(Arc<Store>, Recovery), StoreError> {
     let mut store = config.store.clone();

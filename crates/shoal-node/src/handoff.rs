@@ -14,7 +14,6 @@ use futures_util::StreamExt;
 use http::StatusCode;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use shoal_cache::cooperation::Cooperation;
 use shoal_cache::lake::Lake;
 use shoal_cache::peer::{BlockRequest, PeerError};
 use shoal_net::membership::{Announcer, State};
@@ -23,7 +22,8 @@ use shoal_net::shutdown::Shutdown;
 use shoal_policy::BlockId;
 use shoal_policy::route::Hierarchy;
 use shoal_s3::object::Version;
-use shoal_store::Store;
+
+use crate::core::Core;
 
 /// Number of blocks handed over concurrently.
 const PARALLEL: usize = 4;
@@ -42,8 +42,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// Drains a node on an operator's order, and lets it serve again.
 pub struct Handoff {
-    store: Arc<Store>,
-    cooperation: Arc<Cooperation>,
+    core: Arc<Core>,
     lake: Arc<dyn Lake>,
     announcer: Announcer,
     stopping: Shutdown,
@@ -110,16 +109,9 @@ impl fmt::Debug for Handoff {
 
 impl Handoff {
     /// Creates the handoff of a serving node.
-    pub fn new(
-        store: Arc<Store>,
-        cooperation: Arc<Cooperation>,
-        lake: Arc<dyn Lake>,
-        announcer: Announcer,
-        stopping: Shutdown,
-    ) -> Self {
+    pub fn new(core: Arc<Core>, lake: Arc<dyn Lake>, announcer: Announcer, stopping: Shutdown) -> Self {
         Self {
-            store,
-            cooperation,
+            core,
             lake,
             announcer,
             stopping,
@@ -140,7 +132,7 @@ impl Handoff {
             return;
         };
         // Read before the announcement, because this node's hierarchy contains the node itself until then.
-        let before = self.cooperation.hierarchy();
+        let before = self.core.cooperation.hierarchy();
         self.announcer.announce(State::Draining).await;
         tracing::info!("draining: this node is no longer home to any block and hands its blocks over");
         let this = Arc::clone(self);
@@ -185,7 +177,7 @@ impl Handoff {
         }
         let mut seen = HashSet::new();
         for _ in 0..ROUNDS {
-            let mut blocks = self.store.blocks_by_use(0).await;
+            let mut blocks = self.core.store.blocks_by_use(0).await;
             blocks.retain(|block| seen.insert(*block));
             self.note(order, |progress| progress.blocks_left = blocks.len() as u64);
             let given = futures_util::stream::iter(blocks)
@@ -218,7 +210,7 @@ impl Handoff {
     }
 
     async fn give(&self, block: BlockId, before: &Hierarchy) -> GiveOutcome {
-        let Some(version) = self.store.version_of(block).await else {
+        let Some(version) = self.core.store.version_of(block).await else {
             return GiveOutcome::Gone;
         };
         let mut pauses = Pauses::new(PAUSE_MIN, PAUSE_MAX);
@@ -242,8 +234,8 @@ impl Handoff {
     /// Asks every new home of a block to take it over; a home that already has the block answers at once.
     /// Returns `false` if the block has no new home.
     async fn offer(&self, block: BlockId, version: &Version, before: &Hierarchy) -> Result<bool, PeerError> {
-        let request = BlockRequest::offer(version, block.index, self.cooperation.me());
-        let successors = self.cooperation.successors(before, block);
+        let request = BlockRequest::offer(version, block.index, self.core.cooperation.me());
+        let successors = self.core.cooperation.successors(before, block);
         for successor in &successors {
             successor.offer(&request).await?;
         }

@@ -13,12 +13,6 @@ mod reload;
 // Client connections and requests.
 mod front;
 
-// Reads.
-
-// Writes.
-
-// The lake.
-
 // Other nodes.
 mod block_server;
 mod cluster;
@@ -28,7 +22,8 @@ mod handoff;
 pub mod admin;
 pub mod config;
 
-// Foundations.
+// The parts that the others share.
+mod core;
 
 pub use gateway::{Gateway, GatewayError};
 pub use handoff::{HandoffPhase, HandoffProgress};

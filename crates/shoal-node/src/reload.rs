@@ -3,18 +3,16 @@
 
 use std::sync::Arc;
 
-use shoal_cache::cooperation::Cooperation;
 use shoal_cache::freshness::FreshnessRules;
 use shoal_cache::write::{WriteConfig, WriteMode, WriteRules};
 use shoal_net::clock;
 use shoal_net::http::tls::{TlsError, TlsReloader};
-use shoal_net::link::Link;
-use shoal_s3::identity::{Account, Identities, Identity};
 use tokio::task::spawn_blocking;
 
 use crate::admin::auth::{AdminAuth, TokenError};
 use crate::admin::reloads::Reloads;
-use crate::config::{self, Config, ConfigError, IdentityConfig};
+use crate::config::{self, Config, ConfigError};
+use crate::core::Core;
 use crate::front::serve::Front;
 
 /// Why a new configuration was rejected.
@@ -33,13 +31,11 @@ pub enum ReloadError {
 
 /// Applies new configurations, each completely or not at all.
 pub struct Reloader {
-    pub(crate) identities: Arc<Identities>,
+    pub(crate) core: Arc<Core>,
     pub(crate) front: Arc<Front>,
-    pub(crate) cooperation: Arc<Cooperation>,
-    pub(crate) link: Option<Arc<Link>>,
     /// Certificates of the ports that use TLS.
     pub(crate) tls: Vec<Arc<TlsReloader>>,
-    pub(crate) admin_auth: Arc<AdminAuth>,
+    pub(crate) auth: Arc<AdminAuth>,
     pub(crate) reloads: Arc<Reloads>,
     /// The configuration in force. Locked during a reload.
     pub(crate) in_force: tokio::sync::Mutex<Config>,
@@ -119,12 +115,12 @@ impl Reloader {
         for tls in &self.tls {
             tls.look().await?;
         }
-        let tokens = Arc::clone(&self.admin_auth);
+        let tokens = Arc::clone(&self.auth);
         let reading = spawn_blocking(move || tokens.reload());
         reading.await.expect("reading tokens does not panic")?;
         let (config, front) = (&plan.in_force, &self.front);
-        self.identities.replace(identities(config));
-        if let (Some(link), Some(bandwidth)) = (&self.link, config.lake.bandwidth) {
+        self.core.identities.replace(config.identities());
+        if let (Some(link), Some(bandwidth)) = (self.core.lake.link(), config.lake.bandwidth) {
             link.set_bandwidth(bandwidth);
         }
         let freshness = FreshnessRules::new(&config.freshness);
@@ -134,33 +130,10 @@ impl Reloader {
             config.log.access,
         );
         // Other nodes compare the settings that must be the same.
-        let agreement = &self.cooperation.notices().agreement;
+        let agreement = &self.core.cooperation.notices().agreement;
         agreement.renew(config.digests());
         Ok(plan)
     }
-}
-
-/// Returns the identities in a configuration; their indexes are assigned later.
-pub(crate) fn identities(config: &Config) -> impl Iterator<Item = Identity> {
-    config.identities.iter().map(|identity| Identity {
-        index: 0,
-        access_key: identity.access_key.clone(),
-        secret_key: identity.secret_key.clone(),
-        share: identity.share,
-        lake_account: lake_account(identity),
-    })
-}
-
-fn lake_account(identity: &IdentityConfig) -> Option<Arc<Account>> {
-    let (access_key, secret_key) = (
-        identity.lake_access_key.clone()?,
-        identity.lake_secret_key.clone()?,
-    );
-    Some(Arc::new(Account {
-        access_key,
-        secret_key,
-        session_token: None,
-    }))
 }
 
 #[cfg(test)]

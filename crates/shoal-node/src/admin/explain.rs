@@ -8,21 +8,19 @@ use std::sync::Arc;
 use futures_util::stream::{self, StreamExt};
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
-use shoal_cache::cooperation::Cooperation;
 use shoal_cache::directory::BlockDirectory;
-use shoal_cache::grants::Grants;
-use shoal_cache::gwf::{Decision, Keeper};
-use shoal_cache::single_flight::SingleFlight;
+use shoal_cache::gwf::Decision;
 use shoal_directory::Group;
 use shoal_directory::extensions::Extension;
-use shoal_net::endpoint::Endpoint;
 use shoal_orders::tasks::Moment;
 use shoal_policy::eviction::c2p::{DIRECTORY, GROUP_BLOCKS};
 use shoal_policy::{BlockId, Layer, NodeId, ObjectId, VersionId};
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::uri::S3Uri;
-use shoal_store::{Absence, GroupKnowledge, Store};
+use shoal_store::{Absence, GroupKnowledge};
 use ulid::Ulid;
+
+use crate::core::Core;
 
 /// Maximum number of blocks in one answer.
 pub const BLOCKS_MAX: u32 = 4_096;
@@ -251,28 +249,11 @@ fn version_id(text: &str) -> Option<VersionId> {
 }
 
 /// Answers queries about blocks.
-pub struct Explainer {
-    /// `node.name`
-    pub node: String,
-    /// The lake, whose URL is part of object ids.
-    pub lake: Arc<Endpoint>,
-    /// Current versions.
-    pub grants: Arc<Grants>,
-    /// Blocks on this node, and the reasons why others are not.
-    pub store: Arc<Store>,
-    /// Blocks in flight.
-    pub single_flight: Arc<SingleFlight>,
-    /// The homes of blocks.
-    pub cooperation: Arc<Cooperation>,
-    /// The block directory, if configured.
-    pub directory: Option<Arc<BlockDirectory>>,
-    /// Remembers GWF's decisions; `None` unless the store uses GWF.
-    pub keeper: Option<Arc<Keeper>>,
-}
+pub(crate) struct Explainer<'a>(pub(crate) &'a Core);
 
-impl Explainer {
+impl Explainer<'_> {
     /// Answers a query from this node's knowledge.
-    pub async fn explain(&self, query: &ExplainQuery) -> Explanation {
+    pub(crate) async fn explain(&self, query: &ExplainQuery) -> Explanation {
         let known = self.known(&query.object).await;
         let asked = query.version;
         // The node may still hold blocks of a version whose metadata it does not know.
@@ -283,7 +264,7 @@ impl Explainer {
         let ids = version.map(|version| (query.first..end).map(move |index| BlockId { version, index }));
         let ids: Vec<_> = ids.into_iter().flatten().collect();
         Explanation {
-            node: self.node.clone(),
+            node: self.0.config.node.name.clone(),
             pins: self.pins(&query.object),
             version: known.as_deref().map(KnownVersion::from),
             blocks: ids
@@ -302,12 +283,12 @@ impl Explainer {
             block.index -= block.index % GROUP_BLOCKS;
         }
         firsts.dedup();
-        let layers = self.store.layers();
+        let layers = self.0.store.layers();
         let of_layers = firsts
             .iter()
             .flat_map(|first| layers.iter().map(move |room| (*first, room.layer)));
         let groups = of_layers.filter_map(|(first, layer)| {
-            let known = self.store.cache_events().knowledge(layer, first)?;
+            let known = self.0.store.cache_events().knowledge(layer, first)?;
             let end = version.map_or(first.index + GROUP_BLOCKS, Version::block_count);
             let blocks = end.saturating_sub(first.index).min(GROUP_BLOCKS);
             Some(self.group(first, layer, blocks, &known))
@@ -330,7 +311,7 @@ impl Explainer {
             })
             .collect();
         if known.here != 0 {
-            held.insert(self.node.clone(), known.here.count_ones());
+            held.insert(self.0.config.node.name.clone(), known.here.count_ones());
         }
         let present = known.others.iter().fold(known.here, |all, (_, held)| all | held);
         let missing = known.read & !present;
@@ -349,7 +330,7 @@ impl Explainer {
     }
 
     async fn entries(&self, blocks: &[BlockId]) -> Vec<DirectoryEntry> {
-        let Some(directory) = &self.directory else {
+        let Some(directory) = &self.0.directory else {
             return Vec::new();
         };
         let mut noted = HashMap::new();
@@ -378,12 +359,12 @@ impl Explainer {
 
     /// Returns the name of a node, or its id if it is no longer a member.
     fn name_of(&self, node: NodeId) -> String {
-        let name = self.cooperation.name_of(node);
+        let name = self.0.cooperation.name_of(node);
         name.unwrap_or_else(|| format!("{:016x}", node.0))
     }
 
     fn decision(&self, block: BlockId) -> Option<String> {
-        Some(match self.keeper.as_ref()?.decision(block)? {
+        Some(match self.0.keeper.as_ref()?.decision(block)? {
             Decision::Kept => "kept".into(),
             Decision::Copied => "copied".into(),
             Decision::Dropped => "dropped".into(),
@@ -392,7 +373,7 @@ impl Explainer {
     }
 
     fn pins(&self, object: &S3Uri) -> Vec<PinEnd> {
-        let pins = self.store.pinning().orders_of(self.object_id(object)).into_iter();
+        let pins = self.0.store.pinning().orders_of(self.object_id(object)).into_iter();
         let pins = pins.map(|(order, until)| PinEnd {
             task: Ulid(order.0).to_string(),
             until: until.into(),
@@ -406,47 +387,47 @@ impl Explainer {
             key: object.key.as_bytes().into(),
             version: None,
         };
-        name.id(self.lake.url())
+        name.id(self.0.lake.url())
     }
 
     async fn known(&self, object: &S3Uri) -> Option<Arc<Version>> {
         let id = self.object_id(object);
-        match self.grants.version(id) {
+        match self.0.grants.version(id) {
             Some(version) => Some(version),
-            None => self.store.describe(id).await,
+            None => self.0.store.describe(id).await,
         }
     }
 
     fn place(&self, block: BlockId, version: Option<&Version>) -> BlockLocation {
-        let (here, reason) = if self.store.contains(block) {
+        let (here, reason) = if self.0.store.contains(block) {
             (Presence::Resident, None)
-        } else if self.single_flight.contains(block) {
+        } else if self.0.single_flight.contains(block) {
             (Presence::Arriving, None)
         } else {
-            match self.store.absence(block) {
+            match self.0.store.absence(block) {
                 Some(Absence::Removed(reason)) => (Presence::Evicted, Some(reason.as_str())),
                 Some(Absence::Refused(refusal)) => (Presence::Refused, Some(refusal.as_str())),
                 None => (Presence::Unasked, None),
             }
         };
-        let directory = self.directory.as_ref().filter(|directory| directory.answers());
+        let directory = self.0.directory.as_ref().filter(|directory| directory.answers());
         let is_long = |version: &Version| BlockDirectory::enters(version.block_len(block.index));
         let is_entered = directory.is_some() && version.is_none_or(is_long);
         BlockLocation {
             index: block.index,
             here,
-            pinned: self.store.pinning().contains_block(block),
+            pinned: self.0.store.pinning().contains_block(block),
             reason: reason.map(str::to_owned),
-            worth: self.store.worths().worth(block).map(|worth| BlockWorth {
+            worth: self.0.store.worths().worth(block).map(|worth| BlockWorth {
                 weight: worth.weight.to_u64_saturating(),
                 since: worth.since.to_u64_saturating(),
             }),
             decision: self.decision(block),
-            layer: self.store.layer_of(block).to_string(),
+            layer: self.0.store.layer_of(block).to_string(),
             homes: if is_entered {
                 Vec::new()
             } else {
-                self.cooperation.homes(block)
+                self.0.cooperation.homes(block)
             },
         }
     }

@@ -3,7 +3,6 @@
 pub mod allowed_hosts;
 pub(crate) mod auth;
 pub mod client;
-mod config;
 pub mod explain;
 pub mod members;
 pub(crate) mod observer;
@@ -12,5 +11,3 @@ pub(crate) mod reloads;
 pub(crate) mod server;
 pub mod status;
 mod task_pages;
-
-pub use self::config::AdminConfig;

@@ -5,113 +5,104 @@ mod pages;
 mod snapshot;
 mod table;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use shoal_cache::cache_events::EventExchange;
-use shoal_cache::coherence::Coherence;
-use shoal_cache::cooperation::{Cooperation, CooperationConfig};
-use shoal_cache::directory::BlockDirectory;
-use shoal_cache::fetch::Fetcher;
-use shoal_cache::gwf::Keeper;
-use shoal_cache::messages::Messages;
-use shoal_cache::single_flight::SingleFlight;
-use shoal_cache::split::Split;
-use shoal_cache::write::WriteThrough;
-use shoal_net::endpoint::Endpoint;
-use shoal_net::fair::in_flight::InFlight;
-use shoal_net::limits::Limits;
-use shoal_net::membership::{self, NodeConfig, SharedSetting};
-use shoal_net::metrics::{Metrics, render};
+use futures_util::future::{BoxFuture, FutureExt};
+use http::Request;
+use serde_json::{Value, json};
+use shoal_net::conditions::Condition;
+use shoal_net::http::connection::ClientBody;
+use shoal_net::http::pages::Page;
+use shoal_net::membership;
+use shoal_net::metrics::{render_all, scrape};
 use shoal_orders::tasks::Tasks;
-use shoal_s3::identity::Identities;
-use shoal_store::{Store, StoreConfig};
-use shoal_writeback::dirty::{DirtyObjects, FlushOrders};
+use shoal_s3::uri::S3Uri;
+use shoal_writeback::FlushProgress;
+use shoal_writeback::observed::{self, WriteBack};
 
 use self::snapshot::Snapshot;
 use self::table::TABLE;
-use crate::admin::members::{Member, MemberState, Members};
-use crate::admin::reloads::Reloads;
-use crate::admin::status::Status;
+use super::explain::{ExplainQuery, Explainer, Explanation};
+use super::members::{Member, MemberState, Members};
+use super::other_nodes::OtherPage;
+use super::reloads::Reloads;
+use super::server::Pages;
+use super::task_pages::TaskPage;
 use crate::block_server::BlockServer;
-use crate::handoff::HandoffProgress;
+use crate::core::Core;
+use crate::handoff::{Handoff, HandoffProgress};
 
-/// Reads the state of a node's parts.
+/// Reads the state of a node's parts, for operators.
 pub struct Observer {
-    /// Shown in `/status`.
-    pub config: ObserverConfig,
-    /// The lake client.
-    pub lake: Arc<Endpoint>,
-    /// The identities that this node accepts.
-    pub identities: Arc<Identities>,
-    /// The store.
-    pub store: Arc<Store>,
-    /// How the layers share the disk.
-    pub split: Arc<Split>,
-    /// Fetches in flight.
-    pub single_flight: Arc<SingleFlight>,
-    /// The memory window.
-    pub fetcher: Arc<Fetcher>,
-    /// Write-through objects.
-    pub through: Arc<WriteThrough>,
-    /// Dirty objects.
-    pub dirty: Arc<DirtyObjects>,
-    /// Orders to flush them.
-    pub flushes: Arc<FlushOrders>,
-    /// Client requests in flight.
-    pub in_flight: Arc<InFlight>,
-    /// The peers.
-    pub cooperation: Arc<Cooperation>,
-    /// Messages between nodes.
-    pub messages: Arc<Messages>,
-    /// The block directory, if configured.
-    pub directory: Option<Arc<BlockDirectory>>,
-    /// Tracks changes to coherent objects; `None` if no object is coherent.
-    pub coherence: Option<Arc<Coherence>>,
-    /// Evicts blocks by worth; `None` unless the store uses GWF.
-    pub keeper: Option<Arc<Keeper>>,
-    /// Exchanges cache events; `None` unless the store uses C2P.
-    pub events: Option<Arc<EventExchange>>,
-    /// Tasks of operators.
-    pub tasks: Arc<Tasks>,
+    /// The parts that others share.
+    pub(crate) core: Arc<Core>,
+    /// Objects that are written back.
+    pub(crate) write_back: WriteBack,
     /// Answers the requests of other nodes.
-    pub block_server: Arc<BlockServer>,
+    pub(crate) block_server: Arc<BlockServer>,
+    /// Tasks of operators.
+    pub(crate) tasks: Arc<Tasks>,
+    /// Drains the node; `None` on a node that does not cooperate.
+    pub(crate) handoff: Option<Arc<Handoff>>,
     /// Results of configuration reloads.
-    pub reloads: Arc<Reloads>,
-    /// Address for clients.
-    pub s3_address: SocketAddr,
-    /// Address for operators.
-    pub admin_address: SocketAddr,
-    /// Counts of clients' requests.
-    pub metrics: Arc<Metrics>,
-}
-
-/// The settings that the pages for operators show.
-#[derive(Clone, Debug)]
-pub struct ObserverConfig {
-    /// `[node]`
-    pub node: NodeConfig,
-    /// `[store]`
-    pub store: StoreConfig,
-    /// `[cooperation]`
-    pub cooperation: CooperationConfig,
-    /// `[directory] url`
-    pub directory_url: String,
-    /// `[limits]`
-    pub limits: Limits,
+    pub(crate) reloads: Arc<Reloads>,
 }
 
 impl Observer {
-    /// Renders `/metrics`. `drain` is as for [`Self::status`].
-    pub fn metrics(self: &Arc<Self>, drain: Option<HandoffProgress>) -> String {
-        render(TABLE, Snapshot::new(self, drain))
+    /// Returns the page at a path and query that a peer asked for; `None` if there is no such page.
+    pub async fn page(self: Arc<Self>, asked: &str) -> Option<String> {
+        let (path, query) = asked.split_once('?').unwrap_or((asked, ""));
+        match path {
+            "/status" => Some(self.status().await.to_string()),
+            "/metrics" => Some(self.metrics()),
+            "/explain" => {
+                let query = ExplainQuery::parse(query).ok()?;
+                Some(json!(self.explain(query).await).to_string())
+            }
+            _ => None,
+        }
     }
 
-    /// Returns the living nodes, for `/members`; on a node that does not cooperate, only itself. Includes
-    /// only this node's load.
-    pub fn members(&self) -> Members {
-        let node = &self.config.node;
-        let load = self.metrics.requests_in_flight() as f64 / self.config.limits.requests as f64;
+    /// Returns the settings in which another node differs, or `None` if it has not sent its digests.
+    fn differences(&self, name: &str) -> Option<Vec<String>> {
+        let parts = self.core.cooperation.notices().agreement.differences(name)?;
+        Some(parts.into_iter().map(|part| part.as_str().to_owned()).collect())
+    }
+
+    /// Returns the progress of draining, on a node that cooperates.
+    fn drain(&self) -> Option<HandoffProgress> {
+        self.handoff.as_ref().map(|handoff| handoff.progress())
+    }
+}
+
+impl Pages for Observer {
+    fn metrics(self: Arc<Self>) -> String {
+        let written_back = scrape(observed::TABLE, self.write_back.figures());
+        render_all([scrape(TABLE, Snapshot::new(self)), written_back])
+    }
+
+    fn status(self: Arc<Self>) -> BoxFuture<'static, Value> {
+        async move {
+            self.write_back.refresh().await;
+            json!(Snapshot::new(self).status())
+        }
+        .boxed()
+    }
+
+    fn conditions(&self) -> Vec<Condition> {
+        self.holding()
+    }
+
+    /// On a node that does not cooperate, only the node itself. Includes only this node's load.
+    fn members(&self) -> Members {
+        let Core {
+            config,
+            metrics,
+            cooperation,
+            ..
+        } = &*self.core;
+        let (node, addresses) = (&config.node, self.core.addresses);
+        let load = metrics.requests_in_flight() as f64 / config.limits.requests as f64;
         let describe = |member: &membership::Member| Member {
             name: member.name.clone(),
             topology: member.topology.clone(),
@@ -125,14 +116,14 @@ impl Observer {
             load: (member.name == node.name).then_some(load),
             differs: self.differences(&member.name),
         };
-        let mut members: Vec<Member> = self.cooperation.members().iter().map(describe).collect();
+        let mut members: Vec<Member> = cooperation.members().iter().map(describe).collect();
         if members.is_empty() {
             members.push(Member {
                 name: node.name.clone(),
                 topology: node.topology.clone(),
-                s3: self.s3_address,
+                s3: addresses.s3,
                 peer: None,
-                admin: self.admin_address,
+                admin: addresses.admin,
                 state: MemberState::Serving,
                 load: Some(load),
                 differs: None,
@@ -144,31 +135,23 @@ impl Observer {
         }
     }
 
-    /// Returns the settings in which another node differs, or `None` if it has not sent its digests.
-    fn differences(&self, name: &str) -> Option<Vec<String>> {
-        let parts = self.cooperation.notices().agreement.differences(name)?;
-        Some(
-            parts
-                .into_iter()
-                .map(SharedSetting::as_str)
-                .map(str::to_owned)
-                .collect(),
-        )
+    fn explain(&self, query: ExplainQuery) -> BoxFuture<'_, Explanation> {
+        async move { Explainer(&self.core).explain(&query).await }.boxed()
     }
 
-    /// Refreshes cached counts that come from the registries.
-    pub async fn refresh(&self) {
-        self.dirty.entries.refresh().await;
+    fn other<'a>(&'a self, page: OtherPage, query: Option<&'a str>) -> BoxFuture<'a, Page> {
+        page.get(&self.core.cooperation, query).boxed()
     }
 
-    /// Returns the node's state, for `/status`. `drain` is the progress of draining.
-    pub fn status(self: &Arc<Self>, drain: Option<HandoffProgress>) -> Status {
-        Snapshot::new(self, drain).status()
+    fn tasks(&self, page: TaskPage, request: Request<ClientBody>) -> BoxFuture<'_, Page> {
+        page.answer(&self.tasks, request).boxed()
     }
-}
 
-/// Formats a name of a registry for people.
-fn name_of(name: &shoal_registry::Name) -> String {
-    let (bucket, key) = name.parts();
-    format!("s3://{}/{}", bucket.escape_ascii(), key.escape_ascii())
+    fn flush(&self, below: Option<S3Uri>) -> FlushProgress {
+        self.write_back.flush(below)
+    }
+
+    fn handoff(&self) -> Option<&Arc<Handoff>> {
+        self.handoff.as_ref()
+    }
 }

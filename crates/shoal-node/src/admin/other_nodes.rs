@@ -14,6 +14,8 @@ use shoal_cache::peer::{PAGE_BYTES_MAX, PAGES};
 use shoal_net::http::pages::{Page, page, text};
 use shoal_net::metrics;
 
+use super::task_pages::told;
+
 /// Path prefix of other nodes' pages.
 const NODES: &str = "/nodes/";
 
@@ -74,11 +76,7 @@ impl OtherPage {
             Ok(Ok(Err(why))) => why,
             Ok(Err(_)) | Err(_) => format!("{name} did not answer within {} ms", PATIENCE.as_millis()),
         };
-        page(
-            StatusCode::BAD_GATEWAY,
-            "text/plain; charset=utf-8",
-            format!("{why}\n"),
-        )
+        told(StatusCode::BAD_GATEWAY, &why)
     }
 }
 

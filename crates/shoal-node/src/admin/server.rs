@@ -5,7 +5,6 @@
 mod tests;
 
 use std::convert::Infallible;
-use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +14,7 @@ use http::header::ORIGIN;
 use http::{Method, Request, StatusCode};
 use hyper::service::Service;
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::Value;
 use shoal_net::conditions::Condition;
 use shoal_net::http::connection::ClientBody;
 use shoal_net::http::listener::{RemoteEnd, serve};
@@ -25,7 +24,7 @@ use shoal_net::metrics::{self, ConnectionMetrics};
 use shoal_net::shutdown::Shutdown;
 use shoal_s3::operation::Query;
 use shoal_s3::uri::S3Uri;
-use shoal_writeback::dirty::FlushOrders;
+use shoal_writeback::FlushProgress;
 use tokio::net::TcpListener;
 
 use super::allowed_hosts::AllowedHosts;
@@ -33,7 +32,7 @@ use super::auth::{AdminAuth, Asker, Wish};
 use super::explain::{ExplainQuery, Explanation};
 use super::members::Members;
 use super::other_nodes::OtherPage;
-use super::task_pages::TaskPage;
+use super::task_pages::{TaskPage, json_page, told};
 use crate::handoff::Handoff;
 
 /// The parts of this node that must be running before it is ready. External conditions are checked in
@@ -70,23 +69,36 @@ impl Readiness {
     }
 }
 
-/// Returns the page `/status`.
-pub type StatusSource = Arc<dyn Fn() -> BoxFuture<'static, Value> + Send + Sync>;
+/// The content of the pages of a node, and what orders act on.
+pub trait Pages: Send + Sync {
+    /// Returns `/metrics`.
+    fn metrics(self: Arc<Self>) -> String;
 
-/// Returns the conditions that hold, for `/readyz`.
-pub type ConditionsSource = Arc<dyn Fn() -> Vec<Condition> + Send + Sync>;
+    /// Returns `/status`.
+    fn status(self: Arc<Self>) -> BoxFuture<'static, Value>;
 
-/// Returns the living nodes, for `/members`.
-pub type MembersSource = Arc<dyn Fn() -> Members + Send + Sync>;
+    /// Returns the conditions that hold, for `/readyz`.
+    fn conditions(&self) -> Vec<Condition>;
 
-/// Returns the page `/explain`.
-pub type ExplanationSource = Arc<dyn Fn(ExplainQuery) -> BoxFuture<'static, Explanation> + Send + Sync>;
+    /// Returns the living nodes, for `/members`.
+    fn members(&self) -> Members;
 
-/// Answers requests for the task pages.
-pub type TaskPages = Arc<dyn Fn(TaskPage, Request<ClientBody>) -> BoxFuture<'static, Page> + Send + Sync>;
+    /// Returns `/explain`.
+    fn explain(&self, query: ExplainQuery) -> BoxFuture<'_, Explanation>;
 
-/// Answers requests for other nodes' pages, given their query.
-pub type OtherPages = Arc<dyn Fn(OtherPage, Option<String>) -> BoxFuture<'static, Page> + Send + Sync>;
+    /// Answers a request for another node's page, `/nodes/NAME/PAGE`.
+    fn other<'a>(&'a self, page: OtherPage, query: Option<&'a str>) -> BoxFuture<'a, Page>;
+
+    /// Answers a request for `/tasks`, a path below it, or `/plan`.
+    fn tasks(&self, page: TaskPage, request: Request<ClientBody>) -> BoxFuture<'_, Page>;
+
+    /// Starts to flush what is written back below a prefix, or all of it.
+    fn flush(&self, below: Option<S3Uri>) -> FlushProgress;
+
+    /// Returns the handoff, for `/drain` and `/undrain`; `None` on a node that caches alone, because it
+    /// cannot hand its blocks over.
+    fn handoff(&self) -> Option<&Arc<Handoff>>;
+}
 
 const EXPLAIN: &str = "/explain";
 
@@ -109,42 +121,17 @@ impl AdminCommand {
     }
 }
 
-/// The admin listener, with the sources of its pages.
+/// The admin listener.
 #[derive(Clone)]
 pub struct Admin {
-    /// For `/metrics`.
-    pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
+    /// The content of its pages.
+    pub pages: Arc<dyn Pages>,
     /// For `/readyz`.
     pub readiness: Arc<Readiness>,
-    /// Also for `/readyz`.
-    pub conditions: ConditionsSource,
-    /// For `/status`.
-    pub status: StatusSource,
-    /// For `/members`.
-    pub members: MembersSource,
-    /// For `/explain`.
-    pub explain: ExplanationSource,
-    /// For `/nodes/NAME/PAGE`.
-    pub others: OtherPages,
-    /// For `/drain` and `/undrain`. `None` on a node that caches alone, because it cannot hand its blocks
-    /// over.
-    pub handoff: Option<Arc<Handoff>>,
     /// The host names under which the pages are served.
     pub hosts: AllowedHosts,
-    /// For `/flush`.
-    pub flushes: Arc<FlushOrders>,
-    /// For `/tasks` and paths below it, and for `/plan`.
-    pub tasks: TaskPages,
     /// Authorizes requests.
     pub auth: Arc<AdminAuth>,
-}
-
-impl fmt::Debug for Admin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Admin")
-            .field("readiness", &self.readiness)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Admin {
@@ -155,15 +142,9 @@ impl Admin {
             tokio::spawn(tls.watch(shutdown));
         }
         let admin = Arc::new(self);
-        serve(
-            listener,
-            tls,
-            LIMITS,
-            ConnectionMetrics::default(),
-            shutdown,
-            move |remote| Pages(Arc::clone(&admin), remote),
-        )
-        .await;
+        let counted = ConnectionMetrics::default();
+        let connection = move |remote| Connection(Arc::clone(&admin), remote);
+        serve(listener, tls, LIMITS, counted, shutdown, connection).await;
     }
 
     /// Carries out an order.
@@ -177,7 +158,7 @@ impl Admin {
         if let AdminCommand::Flush = command {
             return self.flush(request.uri().query().unwrap_or_default());
         }
-        let Some(handoff) = &self.handoff else {
+        let Some(handoff) = self.pages.handoff() else {
             return text(
                 StatusCode::CONFLICT,
                 "this node caches alone: no other node can take its blocks. Stop it without a drain: it finds them on its disk when it starts again\n",
@@ -188,47 +169,26 @@ impl Admin {
             AdminCommand::Undrain => handoff.end().await,
             AdminCommand::Flush => {}
         }
-        page(
-            StatusCode::ACCEPTED,
-            "application/json",
-            json!(handoff.progress()),
-        )
+        json_page(StatusCode::ACCEPTED, handoff.progress())
     }
 
     /// Starts a flush below `below=s3://bucket/prefix`, or of everything if that is absent or empty.
     fn flush(&self, query: &str) -> Page {
         let query = match Query::parse(Some(query)) {
             Ok(query) => query,
-            Err(error) => {
-                let message = format!("{}\n", error.message);
-                return page(StatusCode::BAD_REQUEST, "text/plain; charset=utf-8", message);
-            }
+            Err(error) => return refused(&error.message),
         };
         let below = query.get("below").filter(|below| !below.is_empty());
         match below.map(S3Uri::from_str).transpose() {
-            Ok(below) => {
-                let progress = self.flushes.begin(below);
-                page(StatusCode::ACCEPTED, "application/json", json!(progress))
-            }
-            Err(error) => page(
-                StatusCode::BAD_REQUEST,
-                "text/plain; charset=utf-8",
-                format!("below= does not name what to flush: {error}\n"),
-            ),
+            Ok(below) => json_page(StatusCode::ACCEPTED, self.pages.flush(below)),
+            Err(error) => refused(&format!("below= does not name what to flush: {error}")),
         }
     }
 
     async fn explained(&self, query: &str) -> Page {
         match ExplainQuery::parse(query) {
-            Ok(query) => {
-                let explanation = (self.explain)(query).await;
-                page(StatusCode::OK, "application/json", json!(explanation))
-            }
-            Err(error) => page(
-                StatusCode::BAD_REQUEST,
-                "text/plain; charset=utf-8",
-                format!("{error}\n"),
-            ),
+            Ok(query) => json_page(StatusCode::OK, self.pages.explain(query).await),
+            Err(error) => refused(&error.to_string()),
         }
     }
 
@@ -249,12 +209,20 @@ impl Admin {
         }
         match path {
             "/healthz" => text(StatusCode::OK, "alive\n"),
-            "/readyz" => pages::ready_under(&self.readiness.missing(), &(self.conditions)()),
-            "/metrics" => page(StatusCode::OK, metrics::CONTENT_TYPE, (self.metrics)()),
-            "/members" => page(StatusCode::OK, "application/json", json!((self.members)())),
-            _ => page(StatusCode::OK, "application/json", (self.status)().await),
+            "/readyz" => pages::ready_under(&self.readiness.missing(), &self.pages.conditions()),
+            "/metrics" => page(
+                StatusCode::OK,
+                metrics::CONTENT_TYPE,
+                Arc::clone(&self.pages).metrics(),
+            ),
+            "/members" => json_page(StatusCode::OK, self.pages.members()),
+            _ => json_page(StatusCode::OK, Arc::clone(&self.pages).status().await),
         }
     }
+}
+
+fn refused(why: &str) -> Page {
+    told(StatusCode::BAD_REQUEST, why)
 }
 
 /// Rejects an order sent by a web page in an operator's browser. Such a request carries an `Origin`.
@@ -276,9 +244,9 @@ fn wish(method: &Method, path: &str) -> Wish {
 }
 
 /// The service of one connection.
-struct Pages(Arc<Admin>, RemoteEnd);
+struct Connection(Arc<Admin>, RemoteEnd);
 
-impl Service<Request<ClientBody>> for Pages {
+impl Service<Request<ClientBody>> for Connection {
     type Response = Page;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
@@ -302,14 +270,13 @@ impl Service<Request<ClientBody>> for Pages {
                 let is_order = tasks.is_order(method);
                 return Ok(match of_web_page(&request).filter(|_| is_order) {
                     Some(refusal) => refusal,
-                    None => (admin.tasks)(tasks, request).await,
+                    None => admin.pages.tasks(tasks, request).await,
                 });
             }
             if let Some(other) = OtherPage::at(path) {
-                let query = request.uri().query().map(str::to_owned);
                 return Ok(match pages::only_read(method) {
                     Some(refusal) => refusal,
-                    None => (admin.others)(other, query).await,
+                    None => admin.pages.other(other, request.uri().query()).await,
                 });
             }
             Ok(match AdminCommand::at(path) {

@@ -10,7 +10,6 @@ use serde_json::Value;
 use shoal_net::conditions::Condition;
 use shoal_orders::tasks::TaskState;
 pub use shoal_store::{Counters, PinCounts};
-use shoal_writeback::dirty::FlushProgress;
 
 pub use super::reloads::ReloadHistory;
 use crate::handoff::HandoffProgress;
@@ -20,6 +19,7 @@ pub use shoal_cache::gwf::GwfFigures;
 pub use shoal_cache::messages::MessageFigures;
 pub use shoal_net::link::{BandwidthScope, ClassFigures, LaneFigures, LinkFigures};
 pub use shoal_net::metrics::WordCounts;
+pub use shoal_writeback::observed::{TierPage, TroubledObject, UploadsPage, WriteBackPage};
 
 /// The state of a node.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -155,88 +155,6 @@ pub struct ReadsPage {
 pub struct WritesPage {
     /// Writes that are finishing.
     pub underway: usize,
-}
-
-/// Objects that the lake does not have yet.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct WriteBackPage {
-    /// Dirty objects that this node wrote.
-    pub objects: u64,
-    /// Bytes in the tiers, of all nodes.
-    pub bytes: u64,
-    /// Objects by what became of them.
-    pub outcomes: WordCounts,
-    /// Multipart uploads.
-    pub uploads: UploadsPage,
-    /// The tiers.
-    pub tiers: Vec<TierPage>,
-    /// Some of the objects whose last flush failed.
-    pub troubled: Vec<TroubledObject>,
-    /// The latest order to flush.
-    pub flush: FlushProgress,
-}
-
-/// Multipart uploads that began at a node.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct UploadsPage {
-    /// Uploads that are open or ended recently.
-    pub kept: u64,
-    /// Uploads by how they ended.
-    pub ended: WordCounts,
-}
-
-/// A tier, and this node's objects in it.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct TierPage {
-    /// The name in the configuration.
-    pub name: String,
-    /// False if the registry has not heard from this node in time.
-    pub reachable: bool,
-    /// Dirty objects that this node wrote.
-    pub objects: u64,
-    /// Bytes in the store, of all nodes.
-    pub bytes: u64,
-    /// The most that the store may hold.
-    pub capacity_bytes: u64,
-    /// Uploads that began at this node.
-    pub uploads: u64,
-    /// Bytes in parts of uploads that have not ended, of all nodes.
-    pub upload_bytes: u64,
-    /// Dirty objects of all nodes that no rule names.
-    pub without_rule: u64,
-    /// Bytes that the registry uses, if it reports them.
-    pub registry_bytes: Option<u64>,
-    /// Bytes that the registry may use.
-    pub registry_quota_bytes: Option<u64>,
-    /// The age of the oldest of `objects` that is not short-lived.
-    pub oldest_seconds: Option<u64>,
-    /// The age at which objects are due.
-    pub age_seconds: u64,
-    /// The age at which short-lived objects are due.
-    pub short_age_seconds: u64,
-    /// Flushes at a time, at most.
-    pub parallel: usize,
-    /// Dead nodes for which this node acts.
-    pub adopted_nodes: usize,
-    /// Objects whose last flush failed.
-    pub failed: usize,
-}
-
-/// A dirty object whose last flush failed.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct TroubledObject {
-    /// Its URI.
-    pub object: String,
-    /// Failures in a row.
-    pub failures: u32,
-    /// The last error.
-    pub error: String,
-    /// True if every flush will fail until a person or a client acts.
-    pub refused: bool,
 }
 
 /// Other nodes.

@@ -218,11 +218,13 @@ fn refused(refusal: &TaskRefusal) -> Page {
     told(refusal.status(), &refusal.to_string())
 }
 
-fn told(status: StatusCode, why: &str) -> Page {
+/// Returns a line of text.
+pub(super) fn told(status: StatusCode, why: &str) -> Page {
     page(status, "text/plain; charset=utf-8", format!("{why}\n"))
 }
 
-fn json_page(status: StatusCode, said: &impl Serialize) -> Page {
+/// Returns a page of JSON.
+pub(super) fn json_page(status: StatusCode, said: impl Serialize) -> Page {
     page(status, "application/json", json!(said))
 }
 

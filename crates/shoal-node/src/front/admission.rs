@@ -15,6 +15,9 @@ use shoal_s3::auth::Gate;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::operation::classify;
 
+use crate::config::{Anonymous, Config};
+use crate::core::Core;
+
 /// Admits requests.
 pub(super) struct Admission {
     gate: Gate,
@@ -25,20 +28,19 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// Verifies callers by `gate`, and classifies requests for buckets below `domain`.
-    pub(super) fn new(
-        gate: Gate,
-        in_flight: Arc<InFlight>,
-        metrics: Arc<Metrics>,
-        domain: Option<String>,
-        writes_access_log: bool,
-    ) -> Self {
+    /// Verifies callers, and classifies requests, as the configuration says.
+    pub(super) fn new(core: &Core) -> Self {
+        let Config { lake, s3, log, .. } = &core.config;
+        let gate = Gate::new(Arc::clone(&core.identities), &lake.region);
         Self {
-            gate,
-            in_flight,
-            metrics,
-            domain,
-            writes_access_log: AtomicBool::new(writes_access_log),
+            gate: match s3.anonymous {
+                Anonymous::Forward => gate,
+                Anonymous::Refuse => gate.without_anonymous(),
+            },
+            in_flight: Arc::clone(&core.in_flight),
+            metrics: Arc::clone(&core.metrics),
+            domain: s3.domain.clone(),
+            writes_access_log: AtomicBool::new(log.access),
         }
     }
 

@@ -15,6 +15,7 @@ use shoal_net::endpoint::Endpoint;
 use shoal_s3::error::S3Error;
 use shoal_s3::object::{ObjectName, Uncacheable};
 
+use crate::core::Core;
 use crate::front::wanted::Wanted;
 
 /// Number of attempts if an object changes while a read of it is forwarded.
@@ -30,20 +31,20 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    /// Reads by `reader`, as fresh as the rules require, after pending writes `through` the cache have
-    /// finished.
-    pub(super) fn new(
-        endpoint: Arc<Endpoint>,
-        reader: ObjectReader,
-        freshness: FreshnessRules,
-        through: Arc<WriteThrough>,
-    ) -> Self {
+    /// Reads from the cache and from `lake`, after pending writes through the cache have finished.
+    pub(super) fn new(core: &Core, lake: &Arc<dyn Lake>) -> Self {
         Self {
-            lake: Arc::clone(&reader.lake),
-            endpoint,
-            reader,
-            freshness: ArcSwap::from_pointee(freshness),
-            through,
+            lake: Arc::clone(lake),
+            endpoint: Arc::clone(&core.lake),
+            reader: ObjectReader {
+                lake: Arc::clone(lake),
+                store: Arc::clone(&core.store),
+                grants: Arc::clone(&core.grants),
+                fetcher: Arc::clone(&core.fetcher),
+                ahead: core.config.limits.read_ahead_blocks,
+            },
+            freshness: ArcSwap::from_pointee(FreshnessRules::new(&core.config.freshness)),
+            through: Arc::clone(&core.write_through),
         }
     }
 
@@ -52,21 +53,21 @@ impl Reads {
         self.freshness.store(Arc::new(rules));
     }
 
-    /// Parses a GET or HEAD of `name`.
-    pub(super) fn parse(&self, admitted: &Admitted, name: ObjectName) -> Result<Wanted, S3Error> {
+    fn parse(&self, admitted: &Admitted, name: ObjectName) -> Result<Wanted, S3Error> {
         let reuse = self.lake.reuse(&name, self.freshness.load().reuse(&name));
         Wanted::parse(admitted, name, &self.endpoint, reuse)
     }
 
-    /// Answers a GET.
+    /// Answers a GET of `name`.
     pub(super) async fn get(
         &self,
         admitted: Box<Admitted>,
-        wanted: &Wanted,
+        name: ObjectName,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
+        let wanted = self.parse(&admitted, name)?;
         if let Some(reason) = wanted.reason {
-            return Box::pin(self.bypass(admitted, wanted, reason, record)).await;
+            return Box::pin(self.bypass(admitted, &wanted, reason, record)).await;
         }
         if let Some(finished) = self.through.pending_commit(wanted.request.object) {
             Box::pin(finished).await;
@@ -81,27 +82,57 @@ impl Reads {
                 relay(*response)
             }
             GetAnswer::Bypass(reason) => {
-                return Box::pin(self.bypass(admitted, wanted, reason, record)).await;
+                return Box::pin(self.bypass(admitted, &wanted, reason, record)).await;
             }
         })
     }
 
-    /// Answers a HEAD. The lake is asked unless the answer is known, because it would need one request
-    /// without a body in any case.
+    /// Answers a HEAD of `name`. The lake is asked unless the answer is known, because it would need one
+    /// request without a body in any case.
     pub(super) async fn head(
+        &self,
+        admitted: Box<Admitted>,
+        name: ObjectName,
+        record: &mut Record,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        let wanted = self.parse(&admitted, name)?;
+        self.forward(admitted, &wanted, wanted.reason.is_none(), record)
+            .await
+    }
+
+    /// Forwards a GET that the node does not answer itself.
+    async fn bypass(
+        &self,
+        admitted: Box<Admitted>,
+        wanted: &Wanted,
+        reason: Uncacheable,
+        record: &mut Record,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        record.cache = Some(CacheStatus::Bypass);
+        record.reason = Some(reason);
+        let mut response = self.forward(admitted, wanted, false, record).await?;
+        let reason = HeaderValue::from_static(reason.as_str());
+        response.headers_mut().insert(X_CACHE_REASON, reason);
+        Ok(response)
+    }
+
+    /// Forwards a read, again if the object changes meanwhile. If the read is a HEAD that is `answerable`, a
+    /// known version answers it.
+    async fn forward(
         &self,
         mut admitted: Box<Admitted>,
         wanted: &Wanted,
+        answerable: bool,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
         let Wanted { request, wishes, .. } = wanted;
-        let is_answerable = wanted.reason.is_none();
-        let is_of_whole = is_answerable && !wanted.is_about_a_part();
+        let is_of_whole = answerable && !wanted.is_about_a_part();
         let is_plain = is_of_whole && request.conditions.is_empty() && wishes.overrides.is_empty();
         for _ in 0..ATTEMPTS {
-            let asked = self.lake.ask(request, is_answerable).await;
+            let asked = self.lake.ask(request, answerable).await;
             let question = match asked.map_err(|error| errors::unread(&error))? {
                 Asked::Known(version) => {
+                    debug_assert!(answerable, "a read that is not answerable is forwarded");
                     let answer = HeadAnswer::of(request, version);
                     let answer = answer.expect("the answer follows from a version that is known");
                     return Ok(wanted.respond_to_head(answer, record));
@@ -121,34 +152,6 @@ impl Reads {
             }
             let is_final = question.is_final(response.status()).await;
             if is_final.map_err(|error| errors::unread(&error))? {
-                return Ok(response);
-            }
-            admitted = again;
-        }
-        Err(errors::unread(&ReadError::ChangesTooOften))
-    }
-
-    /// Forwards a read that the node does not answer itself.
-    async fn bypass(
-        &self,
-        mut admitted: Box<Admitted>,
-        wanted: &Wanted,
-        reason: Uncacheable,
-        record: &mut Record,
-    ) -> Result<Response<ResponseBody>, S3Error> {
-        record.cache = Some(CacheStatus::Bypass);
-        record.reason = Some(reason);
-        for _ in 0..ATTEMPTS {
-            let asked = self.lake.ask(&wanted.request, false).await;
-            let Asked::AtLake(question) = asked.map_err(|error| errors::unread(&error))? else {
-                unreachable!("a read that is not answerable is forwarded");
-            };
-            let again = admitted.without_body();
-            let mut response = self.lake.forward(admitted).await?;
-            let is_final = question.is_final(response.status()).await;
-            if is_final.map_err(|error| errors::unread(&error))? {
-                let reason = HeaderValue::from_static(reason.as_str());
-                response.headers_mut().insert(X_CACHE_REASON, reason);
                 return Ok(response);
             }
             admitted = again;

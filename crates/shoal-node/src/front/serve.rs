@@ -11,21 +11,18 @@ use shoal_cache::exchange::record::Record;
 use shoal_cache::exchange::{Admitted, ResponseBody, respond};
 use shoal_cache::freshness::FreshnessRules;
 use shoal_cache::lake::{Lake, Verdict, Write, judged};
-use shoal_cache::read::ObjectReader;
-use shoal_cache::write::{WriteRules, WriteThrough, lifetime_in};
+use shoal_cache::write::{WriteRules, lifetime_in};
 use shoal_net::clock;
-use shoal_net::endpoint::Endpoint;
-use shoal_net::fair::in_flight::InFlight;
 use shoal_net::http::connection::ClientBody;
 use shoal_net::http::expectation::expects_continue;
 use shoal_net::http::listener::RemoteEnd;
 use shoal_net::metrics::Metrics;
-use shoal_s3::auth::Gate;
 use shoal_s3::error::S3Error;
 use shoal_s3::error_xml::RequestId;
 use shoal_s3::object::ObjectName;
 use shoal_s3::operation::{Effect, Operation};
 
+use crate::core::Core;
 use crate::front::admission::Admission;
 use crate::front::reads::Reads;
 
@@ -39,50 +36,16 @@ pub struct Front {
     coherence: Option<Arc<Coherence>>,
 }
 
-/// The parts of a node that [`Front`] uses.
-pub struct FrontParts {
-    /// Verifies callers.
-    pub gate: Gate,
-    /// The lake, and what stands before it.
-    pub lake: Arc<dyn Lake>,
-    /// Sends requests to the lake.
-    pub endpoint: Arc<Endpoint>,
-    /// Reads objects.
-    pub reader: ObjectReader,
-    /// How long a permission of the lake may be reused.
-    pub freshness: FreshnessRules,
-    /// The rules for the mode of writes.
-    pub write_rules: WriteRules,
-    /// Tracks changes of coherent objects; `None` if no rule is coherent.
-    pub coherence: Option<Arc<Coherence>>,
-    /// Caches the objects that are written through.
-    pub through: Arc<WriteThrough>,
-    /// The limits on requests in flight.
-    pub in_flight: Arc<InFlight>,
-    /// Counts outcomes.
-    pub metrics: Arc<Metrics>,
-    /// Domain of virtual-host style.
-    pub domain: Option<String>,
-    /// True if the access log is enabled.
-    pub access_log: bool,
-}
-
 impl Front {
-    /// Creates a front from its parts.
-    pub fn new(parts: FrontParts) -> Self {
+    /// Creates a front for clients of `lake`.
+    pub(crate) fn new(core: &Core, lake: &Arc<dyn Lake>) -> Self {
         Self {
-            admission: Admission::new(
-                parts.gate,
-                parts.in_flight,
-                Arc::clone(&parts.metrics),
-                parts.domain,
-                parts.access_log,
-            ),
-            metrics: parts.metrics,
-            write_rules: ArcSwap::from_pointee(parts.write_rules),
-            reads: Reads::new(parts.endpoint, parts.reader, parts.freshness, parts.through),
-            lake: parts.lake,
-            coherence: parts.coherence,
+            admission: Admission::new(core),
+            metrics: Arc::clone(&core.metrics),
+            write_rules: ArcSwap::from_pointee(core.write_rules.clone()),
+            reads: Reads::new(core, lake),
+            lake: Arc::clone(lake),
+            coherence: core.coherence.clone(),
         }
     }
 
@@ -140,6 +103,7 @@ impl Front {
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
         let admitted = self.admission.enter(request, remote, record).await?;
+        debug_assert!(record.permit.is_some(), "an admitted request holds a place");
         if admitted.classified.effect() != Effect::None
             && let Some(coherence) = &self.coherence
         {
@@ -178,8 +142,8 @@ impl Front {
         // Only hits are fast. Futures that wait for the lake are boxed separately, to keep a hit's future
         // small.
         match (admitted.classified.operation, admitted.classified.object.clone()) {
-            (Operation::GetObject, Some(name)) => self.get(admitted, name, record).await,
-            (Operation::HeadObject, Some(name)) => Box::pin(self.head(admitted, name, record)).await,
+            (Operation::GetObject, Some(name)) => self.reads.get(admitted, name, record).await,
+            (Operation::HeadObject, Some(name)) => Box::pin(self.reads.head(admitted, name, record)).await,
             (_, Some(name)) if self.lake.keeps_upload(&admitted.classified) => {
                 self.lake.of_upload(admitted, &name).await
             }
@@ -188,26 +152,6 @@ impl Front {
             (operation, None) => Box::pin(self.many(admitted, operation)).await,
             (_, Some(_)) => self.lake.forward(admitted).await,
         }
-    }
-
-    async fn get(
-        &self,
-        admitted: Box<Admitted>,
-        name: ObjectName,
-        record: &mut Record,
-    ) -> Result<Response<ResponseBody>, S3Error> {
-        let wanted = self.reads.parse(&admitted, name)?;
-        self.reads.get(admitted, &wanted, record).await
-    }
-
-    async fn head(
-        &self,
-        admitted: Box<Admitted>,
-        name: ObjectName,
-        record: &mut Record,
-    ) -> Result<Response<ResponseBody>, S3Error> {
-        let wanted = self.reads.parse(&admitted, name)?;
-        self.reads.head(admitted, &wanted, record).await
     }
 
     async fn write(

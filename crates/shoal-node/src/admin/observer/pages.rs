@@ -10,47 +10,42 @@ use shoal_net::metrics::{WordCounts, by_word};
 use shoal_orders::tasks::TaskState;
 use shoal_plan::execution::JobStatus;
 use shoal_store::Health;
-use shoal_writeback::dirty::{TierStatus, UploadEnd, WriteBackOutcome};
 
-use super::name_of;
 use super::snapshot::Snapshot;
 use crate::admin::status::{
     CooperationPage, DirectoryPage, DirectoryRequests, LakePage, Latencies, LayerPage, NodePage, PeerPage,
-    PlanPage, ReadsPage, Status, StorePage, TasksPage, TierPage, TroubledObject, UploadsPage, WriteBackPage,
-    WritesPage,
+    PlanPage, ReadsPage, Status, StorePage, TasksPage, WritesPage,
 };
 use crate::block_server::ServeOutcome;
-
-/// Maximum number of objects listed by name in `/status`.
-const TROUBLES_SHOWN: usize = 100;
+use crate::core::Core;
 
 impl Snapshot {
     /// Returns the state of the node, for `/status`.
     pub(super) fn status(&self) -> Status {
-        let node = &self.node;
+        let Core { config, .. } = &*self.core;
         Status {
             node: NodePage {
-                name: node.config.node.name.clone(),
-                topology: node.config.node.topology.clone(),
+                name: config.node.name.clone(),
+                topology: config.node.topology.clone(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             },
             conditions: self.conditions.clone(),
-            config: node.reloads.history(),
+            config: self.node.reloads.history(),
             lake: self.lake(),
             link: self.link.clone(),
             store: self.store(),
             layers: self.layers(),
             reads: ReadsPage {
-                flights: node.single_flight.count(),
-                coalesced_requests: node.single_flight.coalesced(),
-                fill_bytes: node.fetcher.memory().used_bytes(),
-                fill_capacity_bytes: node.config.limits.fill_bytes,
-                of_several_blocks: node.metrics.reads(true),
+                flights: self.core.single_flight.count(),
+                coalesced_requests: self.core.single_flight.coalesced(),
+                fill_bytes: self.core.fetcher.memory().used_bytes(),
+                fill_capacity_bytes: config.limits.fill_bytes,
+                of_several_blocks: self.core.metrics.reads(true),
             },
             writes: WritesPage {
-                underway: node.through.underway(),
+                underway: self.core.write_through.underway(),
             },
-            write_back: self.write_back(),
+            write_back: self.write_back.page(),
             cooperation: self.cooperation(),
             directory: self.directory(),
             tasks: TasksPage {
@@ -89,8 +84,8 @@ impl Snapshot {
             ((*class).to_owned(), latencies)
         });
         LakePage {
-            endpoint: self.node.lake.url().to_owned(),
-            answering: !self.node.lake.health().is_silent(),
+            endpoint: self.core.lake.url().to_owned(),
+            answering: !self.core.lake.health().is_silent(),
             requests: owned(&lake.requests),
             answers,
             failures: owned(&lake.failures),
@@ -104,8 +99,8 @@ impl Snapshot {
 
     fn store(&self) -> StorePage {
         StorePage {
-            path: self.node.config.store.path.display().to_string(),
-            health: match self.node.store.health() {
+            path: self.core.config.store.path.display().to_string(),
+            health: match self.core.store.health() {
                 Health::Serving => json!("serving"),
                 Health::Paused { why } => json!({ "paused": why }),
             },
@@ -114,7 +109,7 @@ impl Snapshot {
     }
 
     fn layers(&self) -> Vec<LayerPage> {
-        let layers = self.node.store.layers().into_iter().map(|room| LayerPage {
+        let layers = self.core.store.layers().into_iter().map(|room| LayerPage {
             layer: room.layer.to_string(),
             target_bytes: room.target_bytes,
             used_bytes: room.used_bytes,
@@ -123,31 +118,13 @@ impl Snapshot {
         layers.collect()
     }
 
-    /// Returns the state of dirty objects. Objects that this node could not flush are listed by name.
-    fn write_back(&self) -> WriteBackPage {
-        let failed = self.tiers.iter().flat_map(|tier| &tier.failed);
-        let troubled = failed.take(TROUBLES_SHOWN).map(|failed| TroubledObject {
-            object: name_of(&failed.name),
-            failures: failed.failures,
-            error: failed.error.to_string(),
-            refused: failed.is_refused,
-        });
-        WriteBackPage {
-            objects: self.dirty.objects,
-            bytes: self.dirty.bytes,
-            outcomes: by_word(&self.dirty.outcomes, WriteBackOutcome::as_str),
-            uploads: UploadsPage {
-                kept: self.dirty.uploads,
-                ended: by_word(&self.dirty.upload_ends, UploadEnd::as_str),
-            },
-            tiers: self.tiers.iter().map(tier_page).collect(),
-            troubled: troubled.collect(),
-            flush: self.node.flushes.progress(),
-        }
-    }
-
     fn cooperation(&self) -> Option<CooperationPage> {
-        let node = &self.node;
+        let Core {
+            config,
+            cooperation,
+            events,
+            ..
+        } = &*self.core;
         let peers = self.peers.as_ref()?.iter().map(|peer| {
             let traffic = peer.traffic();
             PeerPage {
@@ -155,53 +132,32 @@ impl Snapshot {
                 reachable: peer.is_reachable(),
                 asked: traffic.requests,
                 failed: traffic.failures,
-                differs: node.differences(peer.name()),
+                differs: self.node.differences(peer.name()),
             }
         });
         Some(CooperationPage {
-            mode: node.config.cooperation.mode.as_str().to_owned(),
-            layers: node.config.cooperation.layers.clone(),
-            members: node.cooperation.members().len(),
+            mode: config.cooperation.mode.as_str().to_owned(),
+            layers: config.cooperation.layers.clone(),
+            members: cooperation.members().len(),
             peers: peers.collect(),
-            answered: by_word(&node.block_server.counts(), ServeOutcome::as_str),
+            answered: by_word(&self.node.block_server.counts(), ServeOutcome::as_str),
             messages: self.messages.clone(),
-            cache_events: node.events.as_ref().map(|events| events.figures()),
+            cache_events: events.as_ref().map(|events| events.figures()),
         })
     }
 
     fn directory(&self) -> Option<DirectoryPage> {
-        let is_embedded = self.node.config.directory_url == EMBEDDED;
+        let is_embedded = self.core.config.directory.url == EMBEDDED;
         let requests = self.directory.iter();
         Some(DirectoryPage {
             kind: if is_embedded { EMBEDDED } else { "redis" }.to_owned(),
-            answers: self.node.directory.as_ref()?.answers(),
+            answers: self.core.directory.as_ref()?.answers(),
             requests: requests
                 .map(|(kind, counts)| (kind.as_str().to_owned(), directory_requests(counts)))
                 .collect(),
             gwf: self.gwf.clone(),
             coherent: self.coherence.clone(),
         })
-    }
-}
-
-fn tier_page(tier: &TierStatus) -> TierPage {
-    TierPage {
-        name: tier.name.to_string(),
-        reachable: tier.is_reachable,
-        objects: tier.objects,
-        bytes: tier.bytes,
-        capacity_bytes: tier.capacity_bytes,
-        uploads: tier.uploads,
-        upload_bytes: tier.survey.upload_bytes,
-        without_rule: tier.survey.uncovered,
-        registry_bytes: tier.registry.map(|room| room.used_bytes),
-        registry_quota_bytes: tier.registry.map(|room| room.quota_bytes),
-        oldest_seconds: tier.oldest.map(|age| age.as_secs()),
-        age_seconds: tier.pace.age.as_secs(),
-        short_age_seconds: tier.pace.short_age.as_secs(),
-        parallel: tier.pace.parallel,
-        adopted_nodes: tier.adopted,
-        failed: tier.failed.len(),
     }
 }
 

@@ -13,14 +13,16 @@ use shoal_net::endpoint::EndpointCounts;
 use shoal_net::link::LinkFigures;
 use shoal_orders::tasks::{PlanFigures, TaskFigures};
 use shoal_store::Counters;
-use shoal_writeback::dirty::{Figures, TierStatus};
+use shoal_writeback::observed::WriteBackFigures;
 
 use super::Observer;
+use crate::core::Core;
 use crate::handoff::HandoffProgress;
 
 /// The figures of a node at one moment. Figures that only one line needs are read from the parts themselves.
 pub(super) struct Snapshot {
     pub(super) node: Arc<Observer>,
+    pub(super) core: Arc<Core>,
     /// `None` on a node that does not cooperate.
     pub(super) drain: Option<HandoffProgress>,
     pub(super) conditions: Vec<Condition>,
@@ -37,36 +39,33 @@ pub(super) struct Snapshot {
     pub(super) gwf: Option<GwfFigures>,
     /// `None` if no object is coherent.
     pub(super) coherence: Option<CoherenceFigures>,
-    pub(super) dirty: Figures,
-    pub(super) tiers: Vec<TierStatus>,
+    pub(super) write_back: WriteBackFigures,
     pub(super) tasks: TaskFigures,
     pub(super) plan: PlanFigures,
 }
 
 impl Snapshot {
-    /// Reads the figures of all parts. `drain` is the progress of draining.
-    pub(super) fn new(node: &Arc<Observer>, drain: Option<HandoffProgress>) -> Self {
-        let cooperates = node.config.cooperation.mode != CooperationMode::Solo;
+    /// Reads the figures of all parts.
+    pub(super) fn new(node: Arc<Observer>) -> Self {
+        let core = Arc::clone(&node.core);
+        let cooperates = core.config.cooperation.mode != CooperationMode::Solo;
+        let directory = core.directory.iter();
         Self {
-            conditions: node.conditions(drain.as_ref()),
-            drain,
-            lake: node.lake.counters(),
-            link: node.lake.link().map(|link| link.figures()),
-            store: node.store.counters(),
-            peers: cooperates.then(|| node.cooperation.peers()),
-            messages: node.messages.figures(),
-            directory: node
-                .directory
-                .iter()
-                .flat_map(|directory| directory.counts())
-                .collect(),
-            gwf: node.keeper.as_ref().map(|keeper| keeper.figures()),
-            coherence: node.coherence.as_ref().map(|coherence| coherence.figures()),
-            dirty: node.dirty.figures(),
-            tiers: node.dirty.entries.tiers(),
+            conditions: node.holding(),
+            drain: node.drain(),
+            lake: core.lake.counters(),
+            link: core.lake.link().map(|link| link.figures()),
+            store: core.store.counters(),
+            peers: cooperates.then(|| core.cooperation.peers()),
+            messages: core.messages.figures(),
+            directory: directory.flat_map(|directory| directory.counts()).collect(),
+            gwf: core.keeper.as_ref().map(|keeper| keeper.figures()),
+            coherence: core.coherence.as_ref().map(|coherence| coherence.figures()),
+            write_back: node.write_back.figures(),
             tasks: node.tasks.figures(),
             plan: node.tasks.plan_figures(),
-            node: Arc::clone(node),
+            core,
+            node,
         }
     }
 }

@@ -13,47 +13,46 @@ use shoal_net::observed;
 use shoal_orders::tasks::{KindTotals, TaskKind, TaskState};
 use shoal_plan::execution::JobStatus;
 use shoal_store::Health;
-use shoal_writeback::dirty::{TierStatus, UploadEnd, WriteBackOutcome};
 
 use super::snapshot::Snapshot;
 use crate::block_server::ServeOutcome;
 
 observed! {
-    /// Every metric of a node.
+    /// Every metric of a node, but for those of objects that are written back.
     TABLE of Snapshot:
 
     // Clients.
-    Counter requests{operation, status} "Requests answered." => |s| each(s.node.metrics.requests());
+    Counter requests{operation, status} "Requests answered." => |s| each(s.core.metrics.requests());
     Histogram request_duration_seconds{operation} "Time from a request's head to the end of its answer."
-        => |s| each(s.node.metrics.durations());
-    Gauge requests_in_flight{} "Requests being answered." => |s| one(s.node.metrics.requests_in_flight());
+        => |s| each(s.core.metrics.durations());
+    Gauge requests_in_flight{} "Requests being answered." => |s| one(s.core.metrics.requests_in_flight());
     Counter object_reads{blocks, found}
         "Reads of objects, by the number of blocks that they wanted (one or several) and by how much of these was near, on this node or another one or in a tier: complete, partial or none."
         => |s| each(object_reads(s));
     Counter read_bytes{source} "Bytes of objects sent to clients, by source."
-        => |s| each(s.node.metrics.read_bytes());
+        => |s| each(s.core.metrics.read_bytes());
     Counter coalesced_requests{} "Reads that joined a fetch in progress."
-        => |s| one(s.node.single_flight.coalesced());
+        => |s| one(s.core.single_flight.coalesced());
     Counter uncached{reason} "Reads whose object was not cached."
-        => |s| each(s.node.metrics.uncached.counts());
-    Gauge connections{} "Open client connections." => |s| one(s.node.metrics.connections().open());
+        => |s| each(s.core.metrics.uncached.counts());
+    Gauge connections{} "Open client connections." => |s| one(s.core.metrics.connections().open());
     Counter refusals{reason} "Connections and requests turned away." => |s| each(refusals(s));
 
     // Identities.
     Gauge identity_requests_in_flight{identity} "Requests of an identity in progress."
         => |s| payers(s, |payer| payer.in_flight as u64);
     Gauge lake_waiting_requests{identity} "Requests of an identity that wait for their turn at the lake."
-        => |s| payers(s, |payer| s.node.lake.turns().map_or(0, |turns| turns.waiting_of(payer.id) as u64));
+        => |s| payers(s, |payer| s.core.lake.turns().map_or(0, |turns| turns.waiting_of(payer.id) as u64));
     Gauge waiting_requests{identity} "Requests of an identity that wait to be admitted."
         => |s| payers(s, |payer| payer.waiting as u64);
     Counter slowed_requests{identity}
         "Requests of an identity answered 503 SlowDown: too many were in flight or waiting."
         => |s| payers(s, |payer| payer.refused);
     Gauge lake_turns{} "Concurrent requests to the lake that the node allows, adapted to the lake."
-        => |s| one(s.node.lake.turns().map_or(0, |turns| turns.limit()));
+        => |s| one(s.core.lake.turns().map_or(0, |turns| turns.limit()));
 
     // The lake.
-    Gauge lake_up{} "0 while the lake does not answer." => |s| one(!s.node.lake.health().is_silent());
+    Gauge lake_up{} "0 while the lake does not answer." => |s| one(!s.core.lake.health().is_silent());
     Counter lake_requests{operation} "Requests sent to the lake." => |s| each(s.lake.requests.clone());
     Counter lake_answers{operation, status}
         "Answers of the lake, by status; statuses without a meaning of their own are counted by class."
@@ -69,7 +68,7 @@ observed! {
     Counter lake_bytes{} "Bytes of objects received from the lake." => |s| one(s.lake.bytes_received);
     Counter lake_account_refusals{reason}
         "Requests that the lake refused because of the account that signed them."
-        => |s| each(s.node.lake.health().refusals.by_word());
+        => |s| each(s.core.lake.health().refusals.by_word());
 
     // The link.
     Counter link_bytes{direction, class}
@@ -98,23 +97,23 @@ observed! {
     Gauge capacity_bytes{} "Capacity of this node's disk for blocks, in bytes."
         => |s| one(s.store.capacity_bytes);
     Gauge fill_bytes{} "Bytes fetched or being fetched, not yet on disk."
-        => |s| one(s.node.fetcher.memory().used_bytes());
+        => |s| one(s.core.fetcher.memory().used_bytes());
     Counter evictions{reason} "Blocks that left the disk."
         => |s| each(s.store.evictions.clone());
     Counter corrupt_blocks{} "Blocks with a wrong checksum; each was fetched again."
         => |s| one(s.store.corrupt_blocks);
     Gauge store_paused{} "1 while the disk takes no new blocks."
-        => |s| one(s.node.store.health() != Health::Serving);
+        => |s| one(s.core.store.health() != Health::Serving);
     Counter layer_requests{layer, result} "Lookups of blocks in each layer, hits and misses."
         => |s| each(layer_requests(s));
     Gauge layer_bytes{layer} "Bytes of blocks on this node's disk, by layer."
-        => |s| each(s.node.store.layers().iter().map(|room| (room.layer.to_string(), room.used_bytes)));
+        => |s| each(s.core.store.layers().iter().map(|room| (room.layer.to_string(), room.used_bytes)));
     Gauge layer_target_bytes{layer} "Room of each layer, in bytes."
-        => |s| each(s.node.store.layers().iter().map(|room| (room.layer.to_string(), room.target_bytes)));
+        => |s| each(s.core.store.layers().iter().map(|room| (room.layer.to_string(), room.target_bytes)));
 
     // Other nodes.
     Counter hops{result} "Requests for blocks to other nodes, by outcome."
-        => |s| in_cluster(s, s.node.fetcher.hops());
+        => |s| in_cluster(s, s.core.fetcher.hops());
     Counter peer_requests{peer} "Requests to another node." => |s| peers(s, |peer| peer.requests);
     Counter peer_failures{peer} "Requests to another node without a complete answer."
         => |s| peers(s, |peer| peer.failures);
@@ -127,7 +126,7 @@ observed! {
     Counter peer_mistrusted{reason} "Connections from and to other nodes that failed authentication."
         => |s| in_cluster(s, mistrusted(s));
     Counter gossip_rejected{reason} "Datagrams of other nodes that this node rejected, by reason."
-        => |s| each(s.node.cooperation.notices().rejected.counts.by_word());
+        => |s| each(s.core.cooperation.notices().rejected.counts.by_word());
     Counter messages{kind, outcome}
         "Messages between nodes, by kind and outcome: sent, overflowed (too many events at once), dropped (the queue of a node was full), lost (the peer did not accept them), received, or malformed."
         => |s| each(messages(s));
@@ -145,7 +144,7 @@ observed! {
         => |s| each(s.directory.iter().map(|(kind, counts)| (kind.as_str(), micros(counts.answer_time))));
     Gauge directory_answers{}
         "1 if the directory answered the last time; 0 if it did not, or the node has none."
-        => |s| one(s.node.directory.as_ref().is_some_and(|directory| directory.answers()));
+        => |s| one(s.core.directory.as_ref().is_some_and(|directory| directory.answers()));
     Counter gwf_kept{}
         "Last copies that stayed while room was short, because of what they are worth to all nodes."
         => |s| one(s.gwf.as_ref().map_or(0, |gwf| gwf.kept));
@@ -167,36 +166,6 @@ observed! {
     Gauge coherent_attached{}
         "1 if this node tells the directory of its writes of coherent objects; 0 if it cannot, or has none."
         => |s| one(s.coherence.as_ref().is_some_and(|coherence| coherence.attached));
-
-    // Objects that are written back.
-    Gauge dirty_objects{} "Objects that this node acknowledged and the lake does not have yet."
-        => |s| one(s.dirty.objects);
-    Gauge dirty_bytes{} "Bytes in the tiers, of all nodes, as far as this node knows."
-        => |s| one(s.dirty.bytes);
-    Gauge tier_oldest_seconds{tier} "Age of the oldest dirty object of this node that is not short-lived."
-        => |s| tiers(s, |tier| tier.oldest.unwrap_or_default().as_secs());
-    Gauge tier_age_seconds{tier} "Age at which objects go from the tier to the lake."
-        => |s| tiers(s, |tier| tier.pace.age.as_secs());
-    Gauge tier_flushes_parallel{tier}
-        "Objects that this node brings from the tier to the lake at a time, at most."
-        => |s| tiers(s, |tier| tier.pace.parallel as u64);
-    Gauge tier_upload_bytes{tier} "Bytes in the tier of uploads that have not ended, of all nodes."
-        => |s| tiers(s, |tier| tier.survey.upload_bytes);
-    Gauge tier_registry_bytes{tier} "Bytes that the registry of the tier uses, as it says."
-        => |s| tiers(s, |tier| tier.registry.map_or(0, |room| room.used_bytes));
-    Gauge tier_registry_quota_bytes{tier} "Bytes that the registry of the tier may use."
-        => |s| tiers(s, |tier| tier.registry.map_or(0, |room| room.quota_bytes));
-    Counter tier_swept_pieces{tier}
-        "Pieces of the tier's store that nothing named and that this node removed."
-        => |s| tiers(s, |tier| tier.swept.pieces);
-    Counter tier_swept_bytes{tier} "Bytes of the pieces that nothing named and that this node removed."
-        => |s| tiers(s, |tier| tier.swept.bytes);
-    Counter written_back{outcome} "Objects acknowledged before the lake had them, by outcome."
-        => |s| each(by_word(&s.dirty.outcomes, WriteBackOutcome::as_str));
-    Gauge uploads_kept{} "Multipart uploads for write-back that began here, open or ended not long ago."
-        => |s| one(s.dirty.uploads);
-    Counter uploads_ended{outcome} "Multipart uploads for write-back that ended here, by outcome."
-        => |s| each(by_word(&s.dirty.upload_ends, UploadEnd::as_str));
 
     // Tasks and pins.
     Gauge tasks{state} "Tasks of the cluster that are remembered, by state. Each node shows all of them."
@@ -249,7 +218,7 @@ fn object_reads(s: &Snapshot) -> impl Iterator<Item = ([String; 2], u64)> {
     [("one", false), ("several", true)]
         .into_iter()
         .flat_map(|(blocks, are_several)| {
-            let reads = s.node.metrics.reads(are_several);
+            let reads = s.core.metrics.reads(are_several);
             reads
                 .into_iter()
                 .map(move |(found, count)| ([blocks.to_owned(), found], count))
@@ -259,7 +228,7 @@ fn object_reads(s: &Snapshot) -> impl Iterator<Item = ([String; 2], u64)> {
 /// Returns the connections, requests and blocks that were turned away.
 fn refusals(s: &Snapshot) -> WordCounts {
     let mut refusals = s.store.refusals.clone();
-    for (reason, count) in s.node.metrics.connections().refusals.counts() {
+    for (reason, count) in s.core.metrics.connections().refusals.counts() {
         *refusals.entry(reason.to_owned()).or_default() += count;
     }
     refusals
@@ -268,7 +237,7 @@ fn refusals(s: &Snapshot) -> WordCounts {
 /// Returns an amount for each identity. An identity that was removed and added again is one.
 fn payers(s: &Snapshot, read: impl Fn(&PayerUsage) -> u64) -> Vec<Sample> {
     let mut amounts = BTreeMap::<_, u64>::new();
-    for payer in s.node.in_flight.by_payer() {
+    for payer in s.core.in_flight.by_payer() {
         *amounts.entry(payer.name.clone()).or_default() += read(&payer);
     }
     each(amounts)
@@ -288,7 +257,7 @@ fn classes<V: Into<Value>>(s: &Snapshot, read: fn(&ClassFigures) -> V) -> Vec<Sa
 }
 
 fn layer_requests(s: &Snapshot) -> impl Iterator<Item = ([String; 2], u64)> {
-    s.node.split.requests().into_iter().flat_map(|requests| {
+    s.core.split.requests().into_iter().flat_map(|requests| {
         [("hit", requests.hits), ("miss", requests.misses)]
             .map(|(result, count)| ([requests.layer.to_string(), result.to_owned()], count))
     })
@@ -300,7 +269,7 @@ fn in_cluster(s: &Snapshot, counts: WordCounts) -> Vec<Sample> {
 }
 
 fn mistrusted(s: &Snapshot) -> WordCounts {
-    s.node.cooperation.channel().auth_failures().counts.by_word()
+    s.core.cooperation.channel().auth_failures().counts.by_word()
 }
 
 fn micros(time: Duration) -> u64 {
@@ -309,7 +278,7 @@ fn micros(time: Duration) -> u64 {
 
 /// Returns an amount for each peer, also for those that have left.
 fn peers(s: &Snapshot, read: fn(&PeerTraffic) -> u64) -> Vec<Sample> {
-    let traffic = s.node.cooperation.traffic().into_iter();
+    let traffic = s.core.cooperation.traffic().into_iter();
     each(traffic.map(|(peer, traffic)| (peer, read(&traffic))))
 }
 
@@ -327,10 +296,6 @@ fn directory_requests((kind, counts): &(Kind, Counts)) -> [([&'static str; 2], u
         ([kind, "silent"], counts.silent),
         ([kind, "held-back"], counts.held_back),
     ]
-}
-
-fn tiers(s: &Snapshot, read: fn(&TierStatus) -> u64) -> Vec<Sample> {
-    each(s.tiers.iter().map(|tier| (&*tier.name, read(tier))))
 }
 
 /// Returns the totals of each kind of task, without those that are zero.
@@ -366,6 +331,7 @@ mod tests {
 
     use super::TABLE;
     use shoal_net::metrics::Observed;
+    use shoal_writeback::observed;
 
     const REFERENCE: &str = include_str!(concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -384,6 +350,7 @@ mod tests {
             .map(str::to_owned)
             .collect();
         let mut known: BTreeSet<_> = TABLE.iter().map(Observed::series).collect();
+        known.extend(observed::TABLE.iter().map(Observed::series));
         known.insert("shoal_build_info".into());
         assert_eq!(listed, known);
     }

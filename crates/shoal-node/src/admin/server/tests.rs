@@ -1,28 +1,90 @@
 //! Tests of the admin pages over a real socket.
 
+use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use http::StatusCode;
+use futures_util::future::BoxFuture;
+use http::{Request, StatusCode};
 use serde_json::{Value, json};
+use shoal_net::conditions::Condition;
+use shoal_net::http::connection::ClientBody;
 use shoal_net::http::listener::listen;
-use shoal_net::http::pages;
+use shoal_net::http::pages::{self, Page};
 use shoal_net::shutdown::{self, Trigger};
+use shoal_s3::uri::S3Uri;
+use shoal_writeback::FlushProgress;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{Admin, Readiness};
+use super::{Admin, Pages, Readiness};
 use crate::admin::allowed_hosts::AllowedHosts;
-use crate::admin::explain::Explanation;
+use crate::admin::explain::{ExplainQuery, Explanation};
 use crate::admin::members::Members;
+use crate::admin::other_nodes::OtherPage;
+use crate::admin::task_pages::TaskPage;
+use crate::handoff::Handoff;
 
 struct Running {
     address: SocketAddr,
     readiness: Arc<Readiness>,
     _trigger: Trigger,
+}
+
+/// Pages with fixed content.
+struct Canned;
+
+impl Pages for Canned {
+    fn metrics(self: Arc<Self>) -> String {
+        "shoal_resident_bytes 7\n# EOF\n".into()
+    }
+
+    fn status(self: Arc<Self>) -> BoxFuture<'static, Value> {
+        ready(json!({ "node": "a1" })).boxed()
+    }
+
+    fn conditions(&self) -> Vec<Condition> {
+        Vec::new()
+    }
+
+    fn members(&self) -> Members {
+        Members {
+            speaker: "a1".into(),
+            members: vec![],
+        }
+    }
+
+    fn explain(&self, query: ExplainQuery) -> BoxFuture<'_, Explanation> {
+        ready(Explanation {
+            pins: Vec::new(),
+            node: query.object.to_string(),
+            version: None,
+            blocks: Vec::new(),
+            entries: Vec::new(),
+            completeness: Vec::new(),
+        })
+        .boxed()
+    }
+
+    fn other<'a>(&'a self, page: OtherPage, query: Option<&'a str>) -> BoxFuture<'a, Page> {
+        let said = format!("{} {query:?}", page.node);
+        ready(pages::page(StatusCode::OK, "text/plain", said)).boxed()
+    }
+
+    fn tasks(&self, page: TaskPage, _: Request<ClientBody>) -> BoxFuture<'_, Page> {
+        ready(pages::page(StatusCode::OK, "text/plain", format!("{page:?}"))).boxed()
+    }
+
+    fn flush(&self, _: Option<S3Uri>) -> FlushProgress {
+        FlushProgress::default()
+    }
+
+    fn handoff(&self) -> Option<&Arc<Handoff>> {
+        None
+    }
 }
 
 fn start() -> Running {
@@ -31,36 +93,10 @@ fn start() -> Running {
     let readiness = Arc::new(Readiness::awaiting(&["store", "s3-listener"]));
     let (trigger, shutdown) = shutdown::channel();
     let admin = Admin {
-        hosts: AllowedHosts::default(),
-        metrics: Arc::new(|| "shoal_resident_bytes 7\n# EOF\n".into()),
+        pages: Arc::new(Canned),
         readiness: Arc::clone(&readiness),
-        conditions: Arc::new(Vec::new),
-        status: Arc::new(|| std::future::ready(json!({ "node": "a1" })).boxed()),
-        members: Arc::new(|| Members {
-            speaker: "a1".into(),
-            members: vec![],
-        }),
-        explain: Arc::new(|question| {
-            let explanation = Explanation {
-                pins: Vec::new(),
-                node: question.object.to_string(),
-                version: None,
-                blocks: Vec::new(),
-                entries: Vec::new(),
-                completeness: Vec::new(),
-            };
-            Box::pin(std::future::ready(explanation))
-        }),
-        others: Arc::new(|asked, query| {
-            let said = format!("{} {query:?}", asked.node);
-            std::future::ready(pages::page(StatusCode::OK, "text/plain", said)).boxed()
-        }),
-        handoff: None,
-        flushes: Arc::default(),
+        hosts: AllowedHosts::default(),
         auth: Arc::default(),
-        tasks: Arc::new(|asked, _| {
-            std::future::ready(pages::page(StatusCode::OK, "text/plain", format!("{asked:?}"))).boxed()
-        }),
     };
     tokio::spawn(admin.serve(listener, None, shutdown));
     Running {

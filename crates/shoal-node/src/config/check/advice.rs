@@ -1,8 +1,8 @@
 //! Warnings about settings that are valid but rarely intended, each with advice.
 
 use super::Check;
-use crate::config::problem::{Problem, Provenance};
-use crate::config::{CooperationMode, FreshnessMode, WriteMode};
+use crate::config::problem::Provenance;
+use crate::config::{Config, CooperationMode, FreshnessMode, WriteMode};
 
 impl Check<'_> {
     pub(super) fn advice(&mut self) {
@@ -15,17 +15,13 @@ impl Check<'_> {
         self.advise_on_coherent_objects();
     }
 
-    pub(super) fn warn(&mut self, provenance: &Provenance, what: impl Into<String>, hint: &str) {
-        self.warnings.push(Problem::new(provenance, what).hint(hint));
-    }
-
     fn advise_on_admin(&mut self) {
         let listen = self.config.admin.listen;
         let admin = &self.config.admin;
         if listen.ip().is_loopback() || admin.token_file.is_some() || admin.client_ca.is_some() {
             return;
         }
-        let provenance = self.located.draft.provenance("admin", "listen");
+        let provenance = self.draft.provenance("admin", "listen");
         self.warn(
             provenance,
             format!(
@@ -37,7 +33,7 @@ impl Check<'_> {
     }
 
     fn advise_on_identities(&mut self) {
-        if !self.located.identities.is_empty() || !self.config.identities.is_empty() {
+        if !self.lists.identities.is_empty() || !self.config.identities.is_empty() {
             return;
         }
         self.warn(
@@ -58,7 +54,7 @@ impl Check<'_> {
         let has_seeds = !seeds.is_empty();
         let others_are_here = has_seeds && seeds.iter().all(|seed| is_on_loopback(seed));
         if !has_seeds {
-            let provenance = self.located.draft.provenance("cooperation", "mode");
+            let provenance = self.draft.provenance("cooperation", "mode");
             self.warn(
                 provenance,
                 "[cooperation] seeds is empty: this node finds no other node by itself",
@@ -67,7 +63,7 @@ impl Check<'_> {
             );
         }
         if address.ip().is_loopback() && !others_are_here {
-            let provenance = self.located.draft.provenance("cooperation", "listen");
+            let provenance = self.draft.provenance("cooperation", "listen");
             self.warn(
                 provenance,
                 format!("[cooperation] listen ({address}) is on loopback: no node on another machine reaches this one"),
@@ -77,39 +73,42 @@ impl Check<'_> {
         }
     }
 
+    fn advise_on_link(&mut self) {
+        let Config { lake, store, .. } = self.config;
+        let Some(bandwidth) = lake.bandwidth else { return };
+        if bandwidth.bytes_per_second >= store.block_bytes {
+            return;
+        }
+        let provenance = self.draft.provenance("lake", "bandwidth");
+        self.warn(
+            provenance,
+            "[lake] bandwidth is less than one block a second: a cold read of a few bytes takes as long as its block",
+            "write what the link carries (kbit, Mbit and Gbit count bits), or lower [store] block_size",
+        );
+    }
+
     fn advise_on_tiers(&mut self) {
         let tiers = self.all_tiers();
+        let of_file = self.lists.write_rules.iter().map(|(rule, _)| rule);
+        let rules = self.config.write.rules.iter().chain(of_file);
+        let back = rules.filter(|rule| rule.mode == WriteMode::Back);
         let names: Vec<&str> = tiers.iter().map(|tier| &*tier.name).collect();
-        let of_file = self.located.write_rules.iter().map(|(rule, _)| rule);
-        let used: Vec<usize> = self
-            .config
-            .write
-            .rules
-            .iter()
-            .chain(of_file)
-            .filter(|rule| rule.mode == WriteMode::Back)
-            .filter_map(|rule| rule.tier_in(&names))
-            .collect();
+        let used: Vec<usize> = back.filter_map(|rule| rule.tier_in(&names)).collect();
         let below_file = self.config.tiers.len();
-        for (position, (tier, entry)) in self.located.tiers.iter().enumerate() {
+        for (position, (tier, entry)) in self.lists.tiers.iter().enumerate() {
             if !used.contains(&(below_file + position)) {
-                let what = format!(
-                    "[[tier]] {} is not used: no [[write.rule]] writes back into it",
-                    tier.name
-                );
-                let hint = format!(
-                    "write a [[write.rule]] with mode = \"back\" and tier = \"{}\"",
-                    tier.name
-                );
+                let name = &tier.name;
+                let what = format!("[[tier]] {name} is not used: no [[write.rule]] writes back into it");
+                let hint = format!("write a [[write.rule]] with mode = \"back\" and tier = \"{name}\"");
                 self.warn(entry.origin("name"), what, &hint);
             }
         }
     }
 
     fn advise_on_coherent_objects(&mut self) {
-        let coherent = self.located.freshness_rules.iter();
+        let coherent = self.lists.freshness_rules.iter();
         for (rule, entry) in coherent.filter(|(rule, _)| rule.mode == FreshnessMode::Coherent) {
-            let mut written_back = self.located.write_rules.iter().map(|(rule, _)| rule);
+            let mut written_back = self.lists.write_rules.iter().map(|(rule, _)| rule);
             let below = written_back
                 .find(|back| back.mode == WriteMode::Back && rule.prefix.starts_with(&back.prefix));
             if let Some(back) = below {

@@ -11,7 +11,7 @@ use crate::config::problem::Provenance;
 
 impl Check<'_> {
     pub(super) fn advise_on_disks(&mut self) {
-        let draft = self.located.draft;
+        let draft = self.draft;
         let store = &self.config.store;
         // The default folder may be on a disk that is mounted before the node starts.
         let is_named = *draft.provenance("store", "path") != Provenance::Default;
@@ -32,7 +32,7 @@ impl Check<'_> {
                 self.warn(draft.provenance("store", "capacity"), what, hint);
             }
         }
-        for (tier, entry) in self.located.tiers {
+        for (tier, entry) in &self.lists.tiers {
             let TierStoreConfig::Folder(folder) = &tier.store else {
                 continue;
             };

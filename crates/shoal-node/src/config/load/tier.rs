@@ -30,15 +30,14 @@ const CLIENT: (&str, &str) = ("registry_certificate", "registry_key");
 
 impl Loader {
     pub(super) fn tier(&mut self, entry: &Entry) -> Option<TierConfig> {
-        let name = entry.require("name", &mut self.problems);
+        let name = self.require(entry, "name");
         let store = self.store(entry);
-        let capacity = entry.require("capacity", &mut self.problems);
+        let capacity_bytes = self.require(entry, "capacity");
         let registry = self.registry(entry);
-        let ((name, _), (capacity_bytes, _)) = (name?, capacity?);
         Some(TierConfig {
-            name,
+            name: name?,
             store: store?,
-            capacity_bytes,
+            capacity_bytes: capacity_bytes?,
             registry: registry?,
         })
     }
@@ -52,12 +51,8 @@ impl Loader {
             }
             (false, true) => self.s3_store(entry).map(TierStoreConfig::S3),
             (true, true) => {
-                self.refuse(
-                    entry,
-                    "endpoint",
-                    "has both folder and endpoint",
-                    "keep one of the two",
-                );
+                let what = "has both folder and endpoint";
+                self.refuse(entry, "endpoint", what, "keep one of the two");
                 None
             }
             (false, false) => {
@@ -71,13 +66,13 @@ impl Loader {
     fn s3_store(&mut self, entry: &Entry) -> Option<S3StoreConfig> {
         let endpoint: Option<String> = self.optional(entry, "endpoint");
         let region: Option<String> = self.optional(entry, "region");
-        let bucket = entry.require("bucket", &mut self.problems);
+        let bucket = self.require(entry, "bucket");
         let store = S3StoreConfig {
             endpoint: endpoint?.trim_end_matches('/').into(),
             region: region.unwrap_or_else(|| S3StoreConfig::REGION.into()),
             ca_file: self.optional(entry, "ca_file"),
             keys: self.keys(entry),
-            bucket: bucket?.0,
+            bucket: bucket?,
             class_large: self.optional(entry, "class_large"),
         };
         Some(store)
@@ -91,10 +86,12 @@ impl Loader {
                 self.refuse(entry, "access_key", "access_key has no secret_key", hint);
             }
             (false, true) => {
-                let key = ["secret_key", "secret_key_file"]
-                    .into_iter()
-                    .find(|key| entry.has(key));
-                let key = key.unwrap_or_default();
+                let is_inline = entry.has("secret_key");
+                let key = if is_inline {
+                    "secret_key"
+                } else {
+                    "secret_key_file"
+                };
                 self.refuse(entry, key, "secret_key has no access_key", "add access_key");
             }
             _ => {}
@@ -172,9 +169,9 @@ impl Loader {
             self.refuse(entry, FILE, "registry_password_file has no user", hint);
         }
         let name = name?;
-        let (password_file, provenance) = entry.take::<PathBuf>(FILE, &mut self.problems)?;
+        let password_file: PathBuf = self.optional(entry, FILE)?;
         // The node reads the password when it starts; an unusable file is reported now.
-        self.read_secret(FILE, &password_file, &provenance)?;
+        self.read_secret(FILE, &password_file, entry.origin(FILE))?;
         Some(EtcdUser { name, password_file })
     }
 

@@ -3,7 +3,7 @@
 use toml::Value as Toml;
 
 use super::Value;
-use crate::config::units::{format_rate, parse_rate};
+use super::units::{format_rate, parse_rate};
 use crate::config::{Bandwidth, BandwidthScope};
 
 /// Stands behind a rate that the nodes of a cluster share.

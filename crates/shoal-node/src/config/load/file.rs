@@ -10,9 +10,9 @@ use shoal_base::spelling::suggestion;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue, ValueDeserializer};
 
-use super::problem::{Problem, Provenance};
-use super::settings::{SECTIONS, SETTINGS, instead_of, is_former_section, of_section, position};
-use super::value::{RawValue, Value};
+use crate::config::problem::{Problem, Provenance};
+use crate::config::settings::{SECTIONS, SETTINGS, instead_of, is_former_section, of_section, position};
+use crate::config::value::{RawValue, Value};
 
 /// A list of tables: its name, with the section that holds it if there is one, and its keys.
 struct List {
@@ -76,40 +76,40 @@ static LISTS: [List; 5] = [
 ];
 
 /// The raw value of the setting at `position` in the table, and its origin.
-pub(super) struct Assignment {
-    pub(super) position: usize,
-    pub(super) given: RawValue,
-    pub(super) provenance: Provenance,
+pub(in crate::config) struct Assignment {
+    pub(in crate::config) position: usize,
+    pub(in crate::config) given: RawValue,
+    pub(in crate::config) provenance: Provenance,
 }
 
 /// One table of a list such as `[[write.rule]]` or `[[identity]]`, as written.
-pub(super) struct Entry {
+pub(in crate::config) struct Entry {
     /// The line of its header.
-    pub(super) provenance: Provenance,
-    pub(super) title: &'static str,
+    pub(in crate::config) provenance: Provenance,
+    pub(in crate::config) title: &'static str,
     written: BTreeMap<&'static str, (RawValue, Provenance)>,
 }
 
 /// A parsed configuration file.
 #[derive(Default)]
-pub(super) struct File {
-    pub(super) assignments: Vec<Assignment>,
+pub(in crate::config) struct File {
+    pub(in crate::config) assignments: Vec<Assignment>,
     /// The tables of all lists, in the order of the file.
     entries: Vec<Entry>,
     /// Values that cannot be parsed.
-    pub(super) problems: Vec<Problem>,
+    pub(in crate::config) problems: Vec<Problem>,
     /// Unknown names; the known ones are still valid.
-    pub(super) strangers: Vec<Problem>,
+    pub(in crate::config) strangers: Vec<Problem>,
 }
 
 impl File {
     /// Returns the tables of a list.
-    pub(super) fn list(&self, title: &str) -> impl Iterator<Item = &Entry> {
+    pub(in crate::config) fn list(&self, title: &str) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(move |entry| entry.title == title)
     }
 
     /// Returns true if a secret stands in the file itself.
-    pub(super) fn holds_secrets(&self) -> bool {
+    pub(in crate::config) fn holds_secrets(&self) -> bool {
         let secrets = ["secret_key", "lake_secret_key"];
         let has_secret = |entry: &Entry| secrets.iter().any(|key| entry.has(key));
         let is_secret = |one: &Assignment| SETTINGS[one.position].is_secret();
@@ -118,42 +118,29 @@ impl File {
 }
 
 impl Entry {
-    /// Parses the value of a key and returns it with its origin; `None` if it is absent, or invalid (then
-    /// recorded in `problems`).
-    pub(super) fn take<T: Value>(
-        &self,
-        key: &'static str,
-        problems: &mut Vec<Problem>,
-    ) -> Option<(T, Provenance)> {
+    /// Parses the value of a key; `None` if it is absent, or invalid (then recorded in `problems`).
+    pub(in crate::config) fn take<T: Value>(&self, key: &str, problems: &mut Vec<Problem>) -> Option<T> {
         let (given, provenance) = self.written.get(key)?;
-        match T::read(given) {
-            Ok(value) => Some((value, provenance.clone())),
-            Err(misread) => {
-                let what = format!("{} {key} cannot be {}", self.title, misread.what);
-                problems.push(Problem::new(provenance, what).hint(misread.hint));
-                None
-            }
-        }
+        let value = T::read(given).map_err(|misread| {
+            let what = format!("{} {key} cannot be {}", self.title, misread.what);
+            problems.push(Problem::new(provenance, what).hint(misread.hint));
+        });
+        value.ok()
     }
 
     /// Returns true if the key is present.
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub(in crate::config) fn has(&self, key: &str) -> bool {
         self.written.contains_key(key)
     }
 
     /// Returns where the value of the key is written, or the header line if the key is absent.
-    pub(super) fn origin(&self, key: &str) -> &Provenance {
-        self.written
-            .get(key)
-            .map_or(&self.provenance, |(_, provenance)| provenance)
+    pub(in crate::config) fn origin(&self, key: &str) -> &Provenance {
+        let written = self.written.get(key);
+        written.map_or(&self.provenance, |(_, provenance)| provenance)
     }
 
     /// Like [`Self::take`] for a required key.
-    pub(super) fn require<T: Value>(
-        &self,
-        key: &'static str,
-        problems: &mut Vec<Problem>,
-    ) -> Option<(T, Provenance)> {
+    pub(in crate::config) fn require<T: Value>(&self, key: &str, problems: &mut Vec<Problem>) -> Option<T> {
         if !self.has(key) {
             let what = format!("{} has no {key}", self.title);
             problems.push(Problem::new(&self.provenance, what).hint(format!("add a line: {key} = ...")));
@@ -163,7 +150,7 @@ impl Entry {
 }
 
 /// Parses `text`, the content of the file at `path`.
-pub(super) fn read(path: &Path, text: &str) -> File {
+pub(in crate::config) fn read(path: &Path, text: &str) -> File {
     let mut reader = Reader {
         path: path.into(),
         text,
@@ -171,13 +158,9 @@ pub(super) fn read(path: &Path, text: &str) -> File {
     };
     let (document, errors) = DeTable::parse_recoverable(text);
     for error in &errors {
-        let provenance = reader.provenance(error.span().map_or(0, |span| span.start));
+        let offset = error.span().map_or(0, |span| span.start);
         let what = format!("this is not TOML: {}", error.message());
-        let hint = toml_hint(error.message());
-        reader
-            .file
-            .problems
-            .push(Problem::new(&provenance, what).hint(hint));
+        reader.problem(offset, what, Some(toml_hint(error.message()).into()));
     }
     // The partial content of a malformed file would only cause misleading problems.
     if errors.is_empty() {
@@ -211,21 +194,21 @@ impl Reader<'_> {
     }
 
     fn problem(&mut self, offset: usize, what: String, hint: Option<String>) {
-        let provenance = self.provenance(offset);
-        self.file.problems.push(Problem {
-            provenance,
-            what,
-            hint,
-        });
+        let problem = self.at(offset, what, hint);
+        self.file.problems.push(problem);
     }
 
     fn stranger(&mut self, offset: usize, what: String, hint: Option<String>) {
-        let provenance = self.provenance(offset);
-        self.file.strangers.push(Problem {
-            provenance,
+        let problem = self.at(offset, what, hint);
+        self.file.strangers.push(problem);
+    }
+
+    fn at(&self, offset: usize, what: String, hint: Option<String>) -> Problem {
+        Problem {
+            provenance: self.provenance(offset),
             what,
             hint,
-        });
+        }
     }
 
     fn document(&mut self, document: &DeTable<'_>) {
@@ -320,11 +303,8 @@ impl Reader<'_> {
         match toml::Value::deserialize(deserializer) {
             Ok(value) => Some(RawValue::File(value)),
             Err(error) => {
-                self.problem(
-                    value.span().start,
-                    format!("{key} has no valid value: {}", error.message()),
-                    None,
-                );
+                let what = format!("{key} has no valid value: {}", error.message());
+                self.problem(value.span().start, what, None);
                 None
             }
         }
@@ -341,21 +321,15 @@ impl Reader<'_> {
 
     fn unknown_key(&mut self, unknown: &str, title: &str, known: &[&str], offset: usize) {
         if let Some(hint) = instead_of(title.trim_matches(['[', ']']), unknown) {
-            return self.stranger(
-                offset,
-                format!("{title} {unknown} was removed"),
-                Some(hint.into()),
-            );
+            let what = format!("{title} {unknown} was removed");
+            return self.stranger(offset, what, Some(hint.into()));
         }
         let hint = suggestion(unknown, known.iter().copied())
             .map(|key| format!("did you mean \"{key}\"?"))
             .or_else(|| sections_with(unknown))
             .unwrap_or_else(|| format!("the keys of {title} are {}", known.join(", ")));
-        self.stranger(
-            offset,
-            format!("unknown key \"{unknown}\" in {title}"),
-            Some(hint),
-        );
+        let what = format!("unknown key \"{unknown}\" in {title}");
+        self.stranger(offset, what, Some(hint));
     }
 }
 

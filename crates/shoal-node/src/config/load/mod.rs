@@ -1,5 +1,6 @@
 //! Applies the layers of a configuration: flag over environment variable over file over default.
 
+pub(super) mod file;
 mod tier;
 
 use std::fmt;
@@ -10,12 +11,12 @@ use std::path::{Path, PathBuf};
 use shoal_base::secret::Secret;
 use shoal_base::small_file;
 
+use self::file::{Assignment, Entry, File};
 use super::check;
-use super::file::{self, Assignment, Entry, File};
 use super::problem::{ConfigError, Problem, Provenance};
 use super::settings::{ConfigDraft, SECRETS, SETTINGS, Setting, position, removed_variable};
 use super::value::{RawValue, Value};
-use super::{Config, FreshnessRule, IdentityConfig, LookupPlace, Role, WriteRule};
+use super::{Config, FreshnessRule, IdentityConfig, LookupPlace, Role, TierConfig, WriteRule};
 
 /// The environment variable with the path of the configuration file, used if no flag gives one.
 pub const FILE_VARIABLE: &str = "SHOAL_CONFIG";
@@ -130,6 +131,53 @@ impl Config {
     }
 }
 
+/// The entries of all lists, each with its text in the file. Invalid entries are left out.
+pub(super) struct Lists<'f> {
+    pub(super) freshness_rules: Vec<(FreshnessRule, &'f Entry)>,
+    pub(super) write_rules: Vec<(WriteRule, &'f Entry)>,
+    pub(super) tiers: Vec<(TierConfig, &'f Entry)>,
+    pub(super) places: Vec<(LookupPlace, &'f Entry)>,
+    pub(super) identities: Vec<(IdentityConfig, &'f Entry)>,
+}
+
+impl<'f> Lists<'f> {
+    fn read(file: &'f File, loader: &mut Loader) -> Self {
+        Self {
+            freshness_rules: Self::list(file, "[[freshness.rule]]", |entry| loader.freshness_rule(entry)),
+            write_rules: Self::list(file, "[[write.rule]]", |entry| loader.write_rule(entry)),
+            tiers: Self::list(file, "[[tier]]", |entry| loader.tier(entry)),
+            places: Self::list(file, "[[lookup.place]]", |entry| loader.place(entry)),
+            identities: Self::list(file, "[[identity]]", |entry| loader.identity(entry)),
+        }
+    }
+
+    fn list<T>(
+        file: &'f File,
+        title: &str,
+        mut read: impl FnMut(&Entry) -> Option<T>,
+    ) -> Vec<(T, &'f Entry)> {
+        let entries = file.list(title);
+        entries.filter_map(|entry| Some((read(entry)?, entry))).collect()
+    }
+
+    /// Adds the entries to those that the caller has set.
+    fn add_to(self, config: &mut Config) {
+        let rules = self.freshness_rules.into_iter();
+        config.freshness.rules.extend(rules.map(|(rule, _)| rule));
+        config
+            .write
+            .rules
+            .extend(self.write_rules.into_iter().map(|(rule, _)| rule));
+        config.tiers.extend(self.tiers.into_iter().map(|(tier, _)| tier));
+        config
+            .lookup
+            .places
+            .extend(self.places.into_iter().map(|(place, _)| place));
+        let identities = self.identities.into_iter();
+        config.identities.extend(identities.map(|(identity, _)| identity));
+    }
+}
+
 struct Loader {
     draft: ConfigDraft,
     problems: Vec<Problem>,
@@ -152,23 +200,11 @@ impl Loader {
         let flags = sources.flags.iter().map(flag).collect();
         self.apply(flags);
 
-        let freshness_rules = located(&file, "[[freshness.rule]]", |entry| self.freshness_rule(entry));
-        let write_rules = located(&file, "[[write.rule]]", |entry| self.write_rule(entry));
-        let tiers = located(&file, "[[tier]]", |entry| self.tier(entry));
-        let places = located(&file, "[[lookup.place]]", |entry| self.place(entry));
-        let identities = located(&file, "[[identity]]", |entry| self.identity(entry));
+        let lists = Lists::read(&file, self);
         self.read_secret_files();
         // A value that cannot be parsed would be validated as if it were the default.
         if self.problems.is_empty() {
-            let located = check::Located {
-                draft: &self.draft,
-                freshness_rules: &freshness_rules,
-                write_rules: &write_rules,
-                tiers: &tiers,
-                places: &places,
-                identities: &identities,
-            };
-            let (problems, warnings) = check::check(&located, sources.role);
+            let (problems, warnings) = check::check(&self.draft, &lists, sources.role);
             self.problems.extend(problems);
             self.warnings.extend(warnings);
         }
@@ -178,12 +214,7 @@ impl Loader {
         for url in self.draft.config.lookup.nodes.iter_mut().chain([lake]) {
             url.truncate(url.trim_end_matches('/').len());
         }
-        let config = &mut self.draft.config;
-        config.freshness.rules.extend(without_entries(freshness_rules));
-        config.write.rules.extend(without_entries(write_rules));
-        config.tiers.extend(without_entries(tiers));
-        config.lookup.places.extend(without_entries(places));
-        config.identities.extend(without_entries(identities));
+        lists.add_to(&mut self.draft.config);
     }
 
     fn read_file(&mut self, path: &Path, refuses_empty: bool) -> File {
@@ -192,21 +223,16 @@ impl Loader {
             Ok(text) => {
                 let file = file::read(path, &text);
                 if file.holds_secrets() {
-                    self.warn_if_public(
-                        path,
-                        &Provenance::Default,
-                        "the configuration file, which holds a secret,",
-                    );
+                    let name = "the configuration file, which holds a secret,";
+                    self.warn_if_public(path, &Provenance::Default, name);
                 }
                 file
             }
             Err(error) => {
-                let what = format!(
-                    "the configuration file {} cannot be read: {error}",
-                    path.display()
-                );
-                self.problems
-                    .push(Problem::new(&Provenance::Default, what).hint("name it with --config FILE"));
+                let file = path.display();
+                let what = format!("the configuration file {file} cannot be read: {error}");
+                let problem = Problem::new(&Provenance::Default, what);
+                self.problems.push(problem.hint("name it with --config FILE"));
                 File::default()
             }
         }
@@ -296,22 +322,21 @@ impl Loader {
     }
 
     fn freshness_rule(&mut self, entry: &Entry) -> Option<FreshnessRule> {
-        let prefix = entry.require("prefix", &mut self.problems);
-        let mode = entry.require("freshness", &mut self.problems);
-        let ((prefix, _), (mode, _)) = (prefix?, mode?);
-        Some(FreshnessRule { prefix, mode })
+        let (prefix, mode) = (self.require(entry, "prefix"), self.require(entry, "freshness"));
+        Some(FreshnessRule {
+            prefix: prefix?,
+            mode: mode?,
+        })
     }
 
     fn write_rule(&mut self, entry: &Entry) -> Option<WriteRule> {
-        let prefix = entry.require("prefix", &mut self.problems);
-        let mode = entry.require("mode", &mut self.problems);
+        let (prefix, mode) = (self.require(entry, "prefix"), self.require(entry, "mode"));
         let tier = self.optional(entry, "tier");
         let lifetime = self.optional(entry, "lifetime").unwrap_or_default();
         let fallback = self.optional(entry, "fallback").unwrap_or_default();
-        let ((prefix, _), (mode, _)) = (prefix?, mode?);
         Some(WriteRule {
-            prefix,
-            mode,
+            prefix: prefix?,
+            mode: mode?,
             tier,
             lifetime,
             fallback,
@@ -319,30 +344,36 @@ impl Loader {
     }
 
     /// Returns the value of an optional key.
-    fn optional<T: Value>(&mut self, entry: &Entry, key: &'static str) -> Option<T> {
-        entry.take(key, &mut self.problems).map(|(value, _)| value)
+    fn optional<T: Value>(&mut self, entry: &Entry, key: &str) -> Option<T> {
+        entry.take(key, &mut self.problems)
+    }
+
+    /// Returns the value of a key that every entry needs.
+    fn require<T: Value>(&mut self, entry: &Entry, key: &str) -> Option<T> {
+        entry.require(key, &mut self.problems)
     }
 
     fn place(&mut self, entry: &Entry) -> Option<LookupPlace> {
-        let network = entry.require("network", &mut self.problems);
-        let topology = entry.require("topology", &mut self.problems);
-        let ((network, _), (topology, _)) = (network?, topology?);
-        Some(LookupPlace { network, topology })
+        let (network, topology) = (self.require(entry, "network"), self.require(entry, "topology"));
+        Some(LookupPlace {
+            network: network?,
+            topology: topology?,
+        })
     }
 
     fn identity(&mut self, entry: &Entry) -> Option<IdentityConfig> {
-        let access_key = entry.require("access_key", &mut self.problems);
+        let access_key = self.require(entry, "access_key");
         let secret_key = self.secret(entry, "secret_key", "secret_key_file");
         if !entry.has("secret_key") && !entry.has("secret_key_file") {
             let problem = Problem::new(&entry.provenance, "[[identity]] has no secret_key");
-            self.problems
-                .push(problem.hint("add secret_key_file = \"...\" (or secret_key)"));
+            let problem = problem.hint("add secret_key_file = \"...\" (or secret_key)");
+            self.problems.push(problem);
         }
         let share = self.optional(entry, "share").unwrap_or(1);
         let lake_access_key = self.optional(entry, "lake_access_key");
         let lake_secret_key = self.secret(entry, "lake_secret_key", "lake_secret_key_file");
         Some(IdentityConfig {
-            access_key: access_key?.0,
+            access_key: access_key?,
             secret_key: secret_key?,
             share,
             lake_access_key,
@@ -351,17 +382,17 @@ impl Loader {
     }
 
     /// Reads a secret that may be given inline or as a file, but not both.
-    fn secret(&mut self, entry: &Entry, key: &'static str, file_key: &'static str) -> Option<Secret> {
-        let secret = entry.take::<Secret>(key, &mut self.problems);
-        let file = entry.take::<PathBuf>(file_key, &mut self.problems);
-        match (secret, file) {
-            (Some(_), Some((_, provenance))) => {
-                self.problems.push(both_secrets(entry.title, key, &provenance));
+    fn secret(&mut self, entry: &Entry, key: &str, file_key: &str) -> Option<Secret> {
+        let secret = self.optional(entry, key);
+        let file: Option<PathBuf> = self.optional(entry, file_key);
+        let provenance = entry.origin(file_key);
+        match file {
+            None => secret,
+            Some(path) if secret.is_none() => self.read_secret(file_key, &path, provenance),
+            Some(_) => {
+                self.problems.push(both_secrets(entry.title, key, provenance));
                 None
             }
-            (Some((secret, _)), None) => Some(secret),
-            (None, Some((path, provenance))) => self.read_secret(file_key, &path, &provenance),
-            (None, None) => None,
         }
     }
 
@@ -430,12 +461,10 @@ impl Loader {
     fn warn_if_public(&mut self, path: &Path, provenance: &Provenance, name: &str) {
         let mode = std::fs::metadata(path).map_or(0, |metadata| metadata.permissions().mode());
         if mode & 0o004 != 0 {
-            let what = format!(
-                "{name} {} can be read by every user of this machine",
-                path.display()
-            );
-            self.warnings
-                .push(Problem::new(provenance, what).hint(format!("chmod 600 {}", path.display())));
+            let path = path.display();
+            let what = format!("{name} {path} can be read by every user of this machine");
+            let problem = Problem::new(provenance, what);
+            self.warnings.push(problem.hint(format!("chmod 600 {path}")));
         }
     }
 }
@@ -457,20 +486,6 @@ fn flag((name, value): &(String, String)) -> Assignment {
         given: RawValue::Bare(value.clone()),
         provenance: Provenance::Flag(format!("--{name}")),
     }
-}
-
-/// Returns each entry of a list with its parsed content; invalid entries are omitted.
-fn located<'f, T>(
-    file: &'f File,
-    title: &str,
-    mut read: impl FnMut(&Entry) -> Option<T>,
-) -> Vec<(T, &'f Entry)> {
-    let entries = file.list(title);
-    entries.filter_map(|entry| Some((read(entry)?, entry))).collect()
-}
-
-fn without_entries<T>(located: Vec<(T, &Entry)>) -> impl Iterator<Item = T> {
-    located.into_iter().map(|(value, _)| value)
 }
 
 fn both_secrets(title: &str, key: &str, provenance: &Provenance) -> Problem {

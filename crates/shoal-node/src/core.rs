@@ -16,7 +16,6 @@ use shoal_cache::single_flight::SingleFlight;
 use shoal_cache::split::{Split, SplitConfig};
 use shoal_cache::write::{WriteRules, WriteThrough, WriteThroughSizes};
 use shoal_net::channel::Channel;
-use shoal_net::clock;
 use shoal_net::endpoint::Endpoint;
 use shoal_net::fair::in_flight::InFlight;
 use shoal_net::metrics::Metrics;
@@ -25,74 +24,63 @@ use shoal_orders::tasks::Manifests;
 use shoal_s3::identity::Identities;
 use shoal_store::Store;
 
-use crate::admin::auth::AdminAuth;
-use crate::admin::reloads::Reloads;
 use crate::config::Config;
-use crate::reload;
 
-/// The parts that several other parts of a node share.
-pub(super) struct Core {
-    pub(super) config: Arc<Config>,
+/// The addresses of a node, once its listeners are bound.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Addresses {
     /// Address for clients.
-    pub(super) s3_address: SocketAddr,
+    pub(crate) s3: SocketAddr,
     /// Address for operators.
-    pub(super) admin_address: SocketAddr,
-    pub(super) lake: Arc<Endpoint>,
-    pub(super) store: Arc<Store>,
-    pub(super) identities: Arc<Identities>,
-    pub(super) grants: Arc<Grants>,
-    pub(super) single_flight: Arc<SingleFlight>,
-    pub(super) split: Arc<Split>,
-    pub(super) cooperation: Arc<Cooperation>,
-    /// Sends and receives messages between nodes.
-    pub(super) messages: Arc<Messages>,
-    pub(super) directory: Option<Arc<BlockDirectory>>,
-    /// Tracks changes to coherent objects; `None` if no object is coherent.
-    pub(super) coherence: Option<Arc<Coherence>>,
-    /// Exchanges cache events with other nodes; `None` unless the store uses C2P.
-    pub(super) events: Option<Arc<EventExchange>>,
-    /// Evicts blocks by worth; `None` unless the store uses GWF.
-    pub(super) keeper: Option<Arc<Keeper>>,
-    pub(super) fetcher: Arc<Fetcher>,
-    pub(super) write_rules: WriteRules,
-    pub(super) write_through: Arc<WriteThrough>,
-    /// Client requests in flight.
-    pub(super) in_flight: Arc<InFlight>,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) reloads: Arc<Reloads>,
-    /// The records that all nodes share.
-    pub(super) bulletin: Arc<Bulletin>,
-    /// Authorizes requests of operators.
-    pub(super) admin_auth: Arc<AdminAuth>,
-    /// Object lists uploaded with orders.
-    pub(super) manifests: Arc<Manifests>,
+    pub(crate) admin: SocketAddr,
+    /// Address for other nodes; `None` if the node does not cooperate.
+    pub(crate) peer: Option<SocketAddr>,
 }
 
-/// The parts that are opened first and may fail.
-pub(super) struct Opened {
-    pub(super) lake: Arc<Endpoint>,
-    pub(super) store: Arc<Store>,
-    pub(super) directory: Option<Arc<BlockDirectory>>,
-    pub(super) bulletin: Arc<Bulletin>,
-    pub(super) manifests: Manifests,
-    pub(super) admin_auth: Arc<AdminAuth>,
+/// The parts that several other parts of a node share.
+pub(crate) struct Core {
+    /// The configuration at the start of the node.
+    pub(crate) config: Config,
+    pub(crate) addresses: Addresses,
+    pub(crate) lake: Arc<Endpoint>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) identities: Arc<Identities>,
+    pub(crate) grants: Arc<Grants>,
+    pub(crate) single_flight: Arc<SingleFlight>,
+    pub(crate) split: Arc<Split>,
+    pub(crate) cooperation: Arc<Cooperation>,
+    /// Sends and receives messages between nodes.
+    pub(crate) messages: Arc<Messages>,
+    pub(crate) directory: Option<Arc<BlockDirectory>>,
+    /// Tracks changes to coherent objects; `None` if no object is coherent.
+    pub(crate) coherence: Option<Arc<Coherence>>,
+    /// Exchanges cache events with other nodes; `None` unless the store uses C2P.
+    pub(crate) events: Option<Arc<EventExchange>>,
+    /// Evicts blocks by worth; `None` unless the store uses GWF.
+    pub(crate) keeper: Option<Arc<Keeper>>,
+    pub(crate) fetcher: Arc<Fetcher>,
+    pub(crate) write_rules: WriteRules,
+    pub(crate) write_through: Arc<WriteThrough>,
+    /// Client requests in flight.
+    pub(crate) in_flight: Arc<InFlight>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// The records that all nodes share.
+    pub(crate) bulletin: Arc<Bulletin>,
+    /// Object lists uploaded with orders.
+    pub(crate) manifests: Arc<Manifests>,
 }
 
 impl Core {
-    /// Builds the shared parts of a node that listens for clients and operators at these addresses.
-    pub(super) fn new(
-        config: Arc<Config>,
-        (s3_address, admin_address): (SocketAddr, SocketAddr),
-        opened: Opened,
+    /// Builds the shared parts of a node that listens at these addresses around those that are open already.
+    pub(crate) fn new(
+        config: Config,
+        addresses: Addresses,
+        lake: Arc<Endpoint>,
+        store: Arc<Store>,
+        directory: Option<Arc<BlockDirectory>>,
+        bulletin: Arc<Bulletin>,
+        manifests: Manifests,
     ) -> Self {
-        let Opened {
-            lake,
-            store,
-            directory,
-            bulletin,
-            manifests,
-            admin_auth,
-        } = opened;
         let limits = &config.limits;
         let (grants, single_flight) = (Arc::<Grants>::default(), Arc::<SingleFlight>::default());
         let split = Split::new(
@@ -128,11 +116,10 @@ impl Core {
             WriteThroughSizes::from(&config.store),
         );
         Self {
-            s3_address,
-            admin_address,
+            addresses,
             lake,
             store,
-            identities: Arc::new(Identities::new(reload::identities(&config))),
+            identities: Arc::new(Identities::new(config.identities())),
             grants,
             single_flight,
             split,
@@ -151,10 +138,8 @@ impl Core {
                 limits.connections(),
             ),
             metrics: Arc::new(Metrics::default()),
-            reloads: Arc::new(Reloads::since(clock::utc_now())),
             bulletin,
             manifests: Arc::new(manifests),
-            admin_auth,
             config,
         }
     }
@@ -170,7 +155,7 @@ fn layers(config: &Config) -> usize {
 
 /// Returns the number of layers that share the disk of a node. With a directory there is only one, because a
 /// block is kept wherever it is read.
-pub(super) fn layers_of_room(config: &Config) -> usize {
+pub(crate) fn layers_of_room(config: &Config) -> usize {
     match config.cooperation.mode {
         CooperationMode::Solo | CooperationMode::Directory => 1,
         CooperationMode::Hierarchy => config.cooperation.layers.len(),

@@ -1,6 +1,7 @@
 //! Parses the text of a setting into a typed value, and formats it again.
 
 mod bandwidth;
+pub(super) mod units;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -13,8 +14,8 @@ use shoal_policy::eviction::PolicyName;
 use shoal_registry::Lifetime;
 use toml::Value as Toml;
 
-use super::units::{format_size, format_time, parse_size, parse_time};
 use super::{Anonymous, CooperationMode, Fallback, FreshnessMode, SplitRule, WriteMode};
+use units::{format_size, format_time, parse_size, parse_time};
 
 /// An untyped value of a setting.
 #[derive(Clone, Debug)]

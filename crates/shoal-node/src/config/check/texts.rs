@@ -1,0 +1,116 @@
+//! What names, places, addresses and keys look like.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use http::Uri;
+
+use crate::config::{Config, CooperationConfig};
+
+pub(super) const ACCESS_KEY_HINT: &str = "use printable characters other than space, slash, comma and =";
+
+pub(super) const PLACE_HINT: &str = "write names between slashes, outermost first: dc1/cluster-a/rack-1";
+
+/// Returns what is wrong with an access key, which every signature delimits by slashes and commas.
+pub(super) fn access_key_fault(key: &str) -> Option<&'static str> {
+    let breaks = |c: char| !c.is_ascii_graphic() || ['/', ',', '=', '"'].contains(&c);
+    key.contains(breaks)
+        .then_some("has characters that a signature cannot carry")
+}
+
+/// Returns why a file cannot be read.
+pub(super) fn unreadable(path: Option<&Path>) -> Option<String> {
+    let error = std::fs::File::open(path?).err()?;
+    Some(format!("cannot be read: {error}"))
+}
+
+/// Returns true if a text may be used in headers, labels and topology paths.
+pub(super) fn is_name(text: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || ['.', '-', '_'].contains(&c);
+    (1..=63).contains(&text.len()) && text.chars().all(allowed)
+}
+
+pub(super) fn is_place(text: &str) -> bool {
+    text.split('/').all(is_name)
+}
+
+pub(super) fn is_domain(text: &str) -> bool {
+    let ends_in_number = text
+        .rsplit('.')
+        .next()
+        .is_some_and(|last| last.parse::<u32>().is_ok());
+    text.split('.').all(is_dns_label) && !ends_in_number && text.len() <= 253
+}
+
+fn is_dns_label(label: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    (1..=63).contains(&label.len())
+        && label.chars().all(allowed)
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+}
+
+/// Returns the address at which other nodes reach this one.
+pub(super) fn address_for_others(cooperation: &CooperationConfig) -> SocketAddr {
+    cooperation.advertise.unwrap_or(cooperation.listen)
+}
+
+/// Returns true if two listeners need the same port of the same interface. Port 0 is always a free port.
+pub(super) fn overlap(a: SocketAddr, b: SocketAddr) -> bool {
+    let same_interface = a.ip() == b.ip() || a.ip().is_unspecified() || b.ip().is_unspecified();
+    a.port() == b.port() && a.port() != 0 && same_interface
+}
+
+pub(super) fn is_host_and_port(text: &str) -> bool {
+    let host_and_port = text.rsplit_once(':');
+    let is_host = |host: &str| {
+        let name = host.strip_suffix('.').unwrap_or(host);
+        host.starts_with('[') && text.parse::<SocketAddr>().is_ok() || name.split('.').all(is_dns_label)
+    };
+    host_and_port.is_some_and(|(host, port)| is_host(host) && port.parse::<u16>().is_ok_and(|port| port != 0))
+}
+
+/// Returns what is wrong with the URL of a server.
+pub(super) fn endpoint_fault(endpoint: &str) -> Option<&'static str> {
+    check_endpoint(endpoint).err()
+}
+
+fn check_endpoint(endpoint: &str) -> Result<(), &'static str> {
+    let uri: Uri = endpoint.parse().map_err(|_| "is not a URL")?;
+    let authority = uri.authority().ok_or("is not a URL")?;
+    if !matches!(uri.scheme_str(), Some("http" | "https")) {
+        return Err("begins with neither http:// nor https://");
+    }
+    if authority.as_str().contains('@') {
+        return Err("holds a user name, which belongs into access_key");
+    }
+    if authority.host().is_empty() {
+        return Err("names no host");
+    }
+    // `Uri` ignores the text after the colon if it is not a port.
+    if authority.as_str().len() > authority.host().len() && authority.port_u16().is_none_or(|port| port == 0)
+    {
+        return Err("has no valid port");
+    }
+    if uri.path_and_query().is_some_and(|path| path != "/") || endpoint.contains('#') {
+        return Err("has a path or a query");
+    }
+    Ok(())
+}
+
+/// Returns true if a URL names a port of this node.
+pub(super) fn is_own(endpoint: &str, config: &Config) -> bool {
+    let Some((_, host)) = endpoint.split_once("://") else {
+        return false;
+    };
+    let host = host.trim_end_matches('/').replace("localhost", "127.0.0.1");
+    let is_of = |own: SocketAddr| {
+        let own_ip = if own.ip().is_unspecified() {
+            [127, 0, 0, 1].into()
+        } else {
+            own.ip()
+        };
+        own.port() != 0 && host.parse() == Ok(SocketAddr::new(own_ip, own.port()))
+    };
+    endpoint_fault(endpoint).is_none() && [config.s3.listen, config.admin.listen].into_iter().any(is_of)
+}

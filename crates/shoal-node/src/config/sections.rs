@@ -1,0 +1,182 @@
+//! The sections that this crate and those above it read.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use shoal_base::secret::Secret;
+use shoal_s3::identity::{Account, Identity};
+
+/// How the node treats anonymous requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Anonymous {
+    /// The lake decides, as for any caller.
+    Forward,
+    /// The node refuses them at once.
+    Refuse,
+}
+
+/// The port where the node serves S3 to clients.
+#[derive(Clone, Debug, PartialEq)]
+pub struct S3Config {
+    /// Address and port.
+    pub listen: SocketAddr,
+    /// Domain of virtual-host style (`bucket.domain`). Path style always works.
+    pub domain: Option<String>,
+    /// How the node treats anonymous requests.
+    pub anonymous: Anonymous,
+    /// PEM certificate chain; reloaded when the file changes.
+    pub tls_cert: Option<PathBuf>,
+    /// PEM private key.
+    pub tls_key: Option<PathBuf>,
+}
+
+impl Default for S3Config {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 9000)),
+            domain: None,
+            anonymous: Anonymous::Forward,
+            tls_cert: None,
+            tls_key: None,
+        }
+    }
+}
+
+/// The port for operators: health, metrics, status. Separate from the S3 port.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdminConfig {
+    /// Address and port.
+    pub listen: SocketAddr,
+    /// Names under which operators reach it, besides addresses and private names.
+    pub hosts: Vec<String>,
+    /// File with the tokens that operators send.
+    pub token_file: Option<PathBuf>,
+    /// Certificate of the port; with it the port uses TLS.
+    pub tls_cert: Option<PathBuf>,
+    /// The key of that certificate.
+    pub tls_key: Option<PathBuf>,
+    /// CA certificates for operators' client certificates.
+    pub client_ca: Option<PathBuf>,
+}
+
+impl Default for AdminConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 9100)),
+            hosts: Vec::new(),
+            token_file: None,
+            tls_cert: None,
+            tls_key: None,
+            client_ca: None,
+        }
+    }
+}
+
+/// The name server, which returns the nearest nodes; a node does not read this section.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lookup {
+    /// Addresses to listen on, each for UDP and TCP.
+    pub listen: Vec<SocketAddr>,
+    /// Address of the admin pages; `None` disables them.
+    pub admin: Option<SocketAddr>,
+    /// The name that clients ask for; each node has a name below it.
+    pub name: Option<String>,
+    /// Admin URLs of nodes that are polled for the living members.
+    pub nodes: Vec<String>,
+    /// A file with a token that these nodes accept.
+    pub nodes_token_file: Option<PathBuf>,
+    /// CA certificates for their admin ports.
+    pub nodes_ca_file: Option<PathBuf>,
+    /// The maximum number of addresses in one answer; all belong to equally near nodes.
+    pub answers: usize,
+    /// True if other names below `name` also resolve to the nearest nodes: buckets, in virtual-host style.
+    pub buckets: bool,
+    /// Resolvers whose client-subnet option is trusted.
+    pub trusted_resolvers: Vec<IpNet>,
+    /// `[[lookup.place]]`
+    pub places: Vec<LookupPlace>,
+}
+
+/// `[[lookup.place]]`: the topology of the clients of a network.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LookupPlace {
+    /// Their addresses; the longest matching prefix wins.
+    pub network: IpNet,
+    /// Their topology, outermost first.
+    pub topology: String,
+}
+
+/// Log lines on stderr.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Log {
+    /// `tracing` filter, e.g. `info` or `shoal=debug`.
+    pub filter: String,
+    /// `text` or `json`.
+    pub format: String,
+    /// True if every request is logged.
+    pub access: bool,
+}
+
+/// `[[identity]]`: a client that may sign requests to this node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IdentityConfig {
+    /// The key that the client signs with.
+    pub access_key: String,
+    /// `secret_key` or the content of `secret_key_file`.
+    pub secret_key: Secret,
+    /// The weight of the identity when clients compete for scarce resources.
+    pub share: u32,
+    /// Its own account at the lake, if any.
+    pub lake_access_key: Option<String>,
+    /// Secret key of that account.
+    pub lake_secret_key: Option<Secret>,
+}
+
+impl Default for Lookup {
+    fn default() -> Self {
+        Self {
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 5300))],
+            admin: None,
+            name: None,
+            nodes: Vec::new(),
+            nodes_token_file: None,
+            nodes_ca_file: None,
+            answers: 1,
+            buckets: false,
+            trusted_resolvers: Vec::new(),
+            places: Vec::new(),
+        }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self {
+            filter: "info".into(),
+            format: "text".into(),
+            access: false,
+        }
+    }
+}
+
+impl From<&IdentityConfig> for Identity {
+    /// The index is assigned later.
+    fn from(config: &IdentityConfig) -> Self {
+        let lake_account = config.lake_access_key.clone().zip(config.lake_secret_key.clone());
+        Self {
+            index: 0,
+            access_key: config.access_key.clone(),
+            secret_key: config.secret_key.clone(),
+            share: config.share,
+            lake_account: lake_account.map(|(access_key, secret_key)| {
+                Arc::new(Account {
+                    access_key,
+                    secret_key,
+                    session_token: None,
+                })
+            }),
+        }
+    }
+}
