@@ -1,6 +1,6 @@
 //! The name server that directs each client to the nearest living node.
 //!
-//! `poll` asks nodes every second which nodes are alive, `live_nodes` keeps recent answers, `client`
+//! Nodes are asked every second which nodes are alive, `live_nodes` keeps recent answers, `client`
 //! determines the client of a question, `places` its place, `choice` the nearest nodes, `responder` builds
 //! the response, `listener` receives and sends messages within the limits of `rate_limit`, `admin` serves
 //! `metrics` and the state in `poll_status`. Name servers share no state and keep none for longer than
@@ -14,7 +14,6 @@ mod listener;
 mod live_nodes;
 mod metrics;
 mod places;
-mod poll;
 mod poll_status;
 mod rate_limit;
 mod responder;
@@ -38,7 +37,7 @@ use shoal_net::http::listener::{ListenError, listen};
 use shoal_net::shutdown::{self, Shutdown, Trigger};
 use shoal_node::admin::allowed_hosts::AllowedHosts;
 use shoal_node::admin::client::{
-    AccessError, AdminAccess, AdminErrorKind, AdminResponse, AdminUrl, InvalidAdminUrl,
+    AccessError, AdminAccess, AdminClient, AdminErrorKind, AdminResponse, AdminUrl, InvalidAdminUrl,
 };
 use shoal_node::admin::members::Members;
 use shoal_node::config;
@@ -49,7 +48,6 @@ use explain::{Explanation, SilentNode};
 use listener::{Answers, Sockets};
 use live_nodes::{LiveNode, LiveNodes};
 use metrics::LookupMetrics;
-use poll::Poller;
 use poll_status::PollStatus;
 use rate_limit::{Allowance, RateLimiter, UDP_RATE};
 use responder::{Responder, Transport, can_answer};
@@ -59,6 +57,12 @@ const TTL: Duration = Duration::from_secs(5);
 
 /// The interval at which each node is polled.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The time limit of a poll. Nodes are polled concurrently.
+const POLL_DEADLINE: Duration = Duration::from_millis(500);
+
+/// The page of a node that lists the living nodes.
+const MEMBERS: &str = "/members";
 
 /// Why the name server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -186,7 +190,7 @@ impl Lookup {
 pub async fn explain(config: &config::Lookup, client: Client) -> Result<Explanation, LookupError> {
     let shared = Shared::new(config)?;
     let pollers = pollers(config)?;
-    let asked = join_all(pollers.iter().map(Poller::ask)).await;
+    let asked = join_all(pollers.iter().map(|poller| poller.ask(MEMBERS))).await;
     let mut silent = Vec::new();
     for (poller, answer) in pollers.iter().zip(asked) {
         match answer {
@@ -200,7 +204,8 @@ pub async fn explain(config: &config::Lookup, client: Client) -> Result<Explanat
     Ok(Explanation::new(config, client, location, &choices, silent))
 }
 
-fn pollers(config: &config::Lookup) -> Result<Vec<Poller>, LookupError> {
+/// Returns a client for each node that is polled.
+fn pollers(config: &config::Lookup) -> Result<Vec<AdminClient>, LookupError> {
     let mut access = AdminAccess {
         token: None,
         ca_file: config.nodes_ca_file.clone(),
@@ -215,7 +220,7 @@ fn pollers(config: &config::Lookup) -> Result<Vec<Poller>, LookupError> {
             url: url.clone(),
             source,
         })?;
-        Ok(Poller::new(parsed, &access)?)
+        Ok(AdminClient::new(parsed, &access)?.within(POLL_DEADLINE))
     };
     config.nodes.iter().map(poller).collect()
 }
@@ -289,7 +294,7 @@ impl Answers for Shared {
 }
 
 /// Polls a node repeatedly. Logs only changes, because a node that is down fails many polls.
-async fn keep_asking(poller: Poller, place: usize, shared: Arc<Shared>, stopping: Shutdown) {
+async fn keep_asking(poller: AdminClient, place: usize, shared: Arc<Shared>, stopping: Shutdown) {
     let mut ticks = interval(POLL_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut silent = false;
@@ -298,7 +303,7 @@ async fn keep_asking(poller: Poller, place: usize, shared: Arc<Shared>, stopping
             () = stopping.begun() => return,
             _ = ticks.tick() => {}
         }
-        let answer = poller.ask().await;
+        let answer = poller.ask(MEMBERS).await;
         log_change(poller.url(), silent, answer.as_ref().err());
         silent = answer.is_err();
         let now = clock::instant();

@@ -122,29 +122,37 @@ pub struct AdminResponse<T> {
 /// The body of a request.
 type Body = BoxBody<Bytes, std::io::Error>;
 
-/// Sends requests to admin ports, reusing connections.
+/// The body of a request, and its media type.
+struct Content {
+    media: &'static str,
+    body: Body,
+}
+
+/// Sends requests to the admin port of a node, reusing connections.
 #[derive(Clone, Debug)]
 pub struct AdminClient {
     http: Client<HttpsConnector<HttpConnector>, Body>,
+    url: AdminUrl,
     token: Option<HeaderValue>,
     deadline: Duration,
 }
 
 impl AdminClient {
-    /// Creates a client for nodes like the one at `url`.
+    /// Creates a client for the node at `url`.
     ///
     /// # Errors
     ///
     /// Fails if a file of `access` cannot be used.
-    pub fn new(url: &AdminUrl, access: &AdminAccess) -> Result<Self, AccessError> {
+    pub fn new(url: AdminUrl, access: &AdminAccess) -> Result<Self, AccessError> {
         let mut tcp = HttpConnector::new();
         tcp.set_connect_timeout(Some(DEADLINE));
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         Ok(Self {
-            http: Client::builder(TokioExecutor::new()).build(access.connector(url, tcp)?),
+            http: Client::builder(TokioExecutor::new()).build(access.connector(&url, tcp)?),
             token: access.header()?,
             deadline: DEADLINE,
+            url,
         })
     }
 
@@ -154,14 +162,18 @@ impl AdminClient {
         Self { deadline, ..self }
     }
 
+    /// Returns the URL of the node.
+    pub fn url(&self) -> &AdminUrl {
+        &self.url
+    }
+
     /// Fetches a JSON page.
     ///
     /// # Errors
     ///
     /// Fails if the node does not answer in time, refuses the request, or sends another document.
-    pub async fn get<T: DeserializeOwned>(&self, url: &AdminUrl, path: &str) -> Result<T, AdminError> {
-        let said = self.ask(url, path).await;
-        said.map(|said| said.page).map_err(|why| of(url, why))
+    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, AdminError> {
+        self.call(Method::GET, path, None).await
     }
 
     /// Fetches a JSON page and returns the address of the node, too.
@@ -169,16 +181,10 @@ impl AdminClient {
     /// # Errors
     ///
     /// Fails as [`get`](Self::get) does.
-    pub async fn ask<T: DeserializeOwned>(
-        &self,
-        url: &AdminUrl,
-        path: &str,
-    ) -> Result<AdminResponse<T>, AdminErrorKind> {
-        let AdminResponse { page, reached } = self.call(Method::GET, url, path, None).await?;
-        Ok(AdminResponse {
-            page: json(&page)?,
-            reached,
-        })
+    pub async fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<AdminResponse<T>, AdminErrorKind> {
+        let AdminResponse { page, reached } = self.in_time(Method::GET, path, None).await?;
+        let page = json(&page)?;
+        Ok(AdminResponse { page, reached })
     }
 
     /// Fetches a page as text.
@@ -186,10 +192,10 @@ impl AdminClient {
     /// # Errors
     ///
     /// Fails if the node does not answer in time, or refuses the request.
-    pub async fn text(&self, url: &AdminUrl, path: &str) -> Result<String, AdminError> {
-        let said = self.call(Method::GET, url, path, None).await;
-        let said = said.map_err(|why| of(url, why))?;
-        Ok(String::from_utf8_lossy(&said.page).into_owned())
+    pub async fn text(&self, path: &str) -> Result<String, AdminError> {
+        let answer = self.in_time(Method::GET, path, None).await;
+        let answer = answer.map_err(|why| self.error(why))?;
+        Ok(String::from_utf8_lossy(&answer.page).into_owned())
     }
 
     /// Sends an order and returns the JSON response.
@@ -197,9 +203,8 @@ impl AdminClient {
     /// # Errors
     ///
     /// Fails as [`get`](Self::get) does.
-    pub async fn post<T: DeserializeOwned>(&self, url: &AdminUrl, path: &str) -> Result<T, AdminError> {
-        let said = self.call(Method::POST, url, path, None).await;
-        said.and_then(|said| json(&said.page)).map_err(|why| of(url, why))
+    pub async fn post<T: DeserializeOwned>(&self, path: &str) -> Result<T, AdminError> {
+        self.call(Method::POST, path, None).await
     }
 
     /// Sends an order as JSON and returns the JSON response.
@@ -207,16 +212,10 @@ impl AdminClient {
     /// # Errors
     ///
     /// Fails as [`get`](Self::get) does.
-    pub async fn post_json<T: DeserializeOwned>(
-        &self,
-        url: &AdminUrl,
-        path: &str,
-        order: Vec<u8>,
-    ) -> Result<T, AdminError> {
+    pub async fn post_json<T: DeserializeOwned>(&self, path: &str, order: Vec<u8>) -> Result<T, AdminError> {
+        let media = "application/json";
         let body = Full::from(order).map_err(|never| match never {}).boxed();
-        let body = Some(("application/json", body));
-        let said = self.call(Method::POST, url, path, body).await;
-        said.and_then(|said| json(&said.page)).map_err(|why| of(url, why))
+        self.call(Method::POST, path, Some(Content { media, body })).await
     }
 
     /// Sends a DELETE for a path and returns the JSON response.
@@ -224,9 +223,8 @@ impl AdminClient {
     /// # Errors
     ///
     /// Fails as [`get`](Self::get) does.
-    pub async fn delete<T: DeserializeOwned>(&self, url: &AdminUrl, path: &str) -> Result<T, AdminError> {
-        let said = self.call(Method::DELETE, url, path, None).await;
-        said.and_then(|said| json(&said.page)).map_err(|why| of(url, why))
+    pub async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, AdminError> {
+        self.call(Method::DELETE, path, None).await
     }
 
     /// Sends an order with a large text, without a time limit, and returns the JSON response.
@@ -234,76 +232,78 @@ impl AdminClient {
     /// # Errors
     ///
     /// Fails if the node refuses the request, or sends another document.
-    pub async fn post_text<T: DeserializeOwned>(
-        &self,
-        url: &AdminUrl,
-        path: &str,
-        text: Body,
-    ) -> Result<T, AdminError> {
-        let said = self
-            .exchange(Method::POST, url, path, Some(("text/plain", text)))
-            .await;
-        said.and_then(|said| json(&said.page)).map_err(|why| of(url, why))
+    pub async fn post_text<T: DeserializeOwned>(&self, path: &str, body: Body) -> Result<T, AdminError> {
+        let media = "text/plain";
+        let content = Some(Content { media, body });
+        let answer = self.exchange(Method::POST, path, content).await;
+        self.parsed(answer)
     }
 
-    async fn call(
+    async fn call<T: DeserializeOwned>(
         &self,
         method: Method,
-        url: &AdminUrl,
         path: &str,
-        body: Option<(&'static str, Body)>,
+        content: Option<Content>,
+    ) -> Result<T, AdminError> {
+        self.parsed(self.in_time(method, path, content).await)
+    }
+
+    fn parsed<T: DeserializeOwned>(
+        &self,
+        answer: Result<AdminResponse<Bytes>, AdminErrorKind>,
+    ) -> Result<T, AdminError> {
+        let page = answer.and_then(|answer| json(&answer.page));
+        page.map_err(|why| self.error(why))
+    }
+
+    fn error(&self, why: AdminErrorKind) -> AdminError {
+        let url = self.url.clone();
+        AdminError { url, why }
+    }
+
+    async fn in_time(
+        &self,
+        method: Method,
+        path: &str,
+        content: Option<Content>,
     ) -> Result<AdminResponse<Bytes>, AdminErrorKind> {
-        match tokio::time::timeout(self.deadline, self.exchange(method, url, path, body)).await {
-            Ok(answered) => answered,
-            Err(_) => Err(AdminErrorKind::Deadline(self.deadline)),
-        }
+        let answer = tokio::time::timeout(self.deadline, self.exchange(method, path, content)).await;
+        answer.unwrap_or(Err(AdminErrorKind::Deadline(self.deadline)))
     }
 
     async fn exchange(
         &self,
         method: Method,
-        url: &AdminUrl,
         path: &str,
-        body: Option<(&'static str, Body)>,
+        content: Option<Content>,
     ) -> Result<AdminResponse<Bytes>, AdminErrorKind> {
         let nothing = || Full::default().map_err(|never| match never {}).boxed();
-        let (media, body) = body.map_or_else(|| (None, nothing()), |(media, body)| (Some(media), body));
+        let (media, body) = content.map_or_else(
+            || (None, nothing()),
+            |content| (Some(HeaderValue::from_static(content.media)), content.body),
+        );
         let mut request = Request::new(body);
         *request.method_mut() = method;
-        *request.uri_mut() = format!("{url}{path}")
+        *request.uri_mut() = format!("{}{path}", self.url)
             .parse()
             .expect("a checked URL with a path of ours is a URL");
-        let media = media.map(|media| (CONTENT_TYPE, HeaderValue::from_static(media)));
+        let media = media.map(|media| (CONTENT_TYPE, media));
         let token = self.token.clone().map(|token| (AUTHORIZATION, token));
         request.headers_mut().extend(media.into_iter().chain(token));
-        let response = self
-            .http
-            .request(request)
-            .await
-            .map_err(AdminErrorKind::Unreachable)?;
+        let response = self.http.request(request).await;
+        let response = response.map_err(AdminErrorKind::Unreachable)?;
         let status = response.status();
-        let reached = response
-            .extensions()
-            .get::<HttpInfo>()
-            .map(|connection| connection.remote_addr().ip())
-            .expect("the connector notes where it connected to");
+        let connection = response.extensions().get::<HttpInfo>();
+        let connection = connection.expect("the connector notes where it connected to");
+        let reached = connection.remote_addr().ip();
         let page = Limited::new(response.into_body(), PAGE_BYTES_MAX).collect();
         let page = page.await.map_err(AdminErrorKind::Page)?.to_bytes();
         if !status.is_success() {
             let said = String::from_utf8_lossy(&page[..page.len().min(SAID_CHARS)]);
-            return Err(AdminErrorKind::Refused {
-                status,
-                said: said.trim_end().into(),
-            });
+            let said = said.trim_end().into();
+            return Err(AdminErrorKind::Refused { status, said });
         }
         Ok(AdminResponse { page, reached })
-    }
-}
-
-fn of(url: &AdminUrl, why: AdminErrorKind) -> AdminError {
-    AdminError {
-        url: url.clone(),
-        why,
     }
 }
 

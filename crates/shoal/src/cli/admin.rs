@@ -1,9 +1,12 @@
 //! The admin port that a command connects to, and its credentials.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
-use shoal_node::admin::client::{AdminAccess, AdminClient, AdminUrl};
+use serde::de::DeserializeOwned;
+use shoal_node::admin::client::{AdminAccess, AdminClient, AdminError, AdminErrorKind, AdminUrl};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::failure::Failure;
 
@@ -55,6 +58,76 @@ impl AdminPort {
         if let Some(token_file) = &self.token_file {
             access.read_token(token_file).map_err(unusable)?;
         }
-        AdminClient::new(&self.node, &access).map_err(unusable)
+        AdminClient::new(self.node.clone(), &access).map_err(unusable)
+    }
+}
+
+/// Asks a node for a page again and again, and gives up after some failures in a row.
+pub(super) struct Poll<'a> {
+    client: &'a AdminClient,
+    path: String,
+    ticks: Interval,
+    silences: u32,
+    silences_max: u32,
+}
+
+impl<'a> Poll<'a> {
+    /// Asks for `path` at each `period`, the first time at once.
+    pub(super) fn new(client: &'a AdminClient, path: &str, period: Duration, silences_max: u32) -> Self {
+        let mut ticks = interval(period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        Self {
+            client,
+            path: path.to_owned(),
+            ticks,
+            silences: 0,
+            silences_max,
+        }
+    }
+
+    /// Returns the page when it is time; `None` if the node did not answer.
+    pub(super) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, AdminError> {
+        self.ticks.tick().await;
+        match self.client.get(&self.path).await {
+            Ok(page) => {
+                self.silences = 0;
+                Ok(Some(page))
+            }
+            Err(_) if self.silences < self.silences_max => {
+                self.silences += 1;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Returns how a failure to do something at a node is reported: with a hint.
+pub(super) fn failed(what: impl AsRef<str>) -> impl Fn(AdminError) -> Failure {
+    move |error| failure(what.as_ref(), &error)
+}
+
+fn failure(what: &str, error: &AdminError) -> Failure {
+    let hint = match &error.why {
+        AdminErrorKind::Deadline(_) | AdminErrorKind::Unreachable(_) => {
+            "check that this is the admin port of a running node and that this machine can reach it; it listens on loopback unless [admin] listen says otherwise"
+        }
+        AdminErrorKind::Refused { status, .. } if matches!(status.as_u16(), 401 | 403) => {
+            "give --token-file or --client-cert and --client-key, or ask over loopback; docs/how-to/secure.md shows how"
+        }
+        AdminErrorKind::Refused { status, .. } if status.as_u16() == 409 => {
+            "a node hands over blocks only to nodes that it cooperates with: see [cooperation] mode"
+        }
+        AdminErrorKind::Refused { .. } | AdminErrorKind::Page(_) => {
+            "check that this is the admin port of a node of this release; `shoal --version` prints the release"
+        }
+    };
+    let failure = Failure::new(what, error);
+    match &error.why {
+        // The node's own hint is better, except for credentials, which depend on this command.
+        AdminErrorKind::Refused { status, .. } if !matches!(status.as_u16(), 401 | 403) => {
+            failure.or_hinting(hint)
+        }
+        _ => failure.hinting(hint),
     }
 }

@@ -19,8 +19,8 @@ use shoal_node::config::{
 use shoal_store::StoreConfig;
 use tempfile::TempDir;
 
-use super::failure::{Failure, print_problem};
-use super::output::{Tone, print};
+use super::failure::{Failure, print_warnings};
+use super::output::print;
 use super::signals::Signals;
 use super::{block_on, descriptors, logging};
 
@@ -151,21 +151,15 @@ impl Dev {
             ("admin-listen", self.admin_port),
             ("cooperation-listen", self.peer_port),
         ];
+        let ports = node_0.map(|(flag, port)| (flag, loopback(port).to_string()));
+        let lake = self.lake.clone().map(|url| ("lake-endpoint", url));
+        let mode = self.cooperation.clone().map(|mode| ("cooperation-mode", mode));
+        let flags = ports.into_iter().chain(lake).chain(mode);
         sources
             .flags
-            .extend(node_0.map(|(flag, port)| (flag.into(), loopback(port).to_string())));
-        sources
-            .flags
-            .extend(self.lake.iter().map(|url| ("lake-endpoint".into(), url.clone())));
-        let mode = self.cooperation.iter();
-        sources
-            .flags
-            .extend(mode.map(|mode| ("cooperation-mode".into(), mode.clone())));
+            .extend(flags.map(|(flag, value)| (flag.into(), value)));
         let loaded = Config::load_over(desk, &sources).map_err(in_the_words_of_dev)?;
-        loaded
-            .warnings
-            .iter()
-            .for_each(|warning| print_problem(Tone::Warning, warning));
+        print_warnings(&loaded.warnings);
         Ok(loaded.config)
     }
 
@@ -204,20 +198,16 @@ impl Dev {
         for (flag, user, port) in self.ports() {
             let Some(port) = port else {
                 let what = format!("{flag}: no port is left for the {user}: ports end at 65535");
-                return Err(Failure::Misused {
-                    what,
-                    hint: format!("choose a lower {flag}, or fewer --nodes"),
-                });
+                let hint = format!("choose a lower {flag}, or fewer --nodes");
+                return Err(Failure::misused(what, hint));
             };
             if port == 0 {
                 continue;
             }
             if let Some(other) = users.insert(port, user.clone()) {
                 let what = format!("{flag}: both the {user} and the {other} would use port {port}");
-                return Err(Failure::Misused {
-                    what,
-                    hint: format!("choose another {flag}, or fewer --nodes"),
-                });
+                let hint = format!("choose another {flag}, or fewer --nodes");
+                return Err(Failure::misused(what, hint));
             }
             if let Err(error) = TcpListener::bind(loopback(port)) {
                 return Err(taken(flag, &user, port, &error));
@@ -269,10 +259,7 @@ fn in_the_words_of_dev(mut error: ConfigError) -> ConfigError {
 fn taken(flag: &str, user: &str, port: u16, error: &io::Error) -> Failure {
     let what = format!("port {port} is not free for the {user}: {error}");
     let hint = format!("choose another with {flag}; `ss -ltnp` names the process that has it");
-    Failure::Failed {
-        what,
-        hint: Some(hint),
-    }
+    Failure::failed(what).hinting(hint)
 }
 
 /// Returns port `first + index`; 0 means any free port and stays 0.
@@ -309,11 +296,8 @@ fn back_prefix() -> String {
 }
 
 async fn start_lake(folder: &Path, port: u16) -> Result<EmbeddedLake, Failure> {
-    let failed =
-        |error: &(dyn std::error::Error + 'static)| Failure::new("the embedded lake cannot start", error);
-    EmbeddedLake::start(folder, loopback(port))
-        .await
-        .map_err(|error| failed(&error))
+    let started = EmbeddedLake::start(folder, loopback(port)).await;
+    started.map_err(|error| Failure::new("the embedded lake cannot start", &error))
 }
 
 /// The folder of the lake and the nodes: permanent, or removed at exit.
@@ -381,10 +365,8 @@ impl Running {
 
     /// Returns a command that can be pasted into a shell.
     fn try_it(&self) -> String {
-        let bucket = self
-            .lake
-            .as_ref()
-            .map_or(String::new(), |_| format!(" s3://{BUCKET}"));
+        let bucket = self.lake.as_ref().map(|_| format!(" s3://{BUCKET}"));
+        let bucket = bucket.unwrap_or_default();
         format!(
             "AWS_ACCESS_KEY_ID={ACCESS_KEY} AWS_SECRET_ACCESS_KEY={SECRET_KEY} AWS_DEFAULT_REGION=us-east-1 \
              aws --endpoint-url http://{} s3 ls{bucket}",

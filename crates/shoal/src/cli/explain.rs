@@ -5,20 +5,18 @@ use std::fmt::Write as _;
 use clap::Args;
 use futures_util::future::join_all;
 use serde::Serialize;
-use serde_json::json;
-use shoal_node::admin::client::{AdminClient, AdminError, AdminUrl};
+use shoal_node::admin::client::{AdminClient, AdminError};
 use shoal_node::admin::explain::{
     BLOCKS_MAX, BlockLocation, BlockWorth, DirectoryEntry, ExplainQuery, Explanation, GroupCompleteness,
     KnownVersion, PinEnd, Presence,
 };
-use shoal_node::admin::members::{Member, Members};
+use shoal_node::admin::members::Members;
 use shoal_s3::uri::S3Uri;
 
-use super::admin::AdminPort;
+use super::admin::{AdminPort, failed};
 use super::block_on;
 use super::failure::Failure;
-use super::node::failure;
-use super::output::{Tone, bytes, counted, print, print_message};
+use super::output::{Tone, bytes, counted, print_message, print_result};
 use super::overview::pages_of;
 use super::status::table;
 
@@ -88,35 +86,31 @@ struct SilentNode {
 impl Explain {
     pub(super) fn run(self) -> Result<(), Failure> {
         if self.object.key.is_empty() {
-            return Err(Failure::Misused {
-                what: format!("{} names a bucket, not an object", self.object),
-                hint: "write s3://bucket/key".into(),
-            });
+            let what = format!("{} names a bucket, not an object", self.object);
+            return Err(Failure::misused(what, "write s3://bucket/key"));
         }
         block_on(async move {
             let found = self.ask(&self.admin.client()?).await?;
             for SilentNode { node, why } in &found.silent {
                 print_message(Tone::Warning, &format!("{node} does not answer: {why}"), None);
             }
-            print(&if self.json {
-                format!("{:#}\n", json!(found))
-            } else {
-                to_text(&found)
-            });
+            print_result(self.json, &found, || to_text(&found));
             Ok(())
         })
     }
 
     async fn ask(&self, client: &AdminClient) -> Result<ClusterExplanation, Failure> {
-        let failed = |error: AdminError| failure(&format!("{} cannot be explained", self.object), &error);
-        let members: Members = client.get(&self.admin.node, "/members").await.map_err(failed)?;
+        let unexplained = failed(format!("{} cannot be explained", self.object));
+        let members: Members = client.get("/members").await.map_err(&unexplained)?;
         let mut query = ExplainQuery {
             object: self.object.clone(),
             version: None,
             first: self.first,
             count: 0,
         };
-        let (nodes, _) = self.ask_members(client, &members, &query).await.map_err(failed)?;
+        let (nodes, _) = ask_members(client, &members, &query)
+            .await
+            .map_err(&unexplained)?;
         let known = nodes
             .into_iter()
             .find_map(|node| Some((node.node, node.version?)));
@@ -124,7 +118,9 @@ impl Explain {
         // Each node has reported the version that it knows; now ask all of them about the same one.
         query.version = version.id();
         query.count = self.blocks.min(version.blocks.saturating_sub(self.first));
-        let (nodes, silent) = self.ask_members(client, &members, &query).await.map_err(failed)?;
+        let (nodes, silent) = ask_members(client, &members, &query)
+            .await
+            .map_err(&unexplained)?;
         Ok(ClusterExplanation {
             object: self.object.to_string(),
             known_by,
@@ -133,61 +129,46 @@ impl Explain {
             silent,
         })
     }
-
-    /// Returns the answers of all members, that of `--node` first, which must succeed.
-    async fn ask_members(
-        &self,
-        client: &AdminClient,
-        members: &Members,
-        query: &ExplainQuery,
-    ) -> Result<(Vec<Explanation>, Vec<SilentNode>), AdminError> {
-        let path = format!("/explain?{}", query.to_query());
-        let others = members
-            .members
-            .iter()
-            .filter(|member| member.name != members.speaker);
-        let others = join_all(others.map(|member| {
-            let path = format!("{}{path}", pages_of(&member.name));
-            ask_member(client, member, &self.admin.node, path)
-        }));
-        let (first, others) = tokio::join!(client.get(&self.admin.node, &path), others);
-        let (mut nodes, mut silent) = (vec![first?], Vec::new());
-        for answer in others {
-            match answer {
-                Ok(answer) => nodes.push(answer),
-                Err(why) => silent.push(why),
-            }
-        }
-        Ok((nodes, silent))
-    }
 }
 
-async fn ask_member(
+/// Returns the answers of all members, that of `--node` first, which must succeed.
+async fn ask_members(
     client: &AdminClient,
-    member: &Member,
-    url: &AdminUrl,
-    path: String,
-) -> Result<Explanation, SilentNode> {
-    let silent = |why| SilentNode {
-        node: member.name.clone(),
-        why,
-    };
-    let answer = client.get::<Explanation>(url, &path).await;
-    let answer = answer.map_err(|error| silent(error.to_string()))?;
-    if answer.node != member.name {
-        return Err(silent(format!("{url} answered as {}", answer.node)));
+    members: &Members,
+    query: &ExplainQuery,
+) -> Result<(Vec<Explanation>, Vec<SilentNode>), AdminError> {
+    let path = format!("/explain?{}", query.to_query());
+    let others = members.members.iter();
+    let others = others.filter(|member| member.name != members.speaker);
+    let others = join_all(others.map(|member| {
+        let path = format!("{}{path}", pages_of(&member.name));
+        ask_member(client, &member.name, path)
+    }));
+    let (first, others) = tokio::join!(client.get(&path), others);
+    let (mut nodes, mut silent) = (vec![first?], Vec::new());
+    for answer in others {
+        match answer {
+            Ok(answer) => nodes.push(answer),
+            Err(why) => silent.push(why),
+        }
     }
-    Ok(answer)
+    Ok((nodes, silent))
+}
+
+async fn ask_member(client: &AdminClient, name: &str, path: String) -> Result<Explanation, SilentNode> {
+    let why = match client.get::<Explanation>(&path).await {
+        Ok(answer) if answer.node == name => return Ok(answer),
+        Ok(answer) => format!("{} answered as {}", client.url(), answer.node),
+        Err(error) => error.to_string(),
+    };
+    let node = name.to_owned();
+    Err(SilentNode { node, why })
 }
 
 fn unknown(object: &S3Uri) -> Failure {
-    Failure::Failed {
-        what: format!("no node knows a version of {object}"),
-        hint: Some(
-            "the object was never read, or is not cacheable (shoal_uncached_total in /metrics counts reasons), or the nodes have forgotten it"
-                .into(),
-        ),
-    }
+    Failure::failed(format!("no node knows a version of {object}")).hinting(
+        "the object was never read, or is not cacheable (shoal_uncached_total in /metrics counts reasons), or the nodes have forgotten it",
+    )
 }
 
 fn to_text(found: &ClusterExplanation) -> String {

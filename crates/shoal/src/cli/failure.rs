@@ -31,8 +31,27 @@ impl Failure {
         }
     }
 
+    /// Creates a failure for a command line that is invalid.
+    pub(super) fn misused(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        let (what, hint) = (what.into(), hint.into());
+        Self::Misused { what, hint }
+    }
+
+    /// Creates a failure for input with this error, whose hint stands on a second line, or is this one.
+    pub(super) fn misused_as(error: &dyn Error, usual_hint: &str) -> Self {
+        let text = error.to_string();
+        let (what, hint) = text.split_once(HINT).unwrap_or((&text, usual_hint));
+        Self::misused(what, hint)
+    }
+
+    /// Creates a failure without a hint.
+    pub(super) fn failed(what: impl Into<String>) -> Self {
+        let what = what.into();
+        Self::Failed { what, hint: None }
+    }
+
     /// Returns the same failure with this hint.
-    pub(super) fn hinting(self, hint: &str) -> Self {
+    pub(super) fn hinting(self, hint: impl Into<String>) -> Self {
         match self {
             Self::Failed { what, .. } => Self::Failed {
                 what,
@@ -53,10 +72,11 @@ impl Failure {
     /// Prints the failure to stderr.
     pub(super) fn print(&self) {
         match self {
-            Self::Refused(error) => error
-                .problems
-                .iter()
-                .for_each(|problem| print_problem(Tone::Error, problem)),
+            Self::Refused(error) => {
+                for problem in &error.problems {
+                    print_problem(Tone::Error, problem);
+                }
+            }
             Self::Misused { what, hint } => print_message(Tone::Error, what, Some(hint)),
             Self::Interrupted { what, hint } => print_message(Tone::Note, what, Some(hint)),
             Self::Failed { what, hint } => print_message(Tone::Error, what, hint.as_deref()),
@@ -80,8 +100,15 @@ impl From<ConfigError> for Failure {
     }
 }
 
+/// Prints the warnings of a configuration to stderr.
+pub(super) fn print_warnings(warnings: &[Problem]) {
+    for warning in warnings {
+        print_problem(Tone::Warning, warning);
+    }
+}
+
 /// Prints one problem of a configuration to stderr.
-pub(super) fn print_problem(tone: Tone, problem: &Problem) {
+fn print_problem(tone: Tone, problem: &Problem) {
     print_message(tone, &problem.to_string(), problem.hint.as_deref());
 }
 

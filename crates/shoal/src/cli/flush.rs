@@ -9,10 +9,9 @@ use shoal_node::admin::status::Status;
 use shoal_s3::uri::S3Uri;
 use shoal_writeback::FlushProgress;
 
-use super::admin::AdminPort;
+use super::admin::{AdminPort, Poll, failed};
 use super::block_on;
 use super::failure::Failure;
-use super::node::failure;
 use super::output::{counted, print};
 
 /// Interval at which the command polls the node.
@@ -47,24 +46,22 @@ impl Flush {
         let client = self.admin.client()?;
         let below = self.below.as_ref().map(ToString::to_string).unwrap_or_default();
         let below = utf8_percent_encode(&below, NON_ALPHANUMERIC);
-        let order = format!("/flush?below={below}");
-        let begun = client.post::<FlushProgress>(&self.admin.node, &order).await;
-        let begun = begun.map_err(|error| failure("the flush did not start", &error))?;
-        let mut silences = 0;
+        let begun = client
+            .post::<FlushProgress>(&format!("/flush?below={below}"))
+            .await;
+        let begun = begun.map_err(failed("the flush did not start"))?;
+        let mut poll = Poll::new(&client, "/status", LOOK_EVERY, SILENCES_MAX);
         loop {
-            match client.get::<Status>(&self.admin.node, "/status").await {
-                Ok(Status { write_back, .. }) if write_back.flush.order != begun.order => {
-                    let what = "another flush was ordered in the meantime".into();
-                    return Err(Failure::Failed { what, hint: None });
+            let page = poll.next::<Status>().await;
+            match page.map_err(failed("the node stopped answering during the flush"))? {
+                Some(Status { write_back, .. }) if write_back.flush.order != begun.order => {
+                    return Err(Failure::failed("another flush was ordered in the meantime"));
                 }
-                Ok(Status { write_back, .. }) if !write_back.flush.running => {
+                Some(Status { write_back, .. }) if !write_back.flush.running => {
                     return self.conclude(&write_back.flush);
                 }
-                Ok(_) => silences = 0,
-                Err(_) if silences < SILENCES_MAX => silences += 1,
-                Err(error) => return Err(failure("the node stopped answering during the flush", &error)),
+                Some(_) | None => {}
             }
-            tokio::time::sleep(LOOK_EVERY).await;
         }
     }
 
@@ -74,10 +71,8 @@ impl Flush {
             print(&format!("{:#}\n", json!(progress)));
         } else if progress.error.is_none() {
             let are = if *flushed == 1 { "is" } else { "are" };
-            print(&format!(
-                "{} {are} at the lake now\n",
-                counted(*flushed, "object")
-            ));
+            let objects = counted(*flushed, "object");
+            print(&format!("{objects} {are} at the lake now\n"));
         }
         let what = match (&progress.error, failed) {
             (None, 0) => return Ok(()),
@@ -86,9 +81,6 @@ impl Flush {
         };
         let hint =
             "the node tries these objects again; `write_back` in its /status names them and their errors";
-        Err(Failure::Failed {
-            what,
-            hint: Some(hint.into()),
-        })
+        Err(Failure::failed(what).hinting(hint))
     }
 }

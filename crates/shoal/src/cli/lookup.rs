@@ -1,17 +1,17 @@
 //! `shoal lookup`: the name server that directs clients to the nearest node.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use ipnet::IpNet;
 use shoal_lookup::Client;
 use shoal_lookup::Lookup;
-use shoal_node::config::{self, Config, Loaded, Log, Role, Sources};
+use shoal_node::config::{self, Config, Log, Role};
 
-use super::failure::{Failure, print_problem};
-use super::output::{Tone, print};
-use super::settings::{LookupVerb, SettingFlags};
+use super::failure::{Failure, print_warnings};
+use super::output::print_result;
+use super::serve::warn_of;
+use super::settings::{Configured, LookupVerb, print_checked};
 use super::signals::Signals;
 use super::{block_on, logging};
 
@@ -32,7 +32,7 @@ pub(super) struct LookupServer {
     #[command(subcommand)]
     verb: Option<Verb>,
     #[command(flatten)]
-    configured: Configured,
+    configured: Configured<LookupVerb>,
     /// Validate, print the effective configuration, and exit
     #[arg(long)]
     check: bool,
@@ -56,33 +56,10 @@ struct Explain {
     #[arg(long, value_name = "IP", value_parser = client)]
     client: IpNet,
     #[command(flatten)]
-    configured: Configured,
+    configured: Configured<LookupVerb>,
     /// Print it as JSON
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Debug, Args)]
-struct Configured {
-    /// The configuration file; without it, variables, flags and defaults apply
-    ///
-    /// The variable `SHOAL_CONFIG` can name it, too.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    #[command(flatten)]
-    settings: SettingFlags<LookupVerb>,
-}
-
-impl Configured {
-    fn load(self) -> Result<Loaded, Failure> {
-        let sources = Sources {
-            role: Role::Lookup,
-            file: self.config,
-            flags: self.settings.given,
-            ..Sources::of_process()
-        };
-        Ok(Config::load(&sources)?)
-    }
 }
 
 impl LookupServer {
@@ -90,23 +67,21 @@ impl LookupServer {
         if let Some(Verb::Explain(explain)) = self.verb {
             return explain.run();
         }
-        let loaded = self.configured.load()?;
+        let loaded = Config::load(&self.configured.sources())?;
         if self.check {
-            check(&loaded, self.json);
+            print_checked(&loaded, Role::Lookup, self.json);
             return Ok(());
         }
         logging::start(&without_library_warnings(loaded.config.log));
-        for warning in &loaded.warnings {
-            tracing::warn!(hint = warning.hint.as_deref(), "{warning}");
-        }
+        warn_of(&loaded.warnings);
         block_on(serve(loaded.config.lookup))
     }
 }
 
 impl Explain {
     fn run(self) -> Result<(), Failure> {
-        let loaded = self.configured.load()?;
-        print_warnings(&loaded);
+        let loaded = Config::load(&self.configured.sources())?;
+        print_warnings(&loaded.warnings);
         let client = Client {
             network: self.client,
             from_option: true,
@@ -115,36 +90,14 @@ impl Explain {
             let explanation = shoal_lookup::explain(&loaded.config.lookup, client)
                 .await
                 .map_err(|error| Failure::new("the choice cannot be explained", &error))?;
-            print(&if self.json {
-                format!("{:#}\n", serde_json::json!(explanation))
-            } else {
-                explanation.to_text()
-            });
+            print_result(self.json, &explanation, || explanation.to_text());
             if explanation.has_answer() {
                 return Ok(());
             }
-            Err(Failure::Failed {
-                what: "the answer would name no node".into(),
-                hint: Some("[lookup] nodes should name admin ports of living nodes".into()),
-            })
+            let hint = "[lookup] nodes should name admin ports of living nodes";
+            Err(Failure::failed("the answer would name no node").hinting(hint))
         })
     }
-}
-
-fn check(loaded: &Loaded, json: bool) {
-    print_warnings(loaded);
-    if json {
-        print(&format!("{:#}\n", loaded.config.to_json(Role::Lookup)));
-    } else {
-        print(&loaded.config.to_toml(Role::Lookup));
-    }
-}
-
-fn print_warnings(loaded: &Loaded) {
-    loaded
-        .warnings
-        .iter()
-        .for_each(|warning| print_problem(Tone::Warning, warning));
 }
 
 /// Silences the library's warnings about malformed messages, with which anyone could flood the log. A filter
@@ -165,9 +118,8 @@ async fn serve(config: config::Lookup) -> Result<(), Failure> {
     tokio::select! {
         () = stop.stop() => {}
         () = lookup.ended() => {
-            let what = "a task of the name server has ended".into();
-            let hint = Some("the lines above say why it ended; please report them".into());
-            return Err(Failure::Failed { what, hint });
+            let hint = "the lines above say why it ended; please report them";
+            return Err(Failure::failed("a task of the name server has ended").hinting(hint));
         }
     }
     tracing::info!("stopping");

@@ -27,6 +27,7 @@ mod top;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use shoal_orders::TaskKind;
 
 use failure::Failure;
 
@@ -49,9 +50,19 @@ enum Verb {
     Flush(flush::Flush),
     Prefetch(orders::Prefetch),
     Pin(orders::Pin),
-    Unpin(orders::Unpin),
-    Evict(orders::Evict),
-    Cached(orders::Cached),
+    /// End pins before their time
+    ///
+    /// The blocks stay in the cache like all others.
+    #[command(after_help = orders::AFTER_HELP)]
+    Unpin(orders::OrderArgs),
+    /// Remove objects from the cache of every node
+    ///
+    /// Pinned objects stay; end their pins first.
+    #[command(after_help = orders::AFTER_HELP)]
+    Evict(orders::OrderArgs),
+    /// Count what of some objects is cached, and on which nodes
+    #[command(after_help = orders::AFTER_HELP)]
+    Cached(orders::OrderArgs),
     Tasks(task::Tasks),
     Task(task::TaskVerb),
     Node(node::Node),
@@ -71,9 +82,9 @@ pub(crate) fn main() -> ExitCode {
         Verb::Flush(flush) => flush.run(),
         Verb::Prefetch(prefetch) => prefetch.run(),
         Verb::Pin(pin) => pin.run(),
-        Verb::Unpin(unpin) => unpin.run(),
-        Verb::Evict(evict) => evict.run(),
-        Verb::Cached(cached) => cached.run(),
+        Verb::Unpin(order) => order.run(TaskKind::Unpin),
+        Verb::Evict(order) => order.run(TaskKind::Evict),
+        Verb::Cached(order) => order.run(TaskKind::Cached),
         Verb::Tasks(tasks) => tasks.run(),
         Verb::Task(task) => task.run(),
         Verb::Node(node) => node.run(),

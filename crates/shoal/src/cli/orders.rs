@@ -19,14 +19,13 @@ use shoal_node::config::{parse_size, parse_time};
 use shoal_orders::{Moment, Task, TaskKind, TaskRequest};
 use tokio::io::AsyncReadExt as _;
 
-use super::admin::AdminPort;
+use super::admin::{AdminPort, failed};
 use super::block_on;
 use super::failure::Failure;
-use super::node::failure;
-use super::output::{print, talk};
-use super::task::{self, Follow};
+use super::output::{print_result, talk};
+use super::task::{self, follow};
 
-const AFTER_HELP: &str = "\
+pub(super) const AFTER_HELP: &str = "\
 s3://BUCKET/PREFIX names all objects whose keys begin with PREFIX. In a key, * stands for any bytes but /, ** for
 any bytes, ? for one character, [abc] for one of some; \\ takes the meaning away. A manifest names single objects,
 one URI a line.
@@ -63,37 +62,9 @@ pub(super) struct Pin {
     for_: Option<Duration>,
 }
 
-/// End pins before their time
-///
-/// The blocks stay in the cache like all others.
-#[derive(Debug, Args)]
-#[command(after_help = AFTER_HELP)]
-pub(super) struct Unpin {
-    #[command(flatten)]
-    order: OrderArgs,
-}
-
-/// Remove objects from the cache of every node
-///
-/// Pinned objects stay; end their pins first.
-#[derive(Debug, Args)]
-#[command(after_help = AFTER_HELP)]
-pub(super) struct Evict {
-    #[command(flatten)]
-    order: OrderArgs,
-}
-
-/// Count what of some objects is cached, and on which nodes
-#[derive(Debug, Args)]
-#[command(after_help = AFTER_HELP)]
-pub(super) struct Cached {
-    #[command(flatten)]
-    order: OrderArgs,
-}
-
 /// The objects, and how the command ends.
 #[derive(Debug, Args)]
-struct OrderArgs {
+pub(super) struct OrderArgs {
     /// The objects
     #[arg(value_name = "s3://BUCKET/PREFIX", required_unless_present = "manifest")]
     uri: Option<String>,
@@ -147,27 +118,6 @@ impl Pin {
     }
 }
 
-impl Unpin {
-    pub(super) fn run(self) -> Result<(), Failure> {
-        let request = self.order.request(TaskKind::Unpin);
-        self.order.give(request)
-    }
-}
-
-impl Evict {
-    pub(super) fn run(self) -> Result<(), Failure> {
-        let request = self.order.request(TaskKind::Evict);
-        self.order.give(request)
-    }
-}
-
-impl Cached {
-    pub(super) fn run(self) -> Result<(), Failure> {
-        let request = self.order.request(TaskKind::Cached);
-        self.order.give(request)
-    }
-}
-
 impl TransferArgs {
     fn apply_to(&self, request: TaskRequest) -> TaskRequest {
         TaskRequest {
@@ -181,6 +131,12 @@ impl TransferArgs {
 }
 
 impl OrderArgs {
+    /// Gives an order that needs nothing but the objects.
+    pub(super) fn run(self, kind: TaskKind) -> Result<(), Failure> {
+        let request = self.request(kind);
+        self.give(request)
+    }
+
     fn request(&self, kind: TaskKind) -> TaskRequest {
         TaskRequest {
             identity: self.identity.clone(),
@@ -195,18 +151,9 @@ impl OrderArgs {
             let client = self.admin.client()?;
             let task = self.send(&client, &request).await?;
             if waits {
-                let follow = Follow {
-                    client: &client,
-                    url: &self.admin.node,
-                    json: self.json,
-                };
-                return follow.to_the_end(task).await;
+                return follow(&client, task, self.json).await;
             }
-            print(&if self.json {
-                format!("{:#}\n", json!(task))
-            } else {
-                format!("{}\n", task.id)
-            });
+            print_result(self.json, &task, || format!("{}\n", task.id));
             if !self.json {
                 talk(&format!("taken; `shoal task {} --wait` follows it\n", task.id));
             }
@@ -215,15 +162,13 @@ impl OrderArgs {
     }
 
     async fn send(&self, client: &AdminClient, request: &TaskRequest) -> Result<Task, Failure> {
-        let url = &self.admin.node;
         let sent = if let Some(manifest) = &self.manifest {
-            let list = list(manifest)?;
-            client.post_text(url, &path_of(request), list).await
+            client.post_text(&path_of(request), list(manifest)?).await
         } else {
             let order = serde_json::to_vec(request).expect("an order is JSON");
-            client.post_json(url, task::PATH, order).await
+            client.post_json(task::PATH, order).await
         };
-        sent.map_err(|error| failure("the order was not taken", &error))
+        sent.map_err(failed("the order was not taken"))
     }
 }
 
@@ -241,17 +186,17 @@ fn path_of(request: &TaskRequest) -> String {
 /// Returns the list in a file. Input from a pipe is copied to a temporary file first, so that the node does
 /// not wait for a slow process.
 fn list(path: &Path) -> Result<BoxBody<Bytes, io::Error>, Failure> {
-    let failed = |error: io::Error| {
+    let unreadable = |error: io::Error| {
         let what = format!("{} cannot be read", path.display());
         Failure::new(&what, &error).or_hinting("give a file with one s3:// URI a line, or - for stdin")
     };
     let file = if path.as_os_str() == "-" {
-        let mut spooled = tempfile::tempfile().map_err(failed)?;
-        io::copy(&mut io::stdin().lock(), &mut spooled).map_err(failed)?;
-        spooled.rewind().map_err(failed)?;
+        let mut spooled = tempfile::tempfile().map_err(unreadable)?;
+        io::copy(&mut io::stdin().lock(), &mut spooled).map_err(unreadable)?;
+        spooled.rewind().map_err(unreadable)?;
         spooled
     } else {
-        File::open(path).map_err(failed)?
+        File::open(path).map_err(unreadable)?
     };
     let pieces = stream::unfold(tokio::fs::File::from_std(file), |mut file| async move {
         let mut piece = BytesMut::with_capacity(64 << 10);

@@ -5,6 +5,8 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use serde::Serialize;
+use serde_json::json;
 use shoal_base::terminal;
 
 /// The severity of a message.
@@ -38,6 +40,20 @@ pub(super) fn print(text: &str) {
     let mut stdout = io::stdout().lock();
     let text = terminal::lines(text);
     let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+}
+
+/// Writes a result to stdout: as JSON, or as text for people.
+pub(super) fn print_result(as_json: bool, result: &impl Serialize, text: impl FnOnce() -> String) {
+    print(&if as_json {
+        format!("{:#}\n", json!(result))
+    } else {
+        text()
+    });
+}
+
+/// Formats a result as JSON, its fields in the order of its type.
+pub(super) fn pretty(result: &impl Serialize) -> String {
+    serde_json::to_string_pretty(result).expect("numbers and names are JSON") + "\n"
 }
 
 /// Writes a message to stderr.
@@ -80,6 +96,12 @@ pub(super) fn counted(count: impl TryInto<u64>, noun: &str) -> String {
     let count = count.try_into().unwrap_or(u64::MAX);
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {noun}{plural}")
+}
+
+/// Formats the counts that are not zero, each with its word.
+pub(super) fn some_of<'a>(counts: &'a [(u64, &'a str)]) -> impl Iterator<Item = String> + 'a {
+    let some = counts.iter().filter(|(count, _)| *count > 0);
+    some.map(|(count, word)| format!("{count} {word}"))
 }
 
 /// Returns true if stderr is a terminal and the user wants colour.

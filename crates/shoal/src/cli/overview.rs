@@ -7,7 +7,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use shoal_net::Condition;
 use shoal_node::HandoffProgress;
-use shoal_node::admin::client::{AdminClient, AdminError, AdminUrl};
+use shoal_node::admin::client::{AdminClient, AdminError};
 use shoal_node::admin::members::Members;
 use shoal_node::admin::status::{
     DirectoryPage, LakePage, LayerPage, LinkFigures, Status, StorePage, TasksPage, TierPage,
@@ -125,35 +125,33 @@ pub(super) struct LakeHealth {
 }
 
 impl Overview {
-    /// Asks the node at `url` for the members and for the numbers of each.
-    pub(super) async fn ask(client: &AdminClient, url: &AdminUrl) -> Result<Self, AdminError> {
-        let page: Members = client.get(url, "/members").await?;
-        let own: Status = client.get(url, "/status").await?;
+    /// Asks a node for the members and for the numbers of each.
+    pub(super) async fn ask(client: &AdminClient) -> Result<Self, AdminError> {
+        let page: Members = client.get("/members").await?;
+        let own: Status = client.get("/status").await?;
         let tasks = TasksView {
-            latest: running(client, url, own.tasks.in_state(TaskState::Running)).await?,
+            latest: running(client, own.tasks.in_state(TaskState::Running)).await?,
             counts: own.tasks,
         };
         let plan = match own.plan {
-            Some(_) => Some(plan(client, url).await?),
+            Some(_) => Some(plan(client).await?),
             None => None,
         };
         let layers = own.cooperation.map_or(1, |cooperation| cooperation.layers.len());
         let place = page.members.iter().find(|member| member.name == page.speaker);
         let place = place.map_or_else(String::new, |member| member.topology.clone());
         let mut nodes = join_all(page.members.into_iter().map(async |member| {
-            let is_speaker = member.name == page.speaker;
-            let pages = if is_speaker {
-                String::new()
+            let (pages, layer) = if member.name == page.speaker {
+                (String::new(), Some(1))
             } else {
-                pages_of(&member.name)
+                (
+                    pages_of(&member.name),
+                    layer_shared(&place, &member.topology, layers),
+                )
             };
-            let answer = numbers(client, url, &pages, &member.name).await;
+            let answer = numbers(client, &pages, &member.name).await;
             NodeView {
-                layer: if is_speaker {
-                    Some(1)
-                } else {
-                    layer_shared(&place, &member.topology, layers)
-                },
+                layer,
                 name: member.name,
                 topology: member.topology,
                 state: member.state.as_str().into(),
@@ -169,10 +167,8 @@ impl Overview {
             let order = |node: &NodeView| (node.layer.unwrap_or(usize::MAX), node.name.clone());
             order(one).cmp(&order(other))
         });
-        let traffic = nodes
-            .iter()
-            .filter_map(NodeView::numbers)
-            .map(|numbers| numbers.traffic);
+        let numbers = nodes.iter().filter_map(NodeView::numbers);
+        let traffic = numbers.map(|numbers| numbers.traffic);
         Ok(Self {
             seen_by: page.speaker,
             total: traffic.fold(Traffic::default(), Traffic::plus),
@@ -184,8 +180,8 @@ impl Overview {
 }
 
 /// Fetches the plan, with the jobs in trouble.
-async fn plan(client: &AdminClient, url: &AdminUrl) -> Result<PlanSummary, AdminError> {
-    let Progress { tally, plan, .. } = client.get::<Task>(url, PLAN).await?.progress;
+async fn plan(client: &AdminClient) -> Result<PlanSummary, AdminError> {
+    let Progress { tally, plan, .. } = client.get::<Task>(PLAN).await?.progress;
     let plan = plan.unwrap_or_default();
     Ok(PlanSummary {
         jobs: plan.jobs,
@@ -196,15 +192,13 @@ async fn plan(client: &AdminClient, url: &AdminUrl) -> Result<PlanSummary, Admin
 }
 
 /// Fetches the most recent running tasks, if there are any.
-async fn running(client: &AdminClient, url: &AdminUrl, running: u64) -> Result<Vec<Task>, AdminError> {
+async fn running(client: &AdminClient, running: u64) -> Result<Vec<Task>, AdminError> {
     if running == 0 {
         return Ok(Vec::new());
     }
-    let path = format!(
-        "{TASKS}?state={}&limit={TASKS_SHOWN}",
-        TaskState::Running.as_str()
-    );
-    Ok(client.get::<TaskList>(url, &path).await?.tasks)
+    let state = TaskState::Running.as_str();
+    let path = format!("{TASKS}?state={state}&limit={TASKS_SHOWN}");
+    Ok(client.get::<TaskList>(&path).await?.tasks)
 }
 
 impl NodeView {
@@ -274,23 +268,18 @@ pub(super) fn pages_of(name: &str) -> String {
     format!("/nodes/{}", utf8_percent_encode(name, NON_ALPHANUMERIC))
 }
 
-/// Fetches the numbers of the node `name` from its `pages` on the node at `url`.
-async fn numbers(client: &AdminClient, url: &AdminUrl, pages: &str, name: &str) -> Result<Numbers, String> {
+/// Fetches the numbers of the node `name` from its `pages` on the node that is asked.
+async fn numbers(client: &AdminClient, pages: &str, name: &str) -> Result<Numbers, String> {
     let (status, metrics) = (format!("{pages}/status"), format!("{pages}/metrics"));
-    let (status, metrics) = tokio::join!(client.get::<Status>(url, &status), client.text(url, &metrics));
+    let (status, metrics) = tokio::join!(client.get::<Status>(&status), client.text(&metrics));
     let status = status.map_err(|error| error.to_string())?;
     let metrics = metrics.map_err(|error| error.to_string())?;
     if status.node.name != name {
-        return Err(format!("{url} answered as {}", status.node.name));
+        return Err(format!("{} answered as {}", client.url(), status.node.name));
     }
-    let peers = status
-        .cooperation
-        .as_ref()
-        .map_or(&[][..], |cooperation| &cooperation.peers);
-    let served = status
-        .cooperation
-        .as_ref()
-        .and_then(|cooperation| cooperation.answered.get("served"));
+    let cooperation = status.cooperation.unwrap_or_default();
+    let peers = &cooperation.peers;
+    let served = cooperation.answered.get("served");
     let read = |source: Source| read_bytes(&metrics, source);
     let several = &status.reads.of_several_blocks;
     Ok(Numbers {

@@ -1,16 +1,14 @@
 //! `shoal serve`: one node.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
 use shoal_node::Gateway;
-use shoal_node::config::{Config, Loaded, Problem, Role, Sources};
+use shoal_node::config::{Config, Problem, Role, Sources};
 
-use super::failure::{Failure, print_problem};
+use super::failure::Failure;
 use super::logging::LogFilter;
-use super::output::{Tone, print};
-use super::settings::{ServeVerb, SettingFlags};
+use super::settings::{Configured, ServeVerb, print_checked};
 use super::signals::{SignalAction, Signals};
 use super::{block_on, descriptors, logging};
 
@@ -21,49 +19,28 @@ use super::{block_on, descriptors, logging};
 /// command lines.
 #[derive(Debug, Args)]
 pub(super) struct Serve {
-    /// The configuration file; without it, variables, flags and defaults apply
-    ///
-    /// The variable `SHOAL_CONFIG` can name it, too.
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    configured: Configured<ServeVerb>,
     /// Validate, print the effective configuration with secrets hidden, and exit
     #[arg(long)]
     check: bool,
     /// Print it as JSON
     #[arg(long, requires = "check")]
     json: bool,
-    #[command(flatten)]
-    settings: SettingFlags<ServeVerb>,
 }
 
 impl Serve {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let sources = Sources {
-            file: self.config,
-            flags: self.settings.given,
-            ..Sources::of_process()
-        };
+        let sources = self.configured.sources();
         let loaded = Config::load(&sources)?;
         if self.check {
-            check(&loaded, self.json);
+            print_checked(&loaded, Role::Node, self.json);
             return Ok(());
         }
         let log_filter = logging::start(&loaded.config.log);
         warn_of(&loaded.warnings);
         descriptors::raise(&loaded.config.limits);
         block_on(serve(loaded.config, sources, log_filter))
-    }
-}
-
-fn check(loaded: &Loaded, json: bool) {
-    loaded
-        .warnings
-        .iter()
-        .for_each(|warning| print_problem(Tone::Warning, warning));
-    if json {
-        print(&format!("{:#}\n", loaded.config.to_json(Role::Node)));
-    } else {
-        print(&loaded.config.to_toml(Role::Node));
     }
 }
 
@@ -106,7 +83,8 @@ async fn reload(gateway: &Gateway, sources: &Arc<Sources>, log_filter: &LogFilte
     }
 }
 
-fn warn_of(warnings: &[Problem]) {
+/// Logs the warnings of a configuration.
+pub(super) fn warn_of(warnings: &[Problem]) {
     for warning in warnings {
         tracing::warn!(hint = warning.hint.as_deref(), "{warning}");
     }

@@ -2,10 +2,14 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::path::PathBuf;
 
 use clap::error::Error;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-use shoal_node::config::{Role, SETTINGS, Setting};
+use shoal_node::config::{Loaded, Role, SETTINGS, Setting, Sources};
+
+use super::failure::print_warnings;
+use super::output::print;
 
 /// A subcommand with flags for settings.
 pub(super) trait Verb: Clone + fmt::Debug + Send + Sync + 'static {
@@ -29,10 +33,44 @@ impl Verb for LookupVerb {
     const ROLE: Role = Role::Lookup;
 }
 
+/// The configuration of a subcommand.
+#[derive(Debug, Args)]
+pub(super) struct Configured<V: Verb> {
+    /// The configuration file; without it, variables, flags and defaults apply
+    ///
+    /// The variable `SHOAL_CONFIG` can name it, too.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    settings: SettingFlags<V>,
+}
+
+impl<V: Verb> Configured<V> {
+    /// Returns the sources of the configuration.
+    pub(super) fn sources(self) -> Sources {
+        Sources {
+            role: V::ROLE,
+            file: self.config,
+            flags: self.settings.given,
+            ..Sources::of_process()
+        }
+    }
+}
+
+/// Prints the warnings and the effective configuration, with secrets hidden.
+pub(super) fn print_checked(loaded: &Loaded, role: Role, as_json: bool) {
+    print_warnings(&loaded.warnings);
+    if as_json {
+        print(&format!("{:#}\n", loaded.config.to_json(role)));
+    } else {
+        print(&loaded.config.to_toml(role));
+    }
+}
+
 /// The settings given as flags, with their values as text.
 #[derive(Clone, Debug)]
 pub(super) struct SettingFlags<V> {
-    pub(super) given: Vec<(String, String)>,
+    given: Vec<(String, String)>,
     verb: PhantomData<V>,
 }
 

@@ -74,8 +74,7 @@ impl Signals {
         tokio::select! {
             () = shutdown => Ok(()),
             () = self.stop() => {
-                let what = "stopped before requests in flight were done, by a second signal".into();
-                Err(Failure::Failed { what, hint: None })
+                Err(Failure::failed("stopped before requests in flight were done, by a second signal"))
             }
         }
     }

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
 
 use clap::{Args, Subcommand};
-use serde::Serialize;
 use shoal_sim::Granularity;
 use shoal_sim::advise::{AdviceRequest, LAKE_COST};
 use shoal_sim::compare::{Comparison, Contender};
@@ -14,7 +13,7 @@ use shoal_sim::trace::{Accesses, Format, Trace, TraceError};
 use shoal_sim::units::{Capacity, SIZE_FORM, Size};
 
 use super::failure::Failure;
-use super::output::print;
+use super::output::{pretty, print};
 
 /// Requests between two progress reports.
 const PROGRESS_EVERY: u64 = 1_000_000;
@@ -122,7 +121,7 @@ impl Sim {
                     write(&folder, "miss-ratio.svg", &compared.plot().svg())?;
                 }
                 print(&if self.json {
-                    json(&compared)
+                    pretty(&compared)
                 } else {
                     compared.text()
                 });
@@ -151,7 +150,7 @@ impl Advise {
         if let Some(folder) = self.out {
             write(&folder, "miss-ratio-curve.svg", &advice.plot().svg())?;
         }
-        print(&if self.json { json(&advice) } else { advice.text() });
+        print(&if self.json { pretty(&advice) } else { advice.text() });
         Ok(())
     }
 }
@@ -230,23 +229,12 @@ fn write(folder: &Path, name: &str, text: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::new(&format!("cannot write {}", path.display()), &error))
 }
 
-fn json(value: &impl Serialize) -> String {
-    let text = serde_json::to_string_pretty(value).expect("numbers and names are JSON");
-    text + "\n"
-}
-
 /// The simulator appends its hint on a second line.
 fn refused(error: impl std::error::Error) -> Failure {
     let text = error.to_string();
     match text.rsplit_once("\nhint: ") {
-        Some((what, hint)) => Failure::Misused {
-            what: what.to_owned(),
-            hint: hint.to_owned(),
-        },
-        None => Failure::Failed {
-            what: text,
-            hint: None,
-        },
+        Some((what, hint)) => Failure::misused(what, hint),
+        None => Failure::failed(text),
     }
 }
 

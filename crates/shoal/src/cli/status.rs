@@ -3,19 +3,17 @@
 use std::fmt::Write as _;
 
 use clap::Args;
-use serde_json::json;
 use shoal_base::terminal;
 use shoal_net::{Condition, ConditionName};
 use shoal_node::HandoffPhase;
 use shoal_node::admin::status::{CoherenceFigures, DirectoryPage, GwfFigures, TierPage};
 use shoal_orders::{JobStatus, TaskState};
 
-use super::admin::AdminPort;
+use super::admin::{AdminPort, failed};
 use super::block_on;
 use super::failure::Failure;
 use super::link::link_words;
-use super::node::failure;
-use super::output::{bytes, counted, print};
+use super::output::{bytes, counted, print_result, some_of};
 use super::overview::{Answer, NodeView, Overview, TasksView, Traffic};
 use super::plan::job_counts;
 use super::progress::line;
@@ -41,13 +39,9 @@ pub(super) struct Status {
 impl Status {
     pub(super) fn run(self) -> Result<(), Failure> {
         block_on(async move {
-            let asked = Overview::ask(&self.admin.client()?, &self.admin.node).await;
-            let overview = asked.map_err(|error| failure("the cluster cannot be shown", &error))?;
-            print(&if self.json {
-                format!("{:#}\n", json!(overview))
-            } else {
-                to_text(&overview)
-            });
+            let asked = Overview::ask(&self.admin.client()?).await;
+            let overview = asked.map_err(failed("the cluster cannot be shown"))?;
+            print_result(self.json, &overview, || to_text(&overview));
             Ok(())
         })
     }
@@ -67,23 +61,20 @@ pub(super) fn to_text(overview: &Overview) -> String {
 /// Returns the number of nodes, in total and by state.
 pub(super) fn summary(overview: &Overview) -> String {
     let nodes = &overview.nodes;
-    let in_state = |word: &str| nodes.iter().filter(|node| state(node) == word).count();
-    let silent = nodes.iter().filter(|node| node.numbers().is_none()).count();
+    let in_state = |word: &str| nodes.iter().filter(|node| state(node) == word).count() as u64;
+    let silent = nodes.iter().filter(|node| node.numbers().is_none()).count() as u64;
     let mut text = format!(
         "{} seen by {}: {} serving",
         counted(nodes.len(), "node"),
         overview.seen_by,
         in_state("serving")
     );
-    for (count, word) in [
+    let others = [
         (in_state("draining"), "draining"),
         (in_state("drained"), "drained"),
         (silent, "not answering"),
-    ] {
-        if count > 0 {
-            let _ = write!(text, ", {count} {word}");
-        }
-    }
+    ];
+    text.extend(some_of(&others).map(|other| format!(", {other}")));
     text.push('\n');
     text += &task_lines(overview);
     text += &plan_lines(overview);
@@ -126,15 +117,12 @@ fn task_lines(overview: &Overview) -> String {
     let others = counts
         .in_state(TaskState::Running)
         .saturating_sub(latest.len() as u64);
-    for (count, word) in [
+    let others = [
         (others, "more running"),
         (counts.in_state(TaskState::Queued), "queued"),
         (counts.at_risk, "at risk of missing a deadline"),
-    ] {
-        if count > 0 {
-            let _ = writeln!(text, "tasks: {count} {word}");
-        }
-    }
+    ];
+    text.extend(some_of(&others).map(|other| format!("tasks: {other}\n")));
     text
 }
 
@@ -172,17 +160,12 @@ pub(super) fn rows(overview: &Overview, traffic: impl Fn(&str, Traffic) -> Traff
         }
         rows.push(row);
     }
-    let stores = || {
-        overview
-            .nodes
-            .iter()
-            .filter_map(NodeView::numbers)
-            .map(|numbers| &numbers.store.counts)
-    };
+    let numbers = overview.nodes.iter().filter_map(NodeView::numbers);
+    let stores = numbers.map(|numbers| &numbers.store.counts);
     let mut all: [String; 14] = std::array::from_fn(|_| String::new());
     all[0] = "all".into();
-    all[4] = bytes(stores().map(|store| store.resident_bytes).sum());
-    all[5] = bytes(stores().map(|store| store.capacity_bytes).sum());
+    all[4] = bytes(stores.clone().map(|store| store.resident_bytes).sum());
+    all[5] = bytes(stores.map(|store| store.capacity_bytes).sum());
     all[6..].clone_from_slice(&shares(traffic("", overview.total), None));
     rows.push(all);
     rows
@@ -254,31 +237,21 @@ pub(super) fn remarks(node: &NodeView) -> String {
             let _ = writeln!(text, "{name}: no numbers: {why}");
         }
         Answer::Numbers(numbers) => {
-            for condition in numbers
-                .conditions
-                .iter()
-                .filter(|condition| !is_in_the_table(condition))
-            {
+            let conditions = numbers.conditions.iter();
+            for condition in conditions.filter(|condition| !is_in_the_table(condition)) {
                 let _ = writeln!(text, "{name}: {}", condition.detail);
             }
             if numbers.layers.len() > 1 {
                 let layers = numbers.layers.iter().map(|layer| {
-                    format!(
-                        "{} {} of {}",
-                        layer.layer,
-                        bytes(layer.used_bytes),
-                        bytes(layer.target_bytes)
-                    )
+                    let (used, target) = (bytes(layer.used_bytes), bytes(layer.target_bytes));
+                    format!("{} {used} of {target}", layer.layer)
                 });
                 let _ = writeln!(text, "{name}: split {}", layers.collect::<Vec<_>>().join(", "));
             }
             let pins = &numbers.store.counts.pins;
             if pins.objects > 0 {
-                let (objects, size, most) = (
-                    counted(pins.objects, "object"),
-                    bytes(pins.bytes),
-                    bytes(pins.bytes_max),
-                );
+                let (size, most) = (bytes(pins.bytes), bytes(pins.bytes_max));
+                let objects = counted(pins.objects, "object");
                 let _ = writeln!(text, "{name}: pinned {objects}, {size} of at most {most}");
             }
             if let Some(directory) = &numbers.directory {

@@ -3,18 +3,16 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
-use serde_json::json;
+use clap::Args;
 use shoal_base::terminal;
-use shoal_node::admin::client::{AdminClient, AdminUrl};
+use shoal_node::admin::client::AdminClient;
 use shoal_orders::{Task, TaskKind, TaskList, TaskState};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::admin::AdminPort;
+use super::admin::{AdminPort, Poll, failed};
 use super::block_on;
 use super::failure::Failure;
-use super::node::failure;
-use super::output::{Tone, bytes, counted, print, print_message};
+use super::output::{Tone, bytes, counted, print_message, print_result, some_of};
 use super::plan;
 use super::progress::{ProgressDisplay, kind};
 use super::status::table;
@@ -32,8 +30,8 @@ const SILENCES_MAX: u32 = 40;
 #[derive(Debug, Args)]
 pub(super) struct Tasks {
     /// Only tasks in this state
-    #[arg(long, value_name = "STATE")]
-    state: Option<StateArg>,
+    #[arg(long, value_name = "STATE", value_parser = TaskState::ALL.map(TaskState::as_str))]
+    state: Option<String>,
     /// How many tasks to show
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
     limit: u16,
@@ -42,15 +40,6 @@ pub(super) struct Tasks {
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum StateArg {
-    Queued,
-    Running,
-    Done,
-    Failed,
-    Cancelled,
 }
 
 /// Show one task, follow it, or end it
@@ -72,46 +61,18 @@ pub(super) struct TaskVerb {
     json: bool,
 }
 
-/// Follows a task to its end.
-pub(super) struct Follow<'a> {
-    pub(super) client: &'a AdminClient,
-    pub(super) url: &'a AdminUrl,
-    pub(super) json: bool,
-}
-
-impl StateArg {
-    const fn state(self) -> TaskState {
-        match self {
-            Self::Queued => TaskState::Queued,
-            Self::Running => TaskState::Running,
-            Self::Done => TaskState::Done,
-            Self::Failed => TaskState::Failed,
-            Self::Cancelled => TaskState::Cancelled,
-        }
-    }
-}
-
 impl Tasks {
     pub(super) fn run(self) -> Result<(), Failure> {
         block_on(async move {
-            let state = self
-                .state
-                .map(|state| format!("&state={}", state.state().as_str()));
+            let state = self.state.map(|state| format!("&state={state}"));
             let path = format!("{PATH}?limit={}{}", self.limit, state.unwrap_or_default());
             let client = self.admin.client()?;
-            let list = client.get::<TaskList>(&self.admin.node, &path).await;
-            let list = list.map_err(|error| failure("the tasks cannot be shown", &error))?;
-            if self.json {
-                print(&format!("{:#}\n", json!(list)));
-                return Ok(());
-            }
-            print(&listed(&list.tasks));
-            if list.next.is_some() {
-                print_message(
-                    Tone::Note,
-                    "there are older tasks",
-                    Some("show more of them with --limit"),
-                );
+            let list = client.get::<TaskList>(&path).await;
+            let list = list.map_err(failed("the tasks cannot be shown"))?;
+            print_result(self.json, &list, || listed(&list.tasks));
+            if list.next.is_some() && !self.json {
+                let hint = Some("show more of them with --limit");
+                print_message(Tone::Note, "there are older tasks", hint);
             }
             Ok(())
         })
@@ -122,78 +83,67 @@ impl TaskVerb {
     pub(super) fn run(self) -> Result<(), Failure> {
         block_on(async move {
             let client = self.admin.client()?;
-            let (url, id) = (&self.admin.node, &self.id);
+            let id = &self.id;
             if id.is_empty() || !id.chars().all(|c| c.is_ascii_alphanumeric()) {
-                return Err(Failure::Misused {
-                    what: format!("{id:?} is not the id of a task"),
-                    hint: "`shoal tasks` lists the tasks with their ids".into(),
-                });
+                let what = format!("{id:?} is not the id of a task");
+                return Err(Failure::misused(
+                    what,
+                    "`shoal tasks` lists the tasks with their ids",
+                ));
             }
             let task = if self.cancel {
-                client.post::<Task>(url, &format!("{PATH}/{id}/cancel")).await
+                client.post::<Task>(&format!("{PATH}/{id}/cancel")).await
             } else {
-                client.get::<Task>(url, &format!("{PATH}/{id}")).await
+                client.get::<Task>(&format!("{PATH}/{id}")).await
             };
-            let task = task.map_err(|error| failure(&format!("task {id}"), &error))?;
-            let json = self.json;
+            let task = task.map_err(failed(format!("task {id}")))?;
             if self.wait {
-                let client = &client;
-                return Follow { client, url, json }.to_the_end(task).await;
+                return follow(&client, task, self.json).await;
             }
-            show(&task, json);
+            show(&task, self.json);
             Ok(())
         })
     }
 }
 
-impl Follow<'_> {
-    /// Shows the progress of a task until it ends, and then its result.
-    pub(super) async fn to_the_end(&self, mut task: Task) -> Result<(), Failure> {
-        let path = format!("{PATH}/{}", task.id);
-        let (mut display, mut silences) = (ProgressDisplay::default(), 0);
-        let interrupt = signal(SignalKind::interrupt());
-        let mut interrupt = interrupt.map_err(|error| Failure::new("Ctrl-C cannot be noticed", &error))?;
-        while !task.progress.state.is_over() {
-            display.show(&task);
-            tokio::select! {
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-                _ = interrupt.recv() => {
-                    display.end();
-                    return Err(Failure::Interrupted {
-                        what: format!("the task {} goes on", task.id),
-                        hint: format!("`shoal task {0} --wait` follows it, `shoal task {0} --cancel` ends it", task.id),
-                    });
-                }
+/// Shows the progress of a task until it ends, and then its result.
+pub(super) async fn follow(client: &AdminClient, mut task: Task, json: bool) -> Result<(), Failure> {
+    let mut display = ProgressDisplay::default();
+    let interrupt = signal(SignalKind::interrupt());
+    let mut interrupt = interrupt.map_err(|error| Failure::new("Ctrl-C cannot be noticed", &error))?;
+    let mut poll = Poll::new(client, &format!("{PATH}/{}", task.id), LOOK_EVERY, SILENCES_MAX);
+    while !task.progress.state.is_over() {
+        display.show(&task);
+        tokio::select! {
+            answer = poll.next() => {
+                let answer = answer.inspect_err(|_| display.end());
+                let answer = answer.map_err(failed("the node stopped answering; the task goes on"))?;
+                task = answer.unwrap_or(task);
             }
-            match self.client.get::<Task>(self.url, &path).await {
-                Ok(answer) => (task, silences) = (answer, 0),
-                Err(_) if silences < SILENCES_MAX => silences += 1,
-                Err(error) => {
-                    display.end();
-                    let error = failure("the node stopped answering; the task goes on", &error);
-                    return Err(error);
-                }
+            _ = interrupt.recv() => {
+                display.end();
+                return Err(Failure::Interrupted {
+                    what: format!("the task {} goes on", task.id),
+                    hint: format!("`shoal task {0} --wait` follows it, `shoal task {0} --cancel` ends it", task.id),
+                });
             }
         }
-        display.end();
-        show(&task, self.json);
-        match task.progress.state {
-            TaskState::Done => Ok(()),
-            state => Err(Failure::Failed {
-                what: format!("the task {} {}", task.id, state.as_str()),
-                hint: task.progress.detail.filter(|_| !self.json),
-            }),
-        }
+    }
+    display.end();
+    show(&task, json);
+    match task.progress.state {
+        TaskState::Done => Ok(()),
+        state => Err(Failure::Failed {
+            what: format!("the task {} {}", task.id, state.as_str()),
+            hint: task.progress.detail.filter(|_| !json),
+        }),
     }
 }
 
 pub(super) fn show(task: &Task, json: bool) {
-    print(&if json {
-        format!("{:#}\n", json!(task))
-    } else if task.order.request.kind == TaskKind::Plan {
-        plan::summary(task)
-    } else {
-        summary(task)
+    print_result(json, task, || match task.order.request.kind {
+        TaskKind::Plan => plan::summary(task),
+        _ => summary(task),
     });
 }
 
@@ -201,15 +151,13 @@ pub(super) fn show(task: &Task, json: bool) {
 fn listed(tasks: &[Task]) -> String {
     let head = ["task", "kind", "state", "done", "rate", "objects", "what"].map(str::to_owned);
     let rows = tasks.iter().map(|task| {
-        let progress = &task.progress;
+        let rate = task.progress.bytes_per_second;
         [
             task.id.clone(),
             kind(task),
             state(task),
             done(task),
-            progress
-                .bytes_per_second
-                .map_or_else(|| "-".into(), |rate| format!("{}/s", bytes(rate))),
+            rate.map_or_else(|| "-".into(), |rate| format!("{}/s", bytes(rate))),
             objects(task),
             what(task),
         ]
@@ -269,16 +217,17 @@ fn summary(task: &Task) -> String {
         .map_or_else(String::new, |total| format!(" of {total}"));
     let word = if counts_only { "counted" } else { "done" };
     let _ = write!(text, "  objects: {}{total} {word}", objects.done);
-    for (count, word) in [
-        (objects.unchanged, unchanged(request.kind, request.dry_run)),
+    let unchanged = unchanged(request.kind, request.dry_run);
+    // A count shows how much is cached, even if nothing is.
+    if counts_only && objects.unchanged == 0 {
+        let _ = write!(text, ", 0 {unchanged}");
+    }
+    let others = [
+        (objects.unchanged, unchanged),
         (objects.skipped, "skipped"),
         (objects.failed, "failed"),
-    ] {
-        // A count shows how much is cached, even if nothing is.
-        if count > 0 || (counts_only && word == unchanged(request.kind, request.dry_run)) {
-            let _ = write!(text, ", {count} {word}");
-        }
-    }
+    ];
+    text.extend(some_of(&others).map(|other| format!(", {other}")));
     let total = sizes
         .total
         .map_or_else(String::new, |total| format!(" of {}", bytes(total)));
@@ -297,13 +246,8 @@ fn summary(task: &Task) -> String {
     }
     text.push('\n');
     for (node, counts) in &progress.tally.nodes {
-        let _ = writeln!(
-            text,
-            "  {}: {} ({})",
-            terminal::line(node),
-            counted(counts.blocks, "block"),
-            bytes(counts.bytes)
-        );
+        let (node, blocks) = (terminal::line(node), counted(counts.blocks, "block"));
+        let _ = writeln!(text, "  {node}: {blocks} ({})", bytes(counts.bytes));
     }
     for error in &progress.tally.errors {
         let (object, error) = (terminal::line(&error.object), terminal::line(&error.error));

@@ -11,10 +11,9 @@ use shoal_base::terminal;
 use shoal_net::clock;
 use tokio::sync::mpsc;
 
-use super::admin::AdminPort;
+use super::admin::{AdminPort, failed};
 use super::block_on;
 use super::failure::Failure;
-use super::node::failure;
 use super::overview::{NodeView, Overview, Traffic};
 use super::signals::Signals;
 use super::status::{remarks, rows, summary, table};
@@ -46,10 +45,8 @@ struct Before {
 impl Top {
     pub(super) fn run(self) -> Result<(), Failure> {
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-            return Err(Failure::Misused {
-                what: "`shoal top` needs a terminal".into(),
-                hint: "`shoal status` prints the cluster once, `shoal status --json` for programs".into(),
-            });
+            let hint = "`shoal status` prints the cluster once, `shoal status --json` for programs";
+            return Err(Failure::misused("`shoal top` needs a terminal", hint));
         }
         block_on(self.show())
     }
@@ -57,8 +54,8 @@ impl Top {
     async fn show(self) -> Result<(), Failure> {
         let mut stop = Signals::listen()?;
         let client = self.admin.client()?;
-        let asked = Overview::ask(&client, &self.admin.node).await;
-        let mut overview = asked.map_err(|error| failure("the cluster cannot be shown", &error))?;
+        let asked = Overview::ask(&client).await;
+        let mut overview = asked.map_err(failed("the cluster cannot be shown"))?;
         let _screen = Screen::open().map_err(|error| Failure::new("the terminal cannot be used", &error))?;
         let mut keys = keys();
         let mut before = Before::default();
@@ -75,7 +72,7 @@ impl Top {
                 },
             }
             // On failure the previous overview stays on the screen.
-            match Overview::ask(&client, &self.admin.node).await {
+            match Overview::ask(&client).await {
                 Ok(asked) => (overview, trouble) = (asked, None),
                 Err(error) => trouble = Some(error.to_string()),
             }

@@ -249,6 +249,7 @@ fn faults<W: Into<String>>(whats: impl IntoIterator<Item = W>, hint: impl Into<S
 }
 
 /// Returns `what` if a setting is set without the other that it needs.
+#[expect(clippy::ref_option, reason = "rows of the table name fields")]
 fn alone<A, B>(one: &Option<A>, other: &Option<B>, what: &'static str) -> Option<&'static str> {
     (one.is_some() && other.is_none()).then_some(what)
 }

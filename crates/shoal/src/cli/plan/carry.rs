@@ -1,20 +1,18 @@
 //! `shoal plan start`, `show` and `stop`: a plan that the nodes of a cluster carry out.
 
 use std::fmt::Write as _;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use serde_json::json;
 use shoal_orders::{JobCounts, Task};
 
-use crate::cli::admin::AdminPort;
+use crate::cli::admin::{AdminPort, failed};
 use crate::cli::block_on;
 use crate::cli::failure::Failure;
-use crate::cli::node::failure;
-use crate::cli::output::{bytes, print, talk};
+use crate::cli::output::{bytes, print_result, some_of, talk};
 use crate::cli::task;
 
 /// The path of the plan.
@@ -79,17 +77,15 @@ impl Start {
                 format!("?identity={identity}")
             });
             let path = format!("{PATH}{}", query.unwrap_or_default());
-            let plan = client.post_json::<Task>(&self.admin.node, &path, document).await;
-            let plan = plan.map_err(|error| failure("the plan was not taken", &error))?;
+            let plan = client.post_json::<Task>(&path, document).await;
+            let plan = plan.map_err(failed("the plan was not taken"))?;
+            print_result(self.json, &plan, || format!("{}\n", plan.id));
             if self.json {
-                print(&format!("{:#}\n", json!(plan)));
                 return Ok(());
             }
-            print(&format!("{}\n", plan.id));
             if let Some(replaced) = plan.order.document.and_then(|document| document.replaces) {
-                talk(&format!(
-                    "it takes the place of the plan {replaced}, which has ended\n"
-                ));
+                let ended = format!("it takes the place of the plan {replaced}, which has ended\n");
+                talk(&ended);
             }
             talk("accepted; `shoal plan show` shows its progress\n");
             Ok(())
@@ -100,9 +96,8 @@ impl Start {
 impl Show {
     pub(super) fn run(self) -> Result<(), Failure> {
         block_on(async move {
-            let client = self.admin.client()?;
-            let plan = client.get::<Task>(&self.admin.node, PATH).await;
-            let plan = plan.map_err(|error| failure("the plan cannot be shown", &error))?;
+            let plan = self.admin.client()?.get::<Task>(PATH).await;
+            let plan = plan.map_err(failed("the plan cannot be shown"))?;
             task::show(&plan, self.json);
             Ok(())
         })
@@ -112,9 +107,8 @@ impl Show {
 impl Stop {
     pub(super) fn run(self) -> Result<(), Failure> {
         block_on(async move {
-            let client = self.admin.client()?;
-            let plan = client.delete::<Task>(&self.admin.node, PATH).await;
-            let plan = plan.map_err(|error| failure("the plan was not stopped", &error))?;
+            let plan = self.admin.client()?.delete::<Task>(PATH).await;
+            let plan = plan.map_err(failed("the plan was not stopped"))?;
             task::show(&plan, self.json);
             Ok(())
         })
@@ -122,18 +116,15 @@ impl Stop {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    let failed = |error: std::io::Error| Failure::new(&format!("{} cannot be read", path.display()), &error);
-    let mut document = Vec::new();
-    let read = if path.as_os_str() == "-" {
-        std::io::stdin()
-            .lock()
-            .take(PLAN_BYTES_MAX)
-            .read_to_end(&mut document)
+    let unreadable = |error| Failure::new(&format!("{} cannot be read", path.display()), &error);
+    let source: Box<dyn io::Read> = if path.as_os_str() == "-" {
+        Box::new(io::stdin().lock())
     } else {
-        let file = std::fs::File::open(path).map_err(failed)?;
-        file.take(PLAN_BYTES_MAX).read_to_end(&mut document)
+        Box::new(std::fs::File::open(path).map_err(unreadable)?)
     };
-    read.map_err(failed)?;
+    let mut document = Vec::new();
+    let read = source.take(PLAN_BYTES_MAX).read_to_end(&mut document);
+    read.map_err(unreadable)?;
     Ok(document)
 }
 
@@ -146,8 +137,7 @@ pub(in crate::cli) fn job_counts(counts: &JobCounts) -> String {
         (counts.waiting, "waiting"),
         (counts.unplanned, "unplanned"),
     ];
-    let named = named.iter().filter(|(jobs, _)| *jobs > 0);
-    let named: Vec<_> = named.map(|(jobs, word)| format!("{jobs} {word}")).collect();
+    let named: Vec<_> = some_of(&named).collect();
     if named.is_empty() {
         return "no jobs".into();
     }

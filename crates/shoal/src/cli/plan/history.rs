@@ -61,10 +61,8 @@ impl HistoryFlags {
     /// Reads all files.
     pub(super) fn read(&self) -> Result<History, Failure> {
         if self.paths.is_empty() {
-            return Err(Failure::Misused {
-                what: "there is no history to learn from".to_owned(),
-                hint: "name its files or folders: shoal plan predict /var/log/spark-events".to_owned(),
-            });
+            let hint = "name its files or folders: shoal plan predict /var/log/spark-events";
+            return Err(Failure::misused("there is no history to learn from", hint));
         }
         let mut reader = Reader::new(ReadOptions {
             job_by: match self.job_by {
@@ -113,10 +111,7 @@ fn no_runs(history: &History) -> Failure {
              docs/how-to/plan.md describes every format",
         )
     };
-    Failure::Misused {
-        what: what.to_owned(),
-        hint: hint.to_owned(),
-    }
+    Failure::misused(what, hint)
 }
 
 /// Adds the file, or all files in the folder, in the order of their names. Hidden ones are left out.
@@ -136,10 +131,9 @@ fn collect(path: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), Fa
     };
     for entry in entries.into_iter().filter(|entry| !is_hidden(entry)) {
         if depth == DEPTH_MAX || files.len() == FILES_MAX {
-            return Err(Failure::Misused {
-                what: format!("{} has too many files, or folders in folders", path.display()),
-                hint: format!("name the folders with logs; at most {FILES_MAX} files are read"),
-            });
+            let what = format!("{} has too many files, or folders in folders", path.display());
+            let hint = format!("name the folders with logs; at most {FILES_MAX} files are read");
+            return Err(Failure::misused(what, hint));
         }
         collect(&entry, depth + 1, files)?;
     }
@@ -169,20 +163,10 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
     Failure::new(&format!("cannot read {}", path.display()), error)
 }
 
-/// A history puts its hint on a second line.
 fn refused(error: HistoryError) -> Failure {
     match error {
         HistoryError::Io { name, source } => Failure::new(&format!("cannot read {name}"), &source),
-        error => {
-            let text = error.to_string();
-            let (what, hint) = text
-                .split_once("\nhint: ")
-                .unwrap_or((&text, "see docs/how-to/plan.md"));
-            Failure::Misused {
-                what: what.to_owned(),
-                hint: hint.to_owned(),
-            }
-        }
+        error => Failure::misused_as(&error, "see docs/how-to/plan.md"),
     }
 }
 

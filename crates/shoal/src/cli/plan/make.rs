@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -104,12 +104,9 @@ impl Make {
             fs::write(path, picture(&document.plan))
                 .map_err(|error| Failure::new(&format!("cannot write {}", path.display()), &error))?;
         }
+        let explain = self.explain.as_deref();
         let answers = Answers {
-            explained: self
-                .explain
-                .as_deref()
-                .map(|job| explained(&document, job))
-                .transpose()?,
+            explained: explain.map(|job| explained(&document, job)).transpose()?,
             what_if: self.compared(&document)?,
         };
         if !answers.is_empty() {
@@ -126,11 +123,8 @@ impl Make {
     /// Learns, forecasts and plans.
     fn document(&self) -> Result<Document, Failure> {
         let (Some(Rate(bytes_per_second)), Some(Size(capacity_bytes))) = (self.bandwidth, self.cache) else {
-            return Err(Failure::Misused {
-                what: "a plan needs --bandwidth and --cache".to_owned(),
-                hint: "say what the link to the lake and the caches of all nodes have: --bandwidth 10Gbit --cache 1TiB"
-                    .to_owned(),
-            });
+            let hint = "say what the link to the lake and the caches of all nodes have: --bandwidth 10Gbit --cache 1TiB";
+            return Err(Failure::misused("a plan needs --bandwidth and --cache", hint));
         };
         let held = self
             .held
@@ -147,23 +141,16 @@ impl Make {
             Some(Start::Now) => now(),
         };
         if from.since_ms(end) > STALE_MS {
-            print_message(
-                Tone::Warning,
-                &format!("the window begins at {from}, long after the history ended at {end}"),
-                Some("take a newer history: jobs that have changed since then are planned as they were"),
-            );
+            let what = format!("the window begins at {from}, long after the history ended at {end}");
+            let hint = "take a newer history: jobs that have changed since then are planned as they were";
+            print_message(Tone::Warning, &what, Some(hint));
         }
         let window_ms = i64::try_from(self.window.as_millis()).unwrap_or(i64::MAX);
         let forecast = forecast(&Templates::learn(&history), Window::after(from, window_ms));
         if forecast.complete_until < forecast.window.to {
-            print_message(
-                Tone::Warning,
-                &format!(
-                    "jobs after {} are not planned: there are too many",
-                    forecast.complete_until
-                ),
-                Some("plan a shorter window"),
-            );
+            let until = forecast.complete_until;
+            let what = format!("jobs after {until} are not planned: there are too many");
+            print_message(Tone::Warning, &what, Some("plan a shorter window"));
         }
         let draft = Draft::new(
             &forecast,
@@ -183,26 +170,19 @@ impl Make {
         }
         if draft.sizeless > 0 {
             let inputs = counted(draft.sizeless, "input");
-            print_message(
-                Tone::Warning,
-                &format!(
-                    "{inputs} of unknown size are not planned: the history does not contain their sizes"
-                ),
-                None,
-            );
+            let what =
+                format!("{inputs} of unknown size are not planned: the history does not contain their sizes");
+            print_message(Tone::Warning, &what, None);
         }
         if draft.held_elsewhere > 0 {
             let paths = counted(draft.held_elsewhere, "path");
-            print_message(
-                Tone::Note,
-                &format!("{paths} of the {held_paths} that --held names are no input of a job"),
-                None,
-            );
+            let what = format!("{paths} of the {held_paths} that --held names are no input of a job");
+            print_message(Tone::Note, &what, None);
         }
-        draft.request.check().map_err(refused)?;
+        draft.request.check().map_err(|error| refused(&error))?;
         let plan = self.planner.plan(&draft.request)?;
         let document = draft.with(plan);
-        document.check().map_err(refused)?;
+        document.check().map_err(|error| refused(&error))?;
         Ok(document)
     }
 
@@ -214,10 +194,8 @@ impl Make {
         for what_if in &self.what_if {
             let plan = self.planner.plan(&what_if.apply(&document.request))?;
             if plan.jobs.len() != document.plan.jobs.len() {
-                return Err(Failure::Failed {
-                    what: "the planner's answer is about other jobs".to_owned(),
-                    hint: Some("shoal and shoal-planner must be of one version".to_owned()),
-                });
+                let hint = "shoal and shoal-planner must be of one version";
+                return Err(Failure::failed("the planner's answer is about other jobs").hinting(hint));
             }
             comparison.add(what_if, what_if.change(&document.request), &document.plan, plan);
         }
@@ -264,31 +242,21 @@ fn nothing_to_plan(draft: &Draft, from: Moment) -> Failure {
             "the history needs inputs with their bytes; `shoal plan predict` shows what it has",
         )
     };
-    Failure::Misused {
-        what,
-        hint: hint.to_owned(),
-    }
+    Failure::misused(what, hint)
 }
 
-/// A check puts its hint on a second line.
-fn refused(error: impl std::error::Error) -> Failure {
-    let text = error.to_string();
-    let (what, hint) = text
-        .split_once("\nhint: ")
-        .unwrap_or((&text, "see docs/reference/plan.md"));
-    Failure::Misused {
-        what: what.to_owned(),
-        hint: hint.to_owned(),
-    }
+fn refused(error: &dyn std::error::Error) -> Failure {
+    Failure::misused_as(error, "see docs/reference/plan.md")
 }
 
 fn read_document(path: &Path) -> Result<Document, Failure> {
     let text = read_text(path)?;
-    let document: Document = serde_json::from_str(&text).map_err(|error| Failure::Misused {
-        what: format!("{} is no plan: {error}", path.display()),
-        hint: "make one by `shoal plan HISTORY... --bandwidth RATE --cache SIZE > plan`".to_owned(),
+    let document: Document = serde_json::from_str(&text).map_err(|error| {
+        let what = format!("{} is no plan: {error}", path.display());
+        let hint = "make one by `shoal plan HISTORY... --bandwidth RATE --cache SIZE > plan`";
+        Failure::misused(what, hint)
     })?;
-    document.check().map_err(refused)?;
+    document.check().map_err(|error| refused(&error))?;
     Ok(document)
 }
 
@@ -302,14 +270,12 @@ struct HeldLine {
 fn read_held(path: &Path) -> Result<HashMap<String, u64>, Failure> {
     let text = read_text(path)?;
     let mut held = HashMap::new();
-    for (number, line) in text
-        .lines()
-        .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty())
-    {
-        let misused = |why: String| Failure::Misused {
-            what: format!("{}:{}: {why}", path.display(), number + 1),
-            hint: "write lines such as {\"path\": \"s3://lake/t/\", \"bytes\": 1000000}".to_owned(),
+    let lines = (1..).zip(text.lines());
+    for (number, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
+        let misused = |why: String| {
+            let what = format!("{}:{number}: {why}", path.display());
+            let hint = "write lines such as {\"path\": \"s3://lake/t/\", \"bytes\": 1000000}";
+            Failure::misused(what, hint)
         };
         let HeldLine { path: file, bytes } =
             serde_json::from_str(line).map_err(|error| misused(error.to_string()))?;
@@ -321,17 +287,13 @@ fn read_held(path: &Path) -> Result<HashMap<String, u64>, Failure> {
 }
 
 fn read_text(path: &Path) -> Result<String, Failure> {
-    let failed = |error: &io::Error| Failure::new(&format!("cannot read {}", path.display()), error);
-    let file = File::open(path).map_err(|error| failed(&error))?;
+    let unreadable = |error| Failure::new(&format!("cannot read {}", path.display()), &error);
+    let file = File::open(path).map_err(unreadable)?;
     let mut text = String::new();
-    file.take(FILE_BYTES_MAX + 1)
-        .read_to_string(&mut text)
-        .map_err(|error| failed(&error))?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(Failure::Misused {
-            what: format!("{} is larger than 1 GiB", path.display()),
-            hint: "plan a shorter window".to_owned(),
-        });
+    let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
+    if read.map_err(unreadable)? as u64 > FILE_BYTES_MAX {
+        let what = format!("{} is larger than 1 GiB", path.display());
+        return Err(Failure::misused(what, "plan a shorter window"));
     }
     Ok(text)
 }

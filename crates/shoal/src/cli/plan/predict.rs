@@ -9,7 +9,7 @@ use shoal_history::{Forecast, Report, Templates, Window, backtest, forecast};
 
 use super::history::{AFTER_HELP, HistoryFlags, span};
 use crate::cli::failure::Failure;
-use crate::cli::output::print;
+use crate::cli::output::{pretty, print};
 
 /// The longest window: jobs of every minute make 50,000 runs in it.
 const WINDOW_MAX: Duration = Duration::from_hours(35 * 24);
@@ -56,12 +56,11 @@ impl Predict {
             forecast: forecast(&Templates::learn(&history), Window::after(from, window_ms)),
             history: summary,
         };
-        if self.json {
-            let text = serde_json::to_string_pretty(&prediction).expect("numbers and names are JSON");
-            print(&(text + "\n"));
+        print(&if self.json {
+            pretty(&prediction)
         } else {
-            print(&prediction.text());
-        }
+            prediction.text()
+        });
         Ok(())
     }
 }

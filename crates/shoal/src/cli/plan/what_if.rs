@@ -211,12 +211,16 @@ impl Row {
 
 /// `3: a, b, c`
 fn named(jobs: &[String]) -> String {
-    let more = match jobs.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let first = &jobs[..jobs.len().min(NAMED)];
-    format!("{}: {}{more}", jobs.len(), first.join(", "))
+    format!("{}: {}", jobs.len(), first_of(jobs, NAMED))
+}
+
+/// `a, b and 3 more`, with `most` names at most.
+pub(super) fn first_of<T: AsRef<str>>(names: &[T], most: usize) -> String {
+    let first: Vec<&str> = names.iter().take(most).map(AsRef::as_ref).collect();
+    match names.len() - first.len() {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
 }
 
 /// Bytes of a plan, for people.

@@ -9,7 +9,7 @@ use shoal_plan::explain::explain;
 use shoal_plan::plan::Outcome;
 use shoal_sim::units::counted;
 
-use super::what_if::amount;
+use super::what_if::{amount, first_of};
 use crate::cli::failure::Failure;
 
 /// Runs of one job that are explained at once.
@@ -63,11 +63,8 @@ pub(super) fn explained(document: &Document, name: &str) -> Result<String, Failu
         );
     }
     if let Some(more) = left_out.len().checked_sub(EXPLAINED).filter(|more| *more > 0) {
-        let _ = writeln!(
-            text,
-            "and {} that are not planned",
-            counted(more as u64, "more run")
-        );
+        let more = counted(more as u64, "more run");
+        let _ = writeln!(text, "and {more} that are not planned");
     }
     if text.is_empty() {
         return Err(unknown_job(document, name));
@@ -88,11 +85,10 @@ fn unknown_job(document: &Document, name: &str) -> Failure {
     let runs = document.request.jobs.iter().map(|job| job.name.as_str());
     let known = runs.chain(document.jobs.iter().map(|job| job.name.as_str()));
     let nearest = suggestion(name, known).map(|nearest| format!(" (nearest: {nearest})"));
-    Failure::Misused {
-        what: format!("the plan has no job {name}{}", nearest.unwrap_or_default()),
-        hint: "the names are in the plan below request.jobs; `shoal plan predict` says why a job is not expected"
-            .to_owned(),
-    }
+    let what = format!("the plan has no job {name}{}", nearest.unwrap_or_default());
+    let hint =
+        "the names are in the plan below request.jobs; `shoal plan predict` says why a job is not expected";
+    Failure::misused(what, hint)
 }
 
 /// The plan in some lines, for people.
@@ -130,13 +126,9 @@ pub(super) fn summary(document: &Document) -> String {
         }
     );
     if !best_effort.is_empty() {
-        let more = match best_effort.len().saturating_sub(NAMED) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let named = best_effort[..best_effort.len().min(NAMED)].join(", ");
+        let named = first_of(&best_effort, NAMED);
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "Nothing is promised to {named}{more}; --explain says why.");
+        let _ = writeln!(text, "Nothing is promised to {named}; --explain says why.");
     }
     if !document.left_out.is_empty() {
         let _ = writeln!(

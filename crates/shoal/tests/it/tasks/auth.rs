@@ -167,15 +167,12 @@ async fn an_operator_with_a_certificate_gives_orders_and_others_do_not() {
         ..AdminAccess::default()
     };
     let body = || order("prefetch", "s3://b/a").to_string().into_bytes();
-    let operator = AdminClient::new(&url, &access(Some("client"))).unwrap();
-    let task: Value = operator.post_json(&url, "/tasks", body()).await.unwrap();
+    let operator = AdminClient::new(url.clone(), &access(Some("client"))).unwrap();
+    let task: Value = operator.post_json("/tasks", body()).await.unwrap();
     assert_eq!(task["kind"], "prefetch");
-    let nobody = AdminClient::new(&url, &access(None)).unwrap();
-    nobody.get::<Value>(&url, "/status").await.unwrap();
-    let refused = nobody
-        .post_json::<Value>(&url, "/tasks", body())
-        .await
-        .unwrap_err();
+    let nobody = AdminClient::new(url.clone(), &access(None)).unwrap();
+    nobody.get::<Value>("/status").await.unwrap();
+    let refused = nobody.post_json::<Value>("/tasks", body()).await.unwrap_err();
     assert!(
         matches!(
             refused.why,
@@ -186,15 +183,15 @@ async fn an_operator_with_a_certificate_gives_orders_and_others_do_not() {
         ),
         "{refused}"
     );
-    let stranger = AdminClient::new(&url, &access(Some("stranger"))).unwrap();
-    let refused = stranger.get::<Value>(&url, "/status").await.unwrap_err();
+    let stranger = AdminClient::new(url.clone(), &access(Some("stranger"))).unwrap();
+    let refused = stranger.get::<Value>("/status").await.unwrap_err();
     assert!(
         matches!(refused.why, AdminErrorKind::Unreachable(_)),
         "its handshake fails: {refused}"
     );
     let plain: AdminUrl = format!("http://{}", node.admin_address()).parse().unwrap();
-    let unencrypted = AdminClient::new(&plain, &AdminAccess::default()).unwrap();
-    assert!(unencrypted.get::<Value>(&plain, "/status").await.is_err());
+    let unencrypted = AdminClient::new(plain, &AdminAccess::default()).unwrap();
+    assert!(unencrypted.get::<Value>("/status").await.is_err());
     node.stop().await;
 }
 
