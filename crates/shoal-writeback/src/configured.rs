@@ -3,9 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shoal_cache::tier::{
-    ByteStore, FolderStore, S3Store, S3StoreConfig, StorageClasses, TierConfig, TierStoreConfig,
-};
 use shoal_cache::write::WriteConfig;
 use shoal_net::endpoint::{Endpoint, LakeConfig, NodeCredentials, causes};
 use shoal_net::limits::Limits;
@@ -13,6 +10,9 @@ use shoal_policy::cleaning::FLUSHES_MAX;
 use shoal_registry::worker::Pace;
 
 use crate::dirty::{TierError, TierSettings};
+use crate::tier::{
+    ByteStore, FolderStore, S3Store, S3StoreConfig, StorageClasses, TierConfig, TierStoreConfig,
+};
 
 /// A tier's store is close to the node: beyond these limits it counts as down.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -39,10 +39,7 @@ pub async fn open(
 }
 
 async fn open_store(tier: &TierConfig, limits: &Limits) -> Result<Arc<dyn ByteStore>, TierError> {
-    let refused = |problem: String| TierError::Store {
-        tier: tier.name.as_str().into(),
-        problem,
-    };
+    let refused = |problem: String| TierError::new(&tier.name, &problem);
     match &tier.store {
         TierStoreConfig::Folder(folder) => {
             let store = FolderStore::open(folder.clone()).await;

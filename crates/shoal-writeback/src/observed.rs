@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use shoal_base::amount::{counted, human_bytes};
-use shoal_cache::tier::Damage;
 use shoal_net::conditions::{Condition, ConditionName};
 use shoal_net::metrics::{Sample, WordCounts, by_word, each, one};
 use shoal_net::observed;
@@ -14,6 +13,7 @@ use shoal_s3::uri::S3Uri;
 use crate::dirty::{
     DirtyObjects, Figures, FlushOrders, FlushProgress, TierStatus, UploadEnd, WriteBackOutcome,
 };
+use crate::tier::Damage;
 
 /// Maximum number of objects listed by name in `/status`.
 const TROUBLES_SHOWN: usize = 100;
@@ -130,14 +130,14 @@ impl WriteBack {
 
     /// Refreshes cached counts that come from the registries.
     pub async fn refresh(&self) {
-        self.dirty.refresh().await;
+        self.dirty.entries.refresh().await;
     }
 
     /// Returns the current state.
     pub fn figures(&self) -> WriteBackFigures {
         WriteBackFigures {
             figures: self.dirty.figures(),
-            tiers: self.dirty.tiers(),
+            tiers: self.dirty.entries.tiers(),
             damaged: self.dirty.damaged(),
             flush: self.flushes.progress(),
         }

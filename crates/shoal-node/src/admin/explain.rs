@@ -373,7 +373,12 @@ impl Explainer<'_> {
     }
 
     fn pins(&self, object: &S3Uri) -> Vec<PinEnd> {
-        let pins = self.0.store.pinning().orders_of(self.object_id(object)).into_iter();
+        let pins = self
+            .0
+            .store
+            .pinning()
+            .orders_of(self.object_id(object))
+            .into_iter();
         let pins = pins.map(|(order, until)| PinEnd {
             task: Ulid(order.0).to_string(),
             until: until.into(),

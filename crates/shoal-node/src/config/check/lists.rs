@@ -9,7 +9,7 @@ use shoal_s3::uri::S3Uri;
 use super::texts::{ACCESS_KEY_HINT, PLACE_HINT, access_key_fault, is_place};
 use super::{Check, Entry, Problem};
 use crate::config::problem::Provenance;
-use crate::config::{CooperationMode, FreshnessMode, TierConfig, WriteMode, WriteRule};
+use crate::config::{CooperationMode, FreshnessMode, WriteMode, WriteRule};
 
 /// Maximum share of an identity. Next to it, an identity with share 1 still gets every thousandth turn.
 const SHARE_MAX: u32 = 1000;
@@ -23,9 +23,10 @@ impl Check<'_> {
         let rules = lists.write_rules.iter();
         self.prefixes(rules.map(|(rule, entry)| (&*rule.prefix, *entry)));
         let tiers = self.all_tiers();
+        let names: Vec<&str> = tiers.iter().map(|tier| &*tier.name).collect();
         for (rule, entry) in &lists.write_rules {
             match rule.mode {
-                WriteMode::Back => self.back_rule(rule, entry, &tiers),
+                WriteMode::Back => self.back_rule(rule, entry, &names),
                 mode => self.other_rule(mode, entry),
             }
         }
@@ -66,7 +67,7 @@ impl Check<'_> {
         }
     }
 
-    fn back_rule(&mut self, rule: &WriteRule, entry: &Entry, tiers: &[TierConfig]) {
+    fn back_rule(&mut self, rule: &WriteRule, entry: &Entry, tiers: &[&str]) {
         if !rule.prefix.trim_start_matches("s3://").contains('/') {
             let what = format!("prefix {:?} does not end the bucket's name", rule.prefix);
             let hint = "write s3://bucket/ for one bucket: without the slash it would be every bucket whose name begins so";
@@ -78,8 +79,7 @@ impl Check<'_> {
                         process; a cluster needs endpoint, bucket and registry in place of folder, see shoal.toml";
             self.refuse(entry, "mode", what, hint);
         } else if rule.tier_in(tiers).is_none() {
-            let names: Vec<&str> = tiers.iter().map(|tier| tier.name.as_str()).collect();
-            let all = names.join(", ");
+            let all = tiers.join(", ");
             let Some(name) = &rule.tier else {
                 let (what, hint) = (
                     "mode = \"back\" does not say into which tier",
@@ -87,7 +87,7 @@ impl Check<'_> {
                 );
                 return self.refuse(entry, "mode", what, &format!("{hint} {all}"));
             };
-            let hint = suggestion(name, names).map_or_else(
+            let hint = suggestion(name, tiers.iter().copied()).map_or_else(
                 || format!("the tiers are {all}"),
                 |known| format!("did you mean \"{known}\"?"),
             );
