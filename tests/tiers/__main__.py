@@ -1,7 +1,7 @@
 """Tiers on real stores: `python -m tiers --shoal BIN --store-tests BIN [--engine NAME] [--seed N]`.
 
-Each engine runs the suite of stores of `crates/shoal-cache`. An engine with disks is also the store of three nodes: it
-loses two of six disks while clients write, then a third, and gets them back. The lake is versitygw.
+Each engine runs the suite of stores of `crates/shoal-writeback`. An engine with disks is also the store of three
+nodes: it loses two of six disks while clients write, then a third, and gets them back. The lake is versitygw.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tests/tiers/run.sh", description=__doc__)
     parser.add_argument("--engine", choices=ENGINES, action="append", help="only this one; may be repeated")
     parser.add_argument("--shoal", type=Path, required=True, help="the binary")
-    parser.add_argument("--store-tests", type=Path, required=True, help="the test program of crates/shoal-cache")
+    parser.add_argument("--store-tests", type=Path, required=True, help="the test program of crates/shoal-writeback")
     parser.add_argument("--seed", type=int, default=1, help="of all that is left to chance (1)")
     parser.add_argument("--keep", action="store_true", help="keep logs and data")
     return parser.parse_args()
