@@ -183,8 +183,9 @@ fi
 cargo_tests ${QUICK:+--lib --bins}
 if [ -n "${QUICK:-}" ]; then
   skip 'all but unit tests: QUICK is set'
-elif ! cargo build --locked --package shoal; then
-  outcome 0 1 0 'cargo build'
+elif [ ! -x "$SHOAL" ]; then
+  printf 'FAILED: cargo has not built %s for its tests\n' "$SHOAL" | tee -a "$results/failed"
+  outcome 0 1 0 'the binary'
 elif ! need_room "${TMPDIR:-/tmp}" "$TESTS_GIB" 'lakes, clients, networks, experiments, demo' > "$results/room"; then
   repeat_failure 'room on the disk' "$results/room"
   outcome 0 1 0 'room on the disk'
