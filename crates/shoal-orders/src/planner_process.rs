@@ -33,7 +33,7 @@ pub struct Limits {
     pub time: Option<Duration>,
 }
 
-/// What a planner has written, and how it ended.
+/// The output of a planner, and how it ended.
 #[derive(Debug)]
 pub struct Answer {
     /// Its stdout: a plan in JSON, if it made one.
@@ -44,7 +44,7 @@ pub struct Answer {
     pub status: ExitStatus,
 }
 
-/// Why a planner has given no answer.
+/// The reason why a planner gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum NoAnswer {
     /// The program cannot be run.
@@ -99,17 +99,17 @@ pub fn ask(
     bound_memory(&child, limits.memory_bytes);
     let mut stdin = child.stdin.take().expect("stdin is piped");
     let stdout = child.stdout.take().expect("stdout is piped");
-    let mut stderr = child.stderr.take().expect("stderr is piped");
+    let mut pipe = child.stderr.take().expect("stderr is piped");
     thread::scope(|scope| {
         // A planner reads everything before it writes. One that rejects its arguments reads nothing, and its
         // exit code shows that.
         scope.spawn(move || drop(stdin.write_all(request)));
         let plan = scope.spawn(move || read(stdout, limits.plan_bytes + 1));
-        let told = scope.spawn(move || {
-            let told = read(&mut stderr, limits.stderr_bytes);
+        let stderr = scope.spawn(move || {
+            let beginning = read(&mut pipe, limits.stderr_bytes);
             // A pipe that is full would block the planner.
-            let _ = std::io::copy(&mut stderr, &mut std::io::sink());
-            told
+            let _ = std::io::copy(&mut pipe, &mut std::io::sink());
+            beginning
         });
         let ended = wait(&mut child, limits.time, stop);
         if ended.is_err() {
@@ -117,13 +117,13 @@ pub fn ask(
             let _ = child.kill();
             let _ = child.wait();
         }
-        let (plan, told) = (plan.join(), told.join());
+        let (plan, stderr) = (plan.join(), stderr.join());
         let plan = plan.expect("reading does not panic").ok();
         let plan = plan.filter(|plan| plan.len() as u64 <= limits.plan_bytes);
         Ok(Answer {
             status: ended?,
             plan: plan.ok_or(NoAnswer::TooLong)?,
-            stderr: told.expect("reading does not panic").unwrap_or_default(),
+            stderr: stderr.expect("reading does not panic").unwrap_or_default(),
         })
     })
 }

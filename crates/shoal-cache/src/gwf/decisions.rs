@@ -6,7 +6,7 @@ use lru::LruCache;
 use shoal_policy::{BlockId, NodeId};
 
 /// Number of blocks remembered, at about 100 bytes each.
-const REMEMBERED: NonZeroUsize = NonZeroUsize::new(4 << 10).unwrap();
+const REMEMBERED: NonZeroUsize = NonZeroUsize::new(4 << 10).expect("4,096 is not zero");
 
 /// Decision about a block that had the least worth here while room was short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -43,8 +43,8 @@ words! {
         Incomplete = "incomplete",
         /// The lake's response has no ETag to identify the version by.
         NoEtag = "no-etag",
-        /// The writer is anonymous. Only the writer may read a dirty object, and anonymous callers cannot be
-        /// told apart.
+        /// The writer is anonymous. Only the writer may read a dirty object, and one anonymous caller is like
+        /// another.
         Anonymous = "anonymous",
         /// The write has a condition that only the lake can evaluate.
         Condition = "condition",

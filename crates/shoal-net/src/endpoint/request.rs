@@ -105,8 +105,8 @@ impl EndpointRequest {
             payer,
         } = self;
         headers.insert(HOST, host.clone());
-        // The node reads most responses itself and supports no encoding. Some lakes encode unless told
-        // otherwise.
+        // The node reads most responses itself and supports no encoding. Without this header some lakes
+        // compress them.
         headers
             .entry(ACCEPT_ENCODING)
             .or_insert(HeaderValue::from_static("identity"));

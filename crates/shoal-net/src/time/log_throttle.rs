@@ -1,4 +1,4 @@
-//! Limits log lines about one problem, because a flood says no more than its first line.
+//! Limits log lines about one problem, because its first line says as much as a thousand.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -14,7 +14,7 @@ use shoal_cache::peer::{PAGE_BYTES_MAX, PAGES};
 use shoal_net::http::pages::{Page, page, text};
 use shoal_net::metrics;
 
-use super::task_pages::told;
+use super::task_pages::message_page;
 
 /// Path prefix of other nodes' pages.
 const NODES: &str = "/nodes/";
@@ -76,7 +76,7 @@ impl OtherPage {
             Ok(Ok(Err(why))) => why,
             Ok(Err(_)) | Err(_) => format!("{name} did not answer within {} ms", PATIENCE.as_millis()),
         };
-        told(StatusCode::BAD_GATEWAY, &why)
+        message_page(StatusCode::BAD_GATEWAY, &why)
     }
 }
 

@@ -32,7 +32,7 @@ use super::auth::{AdminAuth, Asker, Wish};
 use super::explain::{ExplainQuery, Explanation};
 use super::members::Members;
 use super::other_nodes::OtherPage;
-use super::task_pages::{TaskPage, json_page, told};
+use super::task_pages::{TaskPage, json_page, message_page};
 use crate::handoff::Handoff;
 
 /// The parts of this node that must be running before it is ready. External conditions are checked in
@@ -222,7 +222,7 @@ impl Admin {
 }
 
 fn refused(why: &str) -> Page {
-    told(StatusCode::BAD_REQUEST, why)
+    message_page(StatusCode::BAD_REQUEST, why)
 }
 
 /// Rejects an order sent by a web page in an operator's browser. Such a request carries an `Origin`.

@@ -164,7 +164,7 @@ fn of_query(query: Option<&str>) -> Result<TaskRequest, TaskRefusal> {
 fn list(tasks: &Tasks, query: Option<&str>) -> Page {
     let query = match Query::parse(query) {
         Ok(query) => query,
-        Err(error) => return told(StatusCode::BAD_REQUEST, &error.message),
+        Err(error) => return message_page(StatusCode::BAD_REQUEST, &error.message),
     };
     let state = match query.get("state").map(|word| (word, TaskState::of(word))) {
         None => None,
@@ -172,14 +172,14 @@ fn list(tasks: &Tasks, query: Option<&str>) -> Page {
         Some((word, None)) => {
             let states = TaskState::ALL.map(TaskState::as_str).join(", ");
             let why = format!("no task is ever {word:?}\nhint: the states are {states}");
-            return told(StatusCode::BAD_REQUEST, &why);
+            return message_page(StatusCode::BAD_REQUEST, &why);
         }
     };
     let limit = query.get("limit").map_or(Ok(LIMIT), str::parse::<usize>);
     let limit = limit.ok().filter(|limit| (1..=LIMIT_MAX).contains(limit));
     let Some(limit) = limit else {
         let why = format!("limit is not a number of tasks\nhint: give 1 to {LIMIT_MAX}");
-        return told(StatusCode::BAD_REQUEST, &why);
+        return message_page(StatusCode::BAD_REQUEST, &why);
     };
     let part = TaskListPart {
         state,
@@ -215,11 +215,11 @@ fn answered(status: StatusCode, answer: Result<impl Serialize, TaskRefusal>) -> 
 }
 
 fn refused(refusal: &TaskRefusal) -> Page {
-    told(refusal.status(), &refusal.to_string())
+    message_page(refusal.status(), &refusal.to_string())
 }
 
 /// Returns a line of text.
-pub(super) fn told(status: StatusCode, why: &str) -> Page {
+pub(super) fn message_page(status: StatusCode, why: &str) -> Page {
     page(status, "text/plain; charset=utf-8", format!("{why}\n"))
 }
 

@@ -13,8 +13,8 @@ use super::plan_progress::PlanProgress;
 use super::progress::{Progress, TaskState};
 use crate::bulletin::{FLOOR_AGE, FLOOR_KEPT_MAX, Floor};
 
-/// Pins go to the nodes that are there once these have been the same for so long: a node that restarts comes
-/// back with its pins.
+/// How long the set of nodes must stay the same before pins go to it: a node that restarts comes back with
+/// its pins.
 const SETTLED: Duration = Duration::from_mins(1);
 
 /// How long the list of a task may grow.

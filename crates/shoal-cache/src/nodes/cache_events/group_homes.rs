@@ -11,7 +11,7 @@ use shoal_policy::{BlockId, Layer, NodeId, VersionId};
 
 /// Number of groups remembered, at about 150 bytes each. Computing the homes of 64 blocks takes a few
 /// microseconds, too long to repeat for each event.
-const REMEMBERED: NonZeroUsize = NonZeroUsize::new(4 << 10).unwrap();
+const REMEMBERED: NonZeroUsize = NonZeroUsize::new(4 << 10).expect("4,096 is not zero");
 
 /// The homes of groups under one hierarchy.
 #[derive(Debug)]

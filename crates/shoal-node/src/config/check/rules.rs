@@ -1,4 +1,4 @@
-//! What the value of a setting must not be, with the bounds of each.
+//! The bounds of each setting's value.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -135,7 +135,7 @@ rules! {
         "an object that is removed or overwritten in its tier costs no request to the lake; \
          write a time in between, such as \"1m\"";
     write permission: |c| (c.write.permission > PERMISSION_MAX).then_some("is longer than 10m"),
-        "write at most 10m: for so long a client can write although the lake no longer permits it";
+        "write at most 10m: a client whose permission the lake withdraws can write for this time";
 
     cooperation listen: |c| [("s3", c.s3.listen), ("admin", c.admin.listen)]
             .into_iter()

@@ -208,18 +208,18 @@ impl Executor {
         let Some(why) = execution.1.deviation(now_s) else {
             return;
         };
-        let told = told(&execution.1, why);
+        let (file, reason) = described(&execution.1, why);
         let request = execution.1.request_from(now_s, why);
         let former = execution.1.plan().clone();
         let mut progress = self.progress.lock();
         let progress = plan_of(&mut progress);
         progress.replanned = Some(Replanned {
             at: Moment::now(),
-            why: told.1.clone(),
+            why: reason.clone(),
             by: "nothing".to_owned(),
             detail: None,
         });
-        progress.note(&told.0, &told.1, Moment::now());
+        progress.note(&file, &reason, Moment::now());
         let Some(request) = request else {
             execution.1.no_new_plan(now_s);
             return;
@@ -306,7 +306,7 @@ fn plan_of(progress: &mut Progress) -> &mut PlanProgress {
 }
 
 /// The file that is not as planned, and what is wrong with it, in words.
-fn told(execution: &Execution, why: Deviation) -> (String, String) {
+fn described(execution: &Execution, why: Deviation) -> (String, String) {
     let (file, text) = match why {
         Deviation::Missing { file } => (file, "the lake does not have it".to_owned()),
         Deviation::Found { file } => (file, "the lake has it by now".to_owned()),

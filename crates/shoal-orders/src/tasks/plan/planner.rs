@@ -94,8 +94,8 @@ fn ask(program: &Path, request: &Request, stop: &AtomicBool) -> Result<Plan, Str
     command.args(["--time-limit", PROGRAM_SECONDS, "--threads", "1"]);
     let answer = planner_process::ask(command, &text, &LIMITS, stop).map_err(|error| error.to_string())?;
     if !answer.status.success() {
-        let told = String::from_utf8_lossy(&answer.stderr);
-        return Err(format!("it failed ({}): {}", answer.status, told.trim()));
+        let reason = String::from_utf8_lossy(&answer.stderr);
+        return Err(format!("it failed ({}): {}", answer.status, reason.trim()));
     }
     serde_json::from_slice(&answer.plan).map_err(|error| format!("its answer is no plan: {error}"))
 }

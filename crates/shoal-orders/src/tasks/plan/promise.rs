@@ -9,10 +9,10 @@ use super::executor::Executor;
 use super::objects;
 use crate::tasks::messages::{Answer, PromisedRead, Question};
 
-/// How often nodes are told, so that one that has just started knows, too.
+/// How often promises are sent again, for nodes that have just started.
 const RENEW_EVERY: Duration = Duration::from_secs(10);
 
-/// A node keeps a promise for so long after it was told last.
+/// How long a node keeps a promise after it was last sent.
 const LIFE: Duration = Duration::from_secs(30);
 
 /// The number of objects in one question.

@@ -73,7 +73,7 @@ impl Estimate {
         if objects >= listed {
             tally.bytes.total = Some(bytes);
         }
-        *self.expected_bytes.lock() = extrapolated((objects, bytes), listed);
+        *self.expected_bytes.lock() = extrapolated(objects, bytes, listed);
     }
 
     fn elapsed(&self) -> Duration {
@@ -94,8 +94,8 @@ impl Estimate {
     }
 }
 
-/// The bytes of `all` objects, if so many of them have so many bytes.
-fn extrapolated((objects, bytes): (u64, u64), all: u64) -> Option<u64> {
+/// Extrapolates the bytes of `all` objects from a sample of `objects` with `bytes`. `None` without a sample.
+fn extrapolated(objects: u64, bytes: u64, all: u64) -> Option<u64> {
     let bytes = (u128::from(bytes) * u128::from(all)).checked_div(objects.into())?;
     Some(u64::try_from(bytes).unwrap_or(u64::MAX))
 }
@@ -106,13 +106,13 @@ mod tests {
 
     #[test]
     fn a_list_is_expected_to_be_as_its_first_pages() {
-        for (known, all, expected) in [
-            ((0, 0), 4_000, None),
-            ((1_000, 5_000), 4_000, Some(20_000)),
-            ((4_000, 5_000), 4_000, Some(5_000)),
-            ((1, u64::MAX), 4_000, Some(u64::MAX)),
+        for (objects, bytes, all, expected) in [
+            (0, 0, 4_000, None),
+            (1_000, 5_000, 4_000, Some(20_000)),
+            (4_000, 5_000, 4_000, Some(5_000)),
+            (1, u64::MAX, 4_000, Some(u64::MAX)),
         ] {
-            assert_eq!(extrapolated(known, all), expected, "{known:?} of {all}");
+            assert_eq!(extrapolated(objects, bytes, all), expected, "{objects} of {all}");
         }
     }
 }
