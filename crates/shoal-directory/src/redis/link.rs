@@ -12,6 +12,7 @@ use redis::{ConnectionInfo, FromRedisValue, RedisError, RedisResult, ScriptInvoc
 use shoal_base::clock;
 use tokio::sync::Notify;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
 use super::node::Node;
 use super::sentinel::Sentinels;
@@ -23,7 +24,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// How to connect to the servers.
 pub(super) enum Connector {
-    Single(ConnectionInfo),
+    Single {
+        server: ConnectionInfo,
+        tls: Option<TlsConnector>,
+    },
     Cluster(Box<ClusterClient>),
     Sentinel(Sentinels),
 }
@@ -70,7 +74,9 @@ struct Pending<'a> {
 impl Connector {
     async fn connect(&self) -> RedisResult<Connection> {
         Ok(match self {
-            Self::Single(info) => Connection::Single(Node::connect(info, PATIENCE).await?),
+            Self::Single { server, tls } => {
+                Connection::Single(Node::connect(server, tls.as_ref(), PATIENCE).await?)
+            }
             Self::Cluster(client) => Connection::Cluster(client.get_async_generic_connection().await?),
             Self::Sentinel(sentinels) => Connection::Single(sentinels.connect().await?),
         })
@@ -201,7 +207,7 @@ fn is_over(error: &RedisError) -> bool {
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.0.connector {
-            Connector::Single(_) => "single",
+            Connector::Single { .. } => "single",
             Connector::Cluster(_) => "cluster",
             Connector::Sentinel(_) => "sentinel",
         };

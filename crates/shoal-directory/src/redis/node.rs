@@ -20,9 +20,9 @@ use tokio_rustls::TlsConnector;
 use super::bounded::Bounded;
 use super::settings::PATIENCE;
 
-/// The certificates that TLS connections trust. The client of clusters opens connections by a function
-/// without state, and a process has one directory.
-static TRUST: Mutex<Option<TlsConnector>> = Mutex::new(None);
+/// TLS of the connections to a cluster. The client of clusters opens connections by a function without state,
+/// and a process has one directory.
+static TLS_OF_CLUSTER: Mutex<Option<TlsConnector>> = Mutex::new(None);
 
 /// A connection that many requests share.
 #[derive(Clone)]
@@ -40,30 +40,46 @@ impl Drop for Driver {
     }
 }
 
-/// Sets the trust of all further TLS connections.
-pub(super) fn trust(tls: TlsConnector) {
-    *TRUST.lock() = Some(tls);
+/// Sets TLS of all further connections to a cluster.
+pub(super) fn set_tls_of_cluster(tls: Option<TlsConnector>) {
+    *TLS_OF_CLUSTER.lock() = tls;
 }
 
 impl Node {
-    /// Connects to a server and authenticates.
-    pub(super) async fn connect(info: &ConnectionInfo, within: Duration) -> RedisResult<Self> {
-        let config = AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
-        let connecting = Self::connect_now(info, config);
+    /// Connects to a server, by `tls` if its address asks for TLS, and authenticates.
+    pub(super) async fn connect(
+        info: &ConnectionInfo,
+        tls: Option<&TlsConnector>,
+        within: Duration,
+    ) -> RedisResult<Self> {
+        Self::connect_within(within, info, tls, AsyncConnectionConfig::new()).await
+    }
+
+    async fn connect_within(
+        within: Duration,
+        info: &ConnectionInfo,
+        tls: Option<&TlsConnector>,
+        config: AsyncConnectionConfig,
+    ) -> RedisResult<Self> {
+        let config = config.set_response_timeout(Some(PATIENCE));
         let slow = || io(std::io::ErrorKind::TimedOut, "it takes too long to connect to it");
+        let connecting = Self::connect_now(info, tls, config);
         timeout(within, connecting).await.unwrap_or_else(|_| Err(slow()))
     }
 
-    async fn connect_now(info: &ConnectionInfo, config: AsyncConnectionConfig) -> RedisResult<Self> {
+    async fn connect_now(
+        info: &ConnectionInfo,
+        tls: Option<&TlsConnector>,
+        config: AsyncConnectionConfig,
+    ) -> RedisResult<Self> {
         match info.addr() {
             ConnectionAddr::Tcp(host, port) => Self::over(tcp(host, *port).await?, info, config).await,
             ConnectionAddr::TcpTls { host, port, .. } => {
                 let name = ServerName::try_from(host.clone());
                 let name =
                     name.map_err(|_| io(std::io::ErrorKind::InvalidInput, "its name is none of TLS"))?;
-                let trust = TRUST.lock().clone();
-                let trust = trust.ok_or_else(|| io(std::io::ErrorKind::Other, "TLS is not set up"))?;
-                let stream = trust.connect(name, tcp(host, *port).await?).await?;
+                let tls = tls.ok_or_else(|| io(std::io::ErrorKind::Other, "TLS is not set up"))?;
+                let stream = tls.connect(name, tcp(host, *port).await?).await?;
                 Self::over(stream, info, config).await
             }
             _ => Err(io(std::io::ErrorKind::Unsupported, "it is reached by TCP only")),
@@ -91,12 +107,8 @@ impl Connect for Node {
     {
         Box::pin(async move {
             let info = info.into_connection_info()?;
-            let config = config.set_response_timeout(Some(PATIENCE));
-            let slow = || io(std::io::ErrorKind::TimedOut, "it takes too long to connect to it");
-            let connecting = Self::connect_now(&info, config);
-            timeout(PATIENCE, connecting)
-                .await
-                .unwrap_or_else(|_| Err(slow()))
+            let tls = TLS_OF_CLUSTER.lock().clone();
+            Self::connect_within(PATIENCE, &info, tls.as_ref(), config).await
         })
     }
 }

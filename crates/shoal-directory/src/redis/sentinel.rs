@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use redis::{ConnectionInfo, ErrorKind, RedisError, RedisResult, cmd};
+use tokio_rustls::TlsConnector;
 
 use super::node::Node;
 
@@ -17,6 +18,8 @@ pub(super) struct Sentinels {
     pub(super) name: String,
     /// Builds the connection settings of the master from its address.
     pub(super) master: Box<dyn Fn(String, u16) -> RedisResult<ConnectionInfo> + Send + Sync>,
+    /// TLS of the Sentinels and of the master.
+    pub(super) tls: Option<TlsConnector>,
 }
 
 impl Sentinels {
@@ -35,12 +38,12 @@ impl Sentinels {
 
     /// Connects to the master that one Sentinel names.
     async fn by(&self, sentinel: &ConnectionInfo) -> RedisResult<Node> {
-        let mut sentinel = Node::connect(sentinel, PATIENCE).await?;
+        let mut sentinel = Node::connect(sentinel, self.tls.as_ref(), PATIENCE).await?;
         let mut question = cmd("SENTINEL");
         question.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
         let named: Option<(String, u16)> = question.query_async(&mut sentinel).await?;
         let (host, port) = named.ok_or_else(|| silent("a Sentinel knows no master of this name"))?;
-        let mut master = Node::connect(&(self.master)(host, port)?, 2 * PATIENCE).await?;
+        let mut master = Node::connect(&(self.master)(host, port)?, self.tls.as_ref(), 2 * PATIENCE).await?;
         let role: redis::Value = cmd("ROLE").query_async(&mut master).await?;
         match role {
             redis::Value::Array(role) if role.first().is_some_and(is_master) => Ok(master),

@@ -123,13 +123,12 @@ impl Settings {
             user,
             is_tls,
         } = parse(&self.url)?;
-        if is_tls {
-            // The client uses the process-wide provider, which may be installed already.
-            let _ = rustls::crypto::ring::default_provider().install_default();
-            node::trust(self.trust()?);
-        }
+        let tls = is_tls.then(|| self.tls()).transpose()?;
         match servers {
-            Servers::Single(host) => Ok(Connector::Single(self.info(user.as_deref(), host, is_tls)?)),
+            Servers::Single(host) => Ok(Connector::Single {
+                server: self.info(user.as_deref(), host, is_tls)?,
+                tls,
+            }),
             Servers::Cluster(hosts) => {
                 let hosts = hosts
                     .into_iter()
@@ -141,6 +140,7 @@ impl Settings {
                 if is_tls {
                     builder = builder.tls(TlsMode::Secure);
                 }
+                node::set_tls_of_cluster(tls);
                 Ok(Connector::Cluster(Box::new(builder.build()?)))
             }
             Servers::Sentinel(hosts, name) => {
@@ -152,13 +152,16 @@ impl Settings {
                     hosts,
                     name,
                     master: Box::new(master),
+                    tls,
                 }))
             }
         }
     }
 
-    /// The certificates that TLS connections trust.
-    fn trust(&self) -> Result<TlsConnector, SettingsError> {
+    /// TLS with the certificates that connections trust.
+    fn tls(&self) -> Result<TlsConnector, SettingsError> {
+        // The client uses the process-wide provider, which may be installed already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let mut roots = RootCertStore::empty();
         match &self.ca_file {
             Some(file) => {

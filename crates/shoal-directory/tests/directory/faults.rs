@@ -50,6 +50,17 @@ fn guarded(redis: Redis) -> Guard {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn each_client_trusts_its_own_authority() {
+    let (Some(first), Some(second)) = (Servers::secured(), Servers::secured()) else {
+        return;
+    };
+    let clients = [&first, &second].map(|servers| Redis::new(&servers.settings).unwrap());
+    for client in &clients {
+        answers(client).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_redis_that_dies_is_silent_at_once_and_answers_when_it_is_back() {
     let Some(mut servers) = Servers::single() else {
         return;
