@@ -13,8 +13,6 @@ The client speaks to the admin port of any node of a cluster. docs/reference/ope
 from shoal.client import Client
 from shoal.errors import (
     Conflict,
-    DrainEnded,
-    FlushFailed,
     Forbidden,
     InvalidOrder,
     NoRoom,
@@ -22,7 +20,6 @@ from shoal.errors import (
     NothingToDo,
     Refused,
     ShoalError,
-    TaskFailed,
     TimedOut,
     Unauthorized,
     UnexpectedAnswer,
@@ -33,8 +30,10 @@ from shoal.nodes import (
     Completeness,
     Condition,
     DirectoryEntry,
+    DrainEnded,
     Explanation,
     Flush,
+    FlushFailed,
     Handoff,
     HandoffState,
     Member,
@@ -66,6 +65,7 @@ from shoal.tasks import (
     ObjectCounts,
     ObjectError,
     Task,
+    TaskFailed,
     TaskKind,
     TaskState,
 )

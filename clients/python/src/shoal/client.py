@@ -16,8 +16,8 @@ from urllib.parse import quote
 from shoal._answer import text_of
 from shoal._transport import Body, StrPath, Transport
 from shoal._waiting import states
-from shoal.errors import FlushFailed, UnexpectedAnswer
-from shoal.nodes import Explanation, Flush, Handoff, Members, Readiness, Status
+from shoal.errors import UnexpectedAnswer
+from shoal.nodes import Explanation, Flush, FlushFailed, Handoff, Members, Readiness, Status
 from shoal.tasks import Task, TaskKind, TaskState
 
 # The objects of an order: a URI with a prefix or wildcards, a list of URIs, or an event notification of S3.

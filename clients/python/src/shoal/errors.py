@@ -1,12 +1,9 @@
-"""What can go wrong. Every error is a ShoalError with a message, a status where a node gave one, and a hint."""
+"""What can go wrong. Every error is a ShoalError with a message, a status where a node gave one, and a hint.
+
+Errors that carry the state of a task, a flush or a drain stand beside it, in `tasks` and `nodes`.
+"""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from shoal.nodes import Flush, Handoff
-    from shoal.tasks import Task
 
 # Longer texts of a server are cut: it may be no admin port.
 _TEXT_MAX = 2000
@@ -70,43 +67,11 @@ class NoRoom(Refused):
     """503: there are as many tasks as nodes remember, or no room for the list of objects or the plan."""
 
 
-class TaskFailed(ShoalError):
-    """A task ended as failed or cancelled. `task` is its last state, with its errors by object."""
-
-    def __init__(self, task: Task) -> None:
-        reason = task.detail or "; ".join(f"{error.object}: {error.error}" for error in task.errors[:3])
-        message = f"the task {task.id} {'was ' if task.state == 'cancelled' else ''}{task.state}"
-        super().__init__(f"{message}: {reason}" if reason else message)
-        self.task = task
-
-
 class NothingToDo(ShoalError):
     """204: all objects of an event notification were removed, and no task begins."""
 
     def __init__(self) -> None:
         super().__init__("all objects of the notification were removed: no task begins", status=204)
-
-
-class FlushFailed(ShoalError):
-    """Objects could not be flushed, or it is no longer known whether they were. `flush` is the last state."""
-
-    def __init__(self, flush: Flush, reason: str | None = None) -> None:
-        message = reason or (
-            f"no object was flushed: {flush.error}"
-            if flush.error is not None
-            else f"{flush.failed} of {flush.failed + flush.flushed} objects could not be flushed"
-        )
-        super().__init__(message, hint="objects that are not at the lake stay dirty, and the node tries them again")
-        self.flush = flush
-
-
-class DrainEnded(ShoalError):
-    """A node that was to be drained serves again. `handoff` is its last state."""
-
-    def __init__(self, handoff: Handoff) -> None:
-        hint = "the order was taken back, or the node was started again: give it again"
-        super().__init__("the node is not drained: it serves again", hint=hint)
-        self.handoff = handoff
 
 
 _BY_STATUS: dict[int, type[Refused]] = {

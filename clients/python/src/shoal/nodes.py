@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from shoal._answer import FALSE_IF_ABSENT, FromAnswer
 from shoal._sizes import size_text
-from shoal.errors import DrainEnded, FlushFailed, ShoalError
+from shoal.errors import ShoalError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -178,6 +178,15 @@ class Handoff(FromAnswer):
         return DrainEnded(self) if self.state == "serving" else None
 
 
+class DrainEnded(ShoalError):
+    """A node that was to be drained serves again. `handoff` is its last state."""
+
+    def __init__(self, handoff: Handoff) -> None:
+        hint = "the order was taken back, or the node was started again: give it again"
+        super().__init__("the node is not drained: it serves again", hint=hint)
+        self.handoff = handoff
+
+
 @dataclass(frozen=True)
 class Flush(FromAnswer):
     """How far the last order to flush is. `order` is its number since the start of the node; 0: there was none.
@@ -207,6 +216,19 @@ class Flush(FromAnswer):
 
     def _failure(self) -> ShoalError | None:
         return FlushFailed(self) if self.failed or self.error is not None else None
+
+
+class FlushFailed(ShoalError):
+    """Objects could not be flushed, or it is no longer known whether they were. `flush` is the last state."""
+
+    def __init__(self, flush: Flush, reason: str | None = None) -> None:
+        message = reason or (
+            f"no object was flushed: {flush.error}"
+            if flush.error is not None
+            else f"{flush.failed} of {flush.failed + flush.flushed} objects could not be flushed"
+        )
+        super().__init__(message, hint="objects that are not at the lake stay dirty, and the node tries them again")
+        self.flush = flush
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from shoal._answer import FALSE_IF_ABSENT, FromAnswer
 from shoal._sizes import size_text
-from shoal.errors import ShoalError, TaskFailed
+from shoal.errors import ShoalError
 from shoal.plans import PlanDocument, PlanProgress
 
 TaskKind = Literal["prefetch", "pin", "unpin", "evict", "cached", "plan"]
@@ -165,6 +165,16 @@ class Task(FromAnswer):
 
     def _failure(self) -> ShoalError | None:
         return TaskFailed(self) if self.state != "done" else None
+
+
+class TaskFailed(ShoalError):
+    """A task ended as failed or cancelled. `task` is its last state, with its errors by object."""
+
+    def __init__(self, task: Task) -> None:
+        reason = task.detail or "; ".join(f"{error.object}: {error.error}" for error in task.errors[:3])
+        message = f"the task {task.id} {'was ' if task.state == 'cancelled' else ''}{task.state}"
+        super().__init__(f"{message}: {reason}" if reason else message)
+        self.task = task
 
 
 def _of_total(done: str, total: object) -> str:

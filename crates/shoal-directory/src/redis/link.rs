@@ -14,9 +14,8 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::node::Node;
+use super::node::{Node, PATIENCE};
 use super::sentinel::Sentinels;
-use super::settings::PATIENCE;
 use crate::Silent;
 
 /// The minimum pause between two attempts to connect.

@@ -18,7 +18,9 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::bounded::Bounded;
-use super::settings::PATIENCE;
+
+/// Timeout for connecting, and time without an answer after which a connection is dropped.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// TLS of the connections to a cluster. The client of clusters opens connections by a function without state,
 /// and a process has one directory.

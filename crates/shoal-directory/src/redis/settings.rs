@@ -3,7 +3,6 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use redis::cluster::ClusterClientBuilder;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisError, TlsMode};
@@ -15,11 +14,8 @@ use shoal_base::small_file;
 use tokio_rustls::TlsConnector;
 
 use super::link::Connector;
-use super::node;
+use super::node::{self, PATIENCE};
 use super::sentinel::Sentinels;
-
-/// Timeout for connecting, and time without an answer after which a connection is dropped.
-pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The address of Redis, and the credentials of a node.
 #[derive(Clone, Debug)]
