@@ -200,6 +200,10 @@ impl BlockStream {
         window: ReadAheadWindow,
         stream_handle: Option<StreamHandle>,
     ) -> Self {
+        assert!(
+            range.end <= reader.version.size_bytes,
+            "a response lies within its version"
+        );
         Self {
             reader,
             planned: range,
@@ -370,6 +374,11 @@ impl BlockSlot {
             self.advance(cx);
             match &mut self.state {
                 BlockState::Resident(block) => {
+                    assert_eq!(
+                        block.len() as u64,
+                        reader.version.block_len(self.index),
+                        "a stored block is whole"
+                    );
                     let piece = block.slice(self.wanted.start as usize..self.wanted.end as usize);
                     return Poll::Ready(Ok((piece, Source::Local)));
                 }

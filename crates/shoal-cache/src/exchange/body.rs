@@ -117,10 +117,13 @@ impl Body for ResponseBody {
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
             }
             Content::Blocks { stream, remaining } => stream.poll_next(cx).map(|piece| {
-                let piece = piece?;
+                let Some(piece) = piece else {
+                    assert_eq!(*remaining, 0, "a body has the bytes that its length announces");
+                    return None;
+                };
                 Some(piece.map_err(BoxError::from).map(|piece| {
                     let left = remaining.checked_sub(piece.len() as u64);
-                    *remaining = left.expect("a body has the bytes that its length announces");
+                    *remaining = left.expect("a body has no byte past its length");
                     Frame::data(piece)
                 }))
             }),

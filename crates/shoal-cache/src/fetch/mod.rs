@@ -193,6 +193,10 @@ impl Fetcher {
         context: &Arc<ReadContext>,
         obtain: Obtain,
     ) -> Option<JoinedFetch> {
+        assert!(
+            !obtain.is_passive(),
+            "only a read that may ask others starts a fetch"
+        );
         let waiters_changed = Arc::new(Notify::new());
         match self.join_or_lead(span_of(version, index, 0), &waiters_changed) {
             Join::Stored => None,
@@ -310,8 +314,6 @@ impl Fetcher {
         };
         match fetched {
             Ok(()) => {
-                let len = fetch.version.block_len(fetch.index);
-                assert_eq!(leader.received(), len, "a block that was fetched is whole");
                 if let Some(missed) = missed {
                     missed.answered();
                 }
@@ -360,7 +362,9 @@ impl Fetcher {
         (urgency, arrival): (Urgency, Arrival),
         claim: Option<Claim>,
     ) {
-        let (block, pieces) = (leader.span().id, leader.pieces());
+        let BlockSpan { id: block, len, .. } = leader.span();
+        assert_eq!(leader.received(), len, "a block that was fetched is whole");
+        let pieces = leader.pieces();
         let store = Arc::clone(&self.parts.store);
         self.parts
             .store

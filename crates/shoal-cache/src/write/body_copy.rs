@@ -105,6 +105,12 @@ impl BodyCopy {
         if state.received_bytes != state.size_bytes {
             return Err(Uncached::Incomplete);
         }
+        let blocks = state.drafts.0.len() + state.in_memory.len();
+        assert_eq!(
+            blocks as u64,
+            state.size_bytes.div_ceil(state.block_bytes),
+            "a copy has every block of its object"
+        );
         Ok(CopiedBody {
             size_bytes: state.size_bytes,
             drafts: std::mem::take(&mut state.drafts),
