@@ -1,17 +1,22 @@
 //! What all parts of a store share: the disk, and what is known about it in memory.
 
+pub(crate) mod eviction_log;
+pub(crate) mod health;
+pub(crate) mod signal;
+pub(crate) mod watch;
+
 use std::sync::Arc;
 
 use shoal_policy::BlockId;
 use shoal_policy::admission::Refusal;
 
+use self::eviction_log::{Absence, EvictionLog};
+use self::health::{DiskHealth, Health};
+use self::signal::Signal;
+use self::watch::{BlockEvent, Watch};
 use super::counters::{Counters, LiveCounters, RemovalReason};
-use super::disk::Disk;
-use super::eviction_log::{Absence, EvictionLog};
-use super::health::{DiskHealth, Health};
+use super::files::disk::Disk;
 use super::ledger::{Ledger, Victim};
-use super::signal::Signal;
-use super::watch::{BlockEvent, Watch};
 
 /// The ground on which the parts stand. Each field has locks of its own.
 pub(super) struct Ground {

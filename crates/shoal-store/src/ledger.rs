@@ -5,7 +5,12 @@
 //! free once the caller has removed the file and called [`Ledger::left`].
 
 mod c2p;
+pub(crate) mod index;
+pub(crate) mod mapped_lru;
+pub(crate) mod mappings;
+pub(crate) mod pin_orders;
 mod pins;
+pub(crate) mod readers;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,13 +31,13 @@ use self::c2p::EventTimes;
 pub(super) use self::c2p::c2ps;
 pub use self::pins::Kept;
 
-use super::index::Index;
-use super::mapped_lru::MappedLru;
-use super::mapping::Mapping;
-use super::mappings::Mappings;
+use self::index::Index;
+use self::mapped_lru::MappedLru;
+use self::mappings::Mappings;
+use self::pin_orders::Pins;
+use self::readers::Readers;
+use super::files::mapping::Mapping;
 use super::pinning::PinCounts;
-use super::pins::Pins;
-use super::readers::Readers;
 
 type Resident = Residency<BlockId, Layered<BlockId, Named<BlockId>>>;
 

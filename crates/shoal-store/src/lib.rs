@@ -19,7 +19,7 @@
 //! reader is done. The folders, the files' names, files being written and the quarantine count too.
 //!
 //! **Nothing is synced.** A cache may lose data: blocks torn by a power failure are detected by footer or
-//! checksum, and fetched again. No code may ever truncate or rewrite a block's data in place, see `mapping`;
+//! checksum, and fetched again. No code may ever truncate or rewrite a block's data in place, see `files::mapping`;
 //! the folder is locked.
 //!
 //! **Memory.** The index takes about 100 bytes per block and 170 bytes per version; a kept mapping takes
@@ -31,60 +31,23 @@
 //!
 //! | part | job |
 //! |---|---|
-//! | `disk`, `footer`, `folder` | the files, what is in them, and the folder that they lie in |
-//! | `ledger`: `index`, `mappings`, `readers`, `pins` | what is here, in memory: blocks, room, pins |
-//! | `health`, `eviction_log`, `watch` | whether the disk takes new blocks, and why blocks are not here |
-//! | `ground` | the parts so far, which all others share |
-//! | `layers` | to which layer of the node a block belongs |
-//! | `removal`, `quarantine` | how blocks leave |
-//! | `evictor` | room for a new block, and ahead of need |
-//! | `cache_events`, `worths` | what nodes exchange: to keep objects whole, and to evict by worth |
-//! | `pinning`, `journal`, `file_room` | objects whose blocks stay; files of the node that are no blocks |
-//! | `loader` | blocks read from the disk, and what a failed read means |
-//! | `staging` | files under temporary names, until they are published |
-//! | `publish`, `draft`, `writers` | blocks and drafts, and the threads that write |
-//! | `scrub`, `maintenance` | checks of all blocks, the background threads |
-//! | `recovery`, `opening` | the start |
-//! | `unflushed` | files of an earlier build that must stay |
+//! | `files` | block files: what is in them, the folder that they lie in, their pages in memory |
+//! | `ledger` | what is here, in memory: the index of blocks, their room, mappings, readers and pins |
+//! | `ground` | the parts so far, with the health of the disk and why blocks are not here: all others share it |
+//! | `eviction` | how blocks leave: layers, worths, room made for others, removal, quarantine |
+//! | `pinning` | objects whose blocks stay; files of the node that are no blocks |
+//! | `blocks` | blocks on their way from the disk and to it, and the threads that write |
+//! | `upkeep` | the start, checks of all blocks, the background threads |
 
-mod blocking;
-mod cache_events;
+mod blocks;
 mod config;
 mod counters;
-mod disk;
-mod draft;
-mod eviction_log;
-mod evictor;
-mod file_room;
-mod folder;
-mod footer;
+mod eviction;
+mod files;
 mod ground;
-mod health;
-mod index;
-pub mod journal;
-mod layers;
 mod ledger;
-mod loader;
-mod maintenance;
-pub mod mapped_files;
-mod mapped_lru;
-mod mapping;
-mod mappings;
-mod opening;
 mod pinning;
-mod pins;
-mod publish;
-mod quarantine;
-mod readers;
-mod recovery;
-mod removal;
-mod scrub;
-mod signal;
-mod staging;
-mod unflushed;
-mod watch;
-mod worths;
-mod writers;
+mod upkeep;
 
 #[cfg(test)]
 mod tests;
@@ -99,35 +62,37 @@ use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, Layer, ObjectId, VersionId};
 use shoal_s3::object::Version;
 
-pub use self::cache_events::{CacheEvent, CacheEvents, Forgetting, GroupKnowledge};
+pub use self::blocks::draft::Draft;
+pub use self::blocks::writers::Urgency;
 pub use self::config::{Share, StoreConfig};
 pub use self::counters::{Counters, RemovalReason, ScrubCounts};
-pub use self::disk::{DiskFault, DiskOp};
-pub use self::draft::Draft;
-pub use self::eviction_log::Absence;
-pub use self::file_room::FileRoom;
-pub use self::folder::StoreError;
-pub use self::health::Health;
+pub use self::eviction::cache_events::{CacheEvent, CacheEvents, Forgetting, GroupKnowledge};
+pub use self::eviction::worths::{Least, NextToLeave, Ranks, Worths};
+pub use self::files::disk::{DiskFault, DiskOp};
+pub use self::files::folder::StoreError;
+pub use self::files::mapped_files;
+pub use self::ground::eviction_log::Absence;
+pub use self::ground::health::Health;
+pub use self::ground::watch::BlockEvent;
 pub use self::ledger::Kept;
+pub use self::ledger::pin_orders::PinOrder;
+pub use self::pinning::file_room::FileRoom;
+pub use self::pinning::journal;
 pub use self::pinning::{PinCounts, Pinning};
-pub use self::pins::PinOrder;
-pub use self::recovery::Recovery;
-pub use self::watch::BlockEvent;
-pub use self::worths::{Least, NextToLeave, Ranks, Worths};
-pub use self::writers::Urgency;
+pub use self::upkeep::recovery::Recovery;
 pub use shoal_policy::eviction::layered::LayerRoom;
 
-use self::blocking::run_blocking;
-use self::disk::Disk;
-use self::evictor::Evictor;
+use self::blocks::loader::Loader;
+use self::blocks::publish::Publisher;
+use self::blocks::writers::Writers;
+use self::eviction::evictor::Evictor;
+use self::eviction::layers::Layers;
+use self::eviction::removal::Removal;
+use self::files::blocking::run_blocking;
+use self::files::disk::Disk;
 use self::ground::Ground;
-use self::layers::Layers;
-use self::loader::Loader;
-use self::maintenance::{Housekeeping, Maintenance};
-use self::publish::Publisher;
-use self::removal::Removal;
-use self::scrub::Scrub;
-use self::writers::Writers;
+use self::upkeep::maintenance::{self, Housekeeping, Maintenance};
+use self::upkeep::scrub::Scrub;
 
 /// The blocks of this node.
 ///

@@ -3,6 +3,9 @@
 //! Pins are written to the journal first, so an object that is not in it is not pinned. The journal's lock
 //! must be taken before all other locks of the store.
 
+pub(crate) mod file_room;
+pub mod journal;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,12 +16,12 @@ use shoal_base::clock;
 use shoal_policy::admission::Refusal;
 use shoal_policy::{BlockId, ObjectId};
 
-use super::blocking::run_blocking;
-use super::file_room::FileRoom;
+use self::file_room::FileRoom;
+use self::journal::{Journal, JournalError};
+use super::files::blocking::run_blocking;
 use super::ground::Ground;
-use super::journal::{Journal, JournalError};
 use super::ledger::Kept;
-use super::pins::PinOrder;
+use super::ledger::pin_orders::PinOrder;
 
 /// The number of objects unpinned per acquisition of the lock.
 const BATCH: usize = 256;

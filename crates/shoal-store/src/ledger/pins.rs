@@ -7,8 +7,8 @@ use shoal_policy::admission::Refusal;
 use shoal_policy::{BlockId, ObjectId, VersionId};
 
 use super::State;
+use crate::ledger::pin_orders::PinOrder;
 use crate::pinning::PinCounts;
-use crate::pins::PinOrder;
 
 /// The pinned blocks of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

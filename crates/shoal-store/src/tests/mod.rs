@@ -27,10 +27,10 @@ use shoal_policy::eviction::PolicyName;
 use shoal_policy::{ObjectId, VersionId};
 use shoal_s3::object::Version;
 
-use super::disk::{Disk, DiskFault};
-use super::{
-    Absence, BlockEvent, Recovery, RemovalReason, Share, Store, StoreConfig, Urgency, disk, maintenance,
-};
+use super::files::disk::{Disk, DiskFault};
+use super::{Absence, BlockEvent, Recovery, RemovalReason, Share, Store, StoreConfig, Urgency};
+use crate::files::disk;
+use crate::upkeep::maintenance;
 
 /// Size of a block in these tests: no power of two, so that blocks end in the middle of a page.
 const BLOCK: u64 = 10_000;

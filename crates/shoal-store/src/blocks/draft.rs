@@ -1,0 +1,88 @@
+//! Blocks of a version that is not committed yet, so that its ID is unknown. They are written as they arrive
+//! and named later.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use shoal_policy::admission::Refusal;
+use shoal_s3::object::Version;
+
+use super::publish::Publisher;
+use super::staging::StagedFile;
+use super::writers::Urgency;
+use crate::files::blocking::run_blocking;
+use crate::files::footer::{Checksum, Footer};
+
+/// Room reserved for the footer, whose length is unknown yet. Most footers are far shorter; a longer one
+/// reserves more.
+const FOOTER_BYTES: u64 = 1024;
+
+/// The bytes of a block on this disk, without a name. Dropping it removes them from the disk.
+pub struct Draft {
+    publisher: Arc<Publisher>,
+    staged: StagedFile,
+    data_bytes: u64,
+    data_checksum: u64,
+}
+
+/// Drafts.
+impl Publisher {
+    /// Writes the bytes of a block to disk under a temporary name.
+    pub(crate) async fn draft(self: &Arc<Self>, pieces: Vec<Bytes>) -> Result<Draft, Refusal> {
+        let drafted = self.write_draft(pieces).await;
+        drafted.inspect_err(|&refusal| self.ground.counters.refused(refusal))
+    }
+
+    async fn write_draft(self: &Arc<Self>, pieces: Vec<Bytes>) -> Result<Draft, Refusal> {
+        self.staging.accepts()?;
+        let data_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let publisher = Arc::clone(self);
+        let work = move || publisher.write_draft_now(&pieces, data_bytes);
+        let written = self.writers.run(Urgency::Now, data_bytes, work).await;
+        written.unwrap_or(Err(Refusal::Exhausted))
+    }
+
+    fn write_draft_now(self: Arc<Self>, pieces: &[Bytes], data_bytes: u64) -> Result<Draft, Refusal> {
+        let number = self.staging.next_sequence();
+        let staged = self
+            .staging
+            .write(number, pieces, &[], data_bytes + FOOTER_BYTES)?;
+        Ok(Draft {
+            staged,
+            data_bytes,
+            data_checksum: Checksum::compute(pieces),
+            publisher: self,
+        })
+    }
+}
+
+impl Draft {
+    /// Turns the draft into block `index` of `version`. Returns when the block is stored.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Store::put`](crate::Store::put) does, and removes the bytes from the disk.
+    pub async fn name(self, version: Arc<Version>, index: u32) -> Result<(), Refusal> {
+        let ground = Arc::clone(&self.publisher.ground);
+        let named = run_blocking(move || self.name_now(&version, index)).await;
+        let named = named.unwrap_or(Err(Refusal::Exhausted));
+        named.inspect_err(|&refusal| ground.counters.refused(refusal))
+    }
+
+    fn name_now(mut self, version: &Version, index: u32) -> Result<(), Refusal> {
+        let publisher = &self.publisher;
+        publisher.check(version.block(index), version, self.data_bytes)?;
+        let footer = Footer {
+            index,
+            data_bytes: self.data_bytes,
+            data_checksum: self.data_checksum,
+            // Assigned now, because sequence numbers determine which version of an object was stored last.
+            sequence: publisher.staging.next_sequence(),
+            version: version.clone(),
+        };
+        let encoded = footer.encode().ok_or(Refusal::TooLarge)?;
+        self.staged.append(self.data_bytes, &encoded)?;
+        let mapping = self.staged.map(self.data_bytes)?;
+        publisher.publish(&footer, self.staged, mapping).map(|_| ())
+    }
+}

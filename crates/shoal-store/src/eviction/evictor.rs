@@ -1,0 +1,111 @@
+//! Makes room on the disk: for a block that is about to be written, and ahead of demand.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use shoal_base::clock;
+use shoal_policy::admission::Refusal;
+use shoal_policy::residency::Reservation;
+
+use super::removal::Removal;
+use crate::ground::Ground;
+use crate::ledger::Attempt;
+
+/// Number of blocks evicted ahead of demand per acquisition of the locks.
+const BATCH: usize = 16;
+
+/// How long the write of a block waits for the node's evictor to make room: as long as it may wait for the
+/// end of a burst. No reader waits for it.
+const NODE_EVICTOR_TIMEOUT: Duration = crate::blocks::writers::PATIENCE;
+
+/// Called when room has to be made ahead of demand.
+type NodeEvictor = Box<dyn Fn() + Send + Sync>;
+
+/// Reserves room, evicting blocks if necessary.
+pub(crate) struct Evictor {
+    ground: Arc<Ground>,
+    removal: Arc<Removal>,
+    /// If set, makes room ahead of demand instead of this evictor.
+    by_worth: OnceLock<NodeEvictor>,
+    /// True if a block timed out waiting for the evictor, until there is enough room again.
+    node_evictor_is_late: AtomicBool,
+}
+
+impl Evictor {
+    pub(crate) fn new(ground: &Arc<Ground>, removal: &Arc<Removal>) -> Self {
+        Self {
+            ground: Arc::clone(ground),
+            removal: Arc::clone(removal),
+            by_worth: OnceLock::new(),
+            node_evictor_is_late: AtomicBool::new(false),
+        }
+    }
+
+    /// Delegates eviction ahead of demand to `evictor`. Later calls have no effect.
+    pub(crate) fn delegate_to(&self, evictor: NodeEvictor) {
+        let _ = self.by_worth.set(evictor);
+    }
+
+    /// Reserves room, evicting blocks if there is none: the watermarks keep some room free, but a burst may
+    /// use it up. If the node has an evictor, waits up to [`NODE_EVICTOR_TIMEOUT`] for it first.
+    ///
+    /// # Errors
+    ///
+    /// Fails if no block can be evicted, or if `bytes` exceed the store's capacity.
+    pub(crate) fn reserve(&self, bytes: u64) -> Result<Reservation, Refusal> {
+        let mut uses = self.ground.ledger.mappings.take_uses();
+        let mut until = None;
+        loop {
+            let Attempt { room, is_crowded } = self.ground.ledger.reserve(bytes, &uses);
+            uses.clear();
+            if is_crowded {
+                self.ground.maintenance.wake();
+            }
+            let Err(refusal @ Refusal::NoRoom) = room else {
+                return room;
+            };
+            let until = *until.get_or_insert_with(|| clock::instant() + NODE_EVICTOR_TIMEOUT);
+            if !self.node_evictor_makes_room(bytes, until) {
+                let victim = self.ground.ledger.evict().ok_or(refusal)?;
+                self.removal.evicted([victim]);
+            }
+        }
+    }
+
+    /// Waits for the evictor, if there is one, and returns true if it made room by `until`. After a timeout
+    /// no block waits until there is enough room again, so that a stuck evictor does not stop all writes.
+    fn node_evictor_makes_room(&self, bytes: u64, until: Instant) -> bool {
+        if self.by_worth.get().is_none() || self.node_evictor_is_late.load(Ordering::Relaxed) {
+            return false;
+        }
+        let in_time = self.ground.ledger.await_room(bytes, until);
+        if !in_time {
+            self.node_evictor_is_late.store(true, Ordering::Relaxed);
+        }
+        in_time
+    }
+
+    /// Evicts ahead of demand, through the node's evictor if there is one.
+    pub(crate) fn make_room_ahead(&self) {
+        match self.by_worth.get() {
+            None => self.evict_ahead(),
+            Some(evictor) if self.ground.ledger.lock().residency.room().is_crowded() => evictor(),
+            Some(_) => self.node_evictor_is_late.store(false, Ordering::Relaxed),
+        }
+    }
+
+    /// Evicts down to the low watermark if the high one is exceeded.
+    pub(crate) fn evict_ahead(&self) {
+        let mut started = false;
+        loop {
+            let victims = self.ground.ledger.evict_ahead(started, BATCH);
+            let is_done = victims.is_empty() || self.ground.maintenance.is_stopped();
+            self.removal.evicted(victims);
+            if is_done {
+                return;
+            }
+            started = true;
+        }
+    }
+}

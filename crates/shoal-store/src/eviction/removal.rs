@@ -1,0 +1,271 @@
+//! Removal of files: a file is unlinked first, and its room is released when no reader holds it any more.
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use shoal_policy::residency::{Leaving, Reservation};
+use shoal_policy::{BlockId, ObjectId, VersionId};
+
+use super::quarantine::{Quarantine, Quarantined};
+use crate::counters::RemovalReason;
+use crate::files::disk::ReadError;
+use crate::files::mapping::Mapping;
+use crate::ground::Ground;
+use crate::ledger::Victim;
+
+/// Removes blocks from the store and their files from the disk.
+pub(crate) struct Removal {
+    ground: Arc<Ground>,
+    quarantine: Quarantine,
+    /// Files not yet gone because readers hold them or unlinking failed.
+    pending: Mutex<Vec<PendingRemoval>>,
+}
+
+/// A file whose room stays reserved until it is gone from the disk.
+#[derive(Debug)]
+struct PendingRemoval {
+    file: FileName,
+    room: Room,
+    /// Readers keep an unlinked file on the disk while they hold its mapping.
+    mapping: Option<Weak<Mapping>>,
+    unlinked: bool,
+}
+
+#[derive(Debug)]
+enum FileName {
+    Block(BlockId),
+    Temp(u64),
+    Quarantined(String),
+}
+
+#[derive(Debug)]
+enum Room {
+    Leaving(Leaving<BlockId>),
+    Reserved(Reservation),
+}
+
+impl PendingRemoval {
+    fn of_block(victim: Victim) -> Self {
+        Self {
+            file: FileName::Block(victim.leaving.key),
+            room: Room::Leaving(victim.leaving),
+            mapping: victim.mapping.map(|mapping| Arc::downgrade(&mapping)),
+            unlinked: false,
+        }
+    }
+
+    fn of_file(file: FileName, room: Reservation) -> Self {
+        Self {
+            file,
+            room: Room::Reserved(room),
+            mapping: None,
+            unlinked: false,
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        self.mapping
+            .as_ref()
+            .is_some_and(|mapping| mapping.strong_count() > 0)
+    }
+}
+
+impl Removal {
+    pub(crate) fn new(ground: &Arc<Ground>) -> Self {
+        Self {
+            ground: Arc::clone(ground),
+            quarantine: Quarantine::new(ground),
+            pending: Mutex::default(),
+        }
+    }
+
+    /// Invalidates a version: its blocks are removed from the index at once and their files unlinked.
+    pub(crate) fn invalidate_version(&self, version: VersionId) {
+        let blocks = self.ground.ledger.lock().deleted(version);
+        for block in blocks {
+            let victim = self.ground.ledger.remove(block);
+            self.remove_all(victim, RemovalReason::Invalidated);
+        }
+    }
+
+    /// Removes all blocks of an object. Returns their number and their disk space in bytes.
+    pub(crate) fn remove_object(&self, object: ObjectId) -> (u64, u64) {
+        let (mut blocks, mut bytes) = (0, 0);
+        let stored = self.ground.ledger.lock().index.ids_of_object(object);
+        for block in stored {
+            let Some(victim) = self.ground.ledger.remove(block) else {
+                continue;
+            };
+            blocks += 1;
+            bytes += victim.leaving.bytes();
+            self.remove_all([victim], RemovalReason::Ordered);
+        }
+        (blocks, bytes)
+    }
+
+    /// Removes the files of blocks that were evicted to make room.
+    pub(crate) fn evicted(&self, victims: impl IntoIterator<Item = Victim>) {
+        self.remove_all(victims, RemovalReason::Room);
+    }
+
+    /// Removes blocks that the node chose for eviction. Returns those that stay because readers hold them or
+    /// they were pinned.
+    pub(crate) fn part_with(&self, blocks: Vec<(BlockId, RemovalReason)>) -> Vec<BlockId> {
+        let mut kept = Vec::new();
+        for (block, reason) in blocks {
+            match self.ground.ledger.part_with(block) {
+                Some(victim) => self.remove_all([victim], reason),
+                None if self.ground.ledger.contains(block) => kept.push(block),
+                None => {}
+            }
+        }
+        kept
+    }
+
+    /// Removes a block that is unreadable or damaged. Its file is moved to quarantine unless readers still
+    /// hold it.
+    pub(crate) fn condemn(&self, block: BlockId, reason: RemovalReason, error: &ReadError) {
+        let Some(victim) = self.ground.ledger.remove(block) else {
+            return;
+        };
+        tracing::warn!(?block, %error, "a block on disk is damaged or unreadable; it will be fetched again");
+        if reason == RemovalReason::Corrupt {
+            self.ground.counters.corrupt_blocks.add(1);
+        }
+        self.ground.removed(&victim, reason);
+        let Victim { leaving, mapping, .. } = victim;
+        let mapping = mapping.map(|mapping| Arc::downgrade(&mapping));
+        let is_held = mapping.as_ref().is_some_and(|held| held.strong_count() > 0);
+        // A file that readers still hold is unlinked, so that its room is released when they are done.
+        let leaving = if is_held {
+            leaving
+        } else {
+            match self.quarantine.take_block(leaving) {
+                Ok(surplus) => {
+                    self.remove_quarantined(surplus);
+                    self.ground.counters.quarantined.add(1);
+                    return;
+                }
+                Err(leaving) => leaving,
+            }
+        };
+        self.remove_file(PendingRemoval {
+            file: FileName::Block(block),
+            room: Room::Leaving(leaving),
+            mapping,
+            unlinked: false,
+        });
+    }
+
+    /// Removes a temporary file that is not going to be published.
+    pub(crate) fn abandon(&self, number: u64, room: Reservation) {
+        self.remove_file(PendingRemoval::of_file(FileName::Temp(number), room));
+    }
+
+    /// Retries the removals that could not be finished before.
+    pub(crate) fn retry(&self) {
+        let waiting = std::mem::take(&mut *self.pending.lock());
+        let mut still: Vec<_> = waiting
+            .into_iter()
+            .filter_map(|removal| self.try_remove(removal))
+            .collect();
+        self.pending.lock().append(&mut still);
+    }
+
+    /// Returns true if there are pending removals.
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.pending.lock().is_empty()
+    }
+
+    /// Adds the files that an earlier process left in the quarantine. Returns how many could be neither kept
+    /// nor removed.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the quarantine cannot be listed.
+    pub(crate) fn restore_quarantine(&self) -> io::Result<u64> {
+        let mut stuck = 0;
+        for (name, charge_bytes) in self.quarantine.earlier()? {
+            // A file for which there is no room is removed.
+            let room = self.ground.ledger.lock().residency.reserve(charge_bytes);
+            match room {
+                Ok(room) => self.remove_quarantined(self.quarantine.keep(name, room)),
+                Err(_) => stuck += u64::from(self.ground.disk.remove_quarantined(&name).is_err()),
+            }
+        }
+        Ok(stuck)
+    }
+
+    /// Moves an unrecognised file to quarantine.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file can be neither moved nor removed.
+    pub(crate) fn quarantine_strange(&self, path: &Path) -> io::Result<()> {
+        let surplus = self.quarantine.take_strange(path)?;
+        self.remove_quarantined(surplus);
+        self.ground.counters.quarantined.add(1);
+        Ok(())
+    }
+
+    fn remove_quarantined(&self, surplus: Vec<Quarantined>) {
+        for (name, room) in surplus {
+            self.remove_file(PendingRemoval::of_file(FileName::Quarantined(name), room));
+        }
+    }
+
+    fn remove_all(&self, victims: impl IntoIterator<Item = Victim>, reason: RemovalReason) {
+        for victim in victims {
+            self.ground.removed(&victim, reason);
+            self.remove_file(PendingRemoval::of_block(victim));
+        }
+    }
+
+    /// Unlinks a file and releases its room, now or as soon as possible.
+    fn remove_file(&self, removal: PendingRemoval) {
+        if let Some(removal) = self.try_remove(removal) {
+            self.pending.lock().push(removal);
+            self.ground.maintenance.wake();
+        }
+    }
+
+    /// Returns the removal if it has to be tried again.
+    fn try_remove(&self, mut removal: PendingRemoval) -> Option<PendingRemoval> {
+        if !removal.unlinked {
+            if let Err(error) = self.unlink(&removal.file) {
+                self.ground.health.failed("remove a file", &error);
+                return Some(removal);
+            }
+            removal.unlinked = true;
+        }
+        if removal.is_held() {
+            return Some(removal);
+        }
+        debug_assert!(removal.unlinked, "room is given back after its file is gone");
+        match removal.room {
+            Room::Leaving(leaving) => self.ground.ledger.left(leaving),
+            Room::Reserved(room) => self.ground.ledger.cancel(room),
+        }
+        None
+    }
+
+    fn unlink(&self, file: &FileName) -> io::Result<()> {
+        match file {
+            FileName::Block(block) => self.unlink_block(*block),
+            FileName::Temp(number) => self.ground.disk.remove_temp(*number),
+            FileName::Quarantined(name) => self.ground.disk.remove_quarantined(name),
+        }
+    }
+
+    fn unlink_block(&self, block: BlockId) -> io::Result<()> {
+        let _name = self.ground.disk.lock_name(block);
+        // If the block was stored again, the rename replaced the old file, and the name belongs to the new
+        // one.
+        if self.ground.ledger.contains(block) {
+            return Ok(());
+        }
+        self.ground.disk.remove_block(block)
+    }
+}

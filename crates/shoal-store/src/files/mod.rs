@@ -1,0 +1,8 @@
+//! Block files: what is in them, their folder, and their pages in memory.
+
+pub(crate) mod blocking;
+pub(crate) mod disk;
+pub(crate) mod folder;
+pub(crate) mod footer;
+pub mod mapped_files;
+pub(crate) mod mapping;

@@ -1,0 +1,156 @@
+//! The store's background threads. One keeps room free, expires pins, moves blocks between layers and probes
+//! a failed disk; one scrubs; some write ([`crate::blocks::writers`]).
+
+use std::io;
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use shoal_base::clock;
+
+use super::scrub::{self, Scrub};
+use crate::blocks::writers::Writers;
+use crate::eviction::evictor::Evictor;
+use crate::eviction::layers::{Layers, Moves};
+use crate::eviction::removal::Removal;
+use crate::ground::Ground;
+use crate::ground::health::Health;
+use crate::ground::signal::Signal;
+use crate::pinning::Pinning;
+
+/// How long the thread sleeps when no other thread wakes it.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// How often the thread checks whether readers have released the files that were removed.
+const REMOVALS: Duration = Duration::from_millis(50);
+
+/// How long the thread releases the locks between batches of moves from layer to layer.
+const MOVES: Duration = Duration::from_millis(1);
+
+/// How often the thread probes a failed disk.
+const PROBE: Duration = Duration::from_secs(5);
+
+/// The threads and their signals.
+#[derive(Default)]
+pub(crate) struct Maintenance {
+    room: Arc<Signal>,
+    scrub: Arc<Signal>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// The work of the thread that keeps room free.
+pub(crate) struct Housekeeping {
+    evictor: Arc<Evictor>,
+    removal: Arc<Removal>,
+    layers: Arc<Layers>,
+    ground: Arc<Ground>,
+    pinning: Arc<Pinning>,
+}
+
+impl Housekeeping {
+    pub(crate) fn new(
+        ground: &Arc<Ground>,
+        evictor: &Arc<Evictor>,
+        removal: &Arc<Removal>,
+        layers: &Arc<Layers>,
+        pinning: &Arc<Pinning>,
+    ) -> Self {
+        Self {
+            ground: Arc::clone(ground),
+            evictor: Arc::clone(evictor),
+            removal: Arc::clone(removal),
+            layers: Arc::clone(layers),
+            pinning: Arc::clone(pinning),
+        }
+    }
+}
+
+impl Maintenance {
+    /// `room` wakes the thread that keeps room free.
+    pub(crate) fn new(room: &Arc<Signal>) -> Self {
+        Self {
+            room: Arc::clone(room),
+            ..Self::default()
+        }
+    }
+
+    /// Starts the threads. They hold their work by weak references, and end when it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a thread cannot be started. Those already started run until [`Maintenance::stop`].
+    pub(crate) fn start(
+        &self,
+        housekeeping: &Arc<Housekeeping>,
+        scrub: &Arc<Scrub>,
+        writers: &Writers,
+    ) -> io::Result<()> {
+        let (weak, signal) = (Arc::downgrade(housekeeping), Arc::clone(&self.room));
+        self.spawn("store-room", move || keep_room(&weak, &signal))?;
+        let (weak, signal) = (Arc::downgrade(scrub), Arc::clone(&self.scrub));
+        self.spawn("store-scrub", move || scrub::run(&weak, &signal))?;
+        let writing = writers.start()?;
+        self.threads.lock().extend(writing);
+        Ok(())
+    }
+
+    fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let thread = thread::Builder::new().name(name.into()).spawn(work)?;
+        self.threads.lock().push(thread);
+        Ok(())
+    }
+
+    /// Signals the threads to stop, except those of the writers.
+    pub(crate) fn stop(&self) {
+        self.room.stop();
+        self.scrub.stop();
+    }
+
+    /// Returns the threads, for the caller to [`join`].
+    pub(crate) fn take_threads(&self) -> Vec<JoinHandle<()>> {
+        std::mem::take(&mut *self.threads.lock())
+    }
+}
+
+/// Waits for a thread that was signalled to stop.
+///
+/// # Panics
+///
+/// Panics if the thread did.
+pub(crate) fn join(thread: JoinHandle<()>) {
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn keep_room(work: &Weak<Housekeeping>, signal: &Signal) {
+    let mut nap = Duration::ZERO;
+    let mut probed = clock::instant();
+    let mut moves = Moves::default();
+    while signal.sleep(nap) {
+        let Some(work) = work.upgrade() else { return };
+        work.evictor.make_room_ahead();
+        work.removal.retry();
+        work.pinning.end_due();
+        nap = if work.layers.move_misplaced(&mut moves) {
+            MOVES
+        } else if work.removal.has_pending() {
+            REMOVALS
+        } else {
+            IDLE
+        };
+        probed = probe_now_and_then(&work.ground, probed, clock::instant());
+    }
+}
+
+/// Probes a failed disk if the last probe is old enough. Returns the time of the last probe.
+fn probe_now_and_then(ground: &Ground, probed: Instant, now: Instant) -> Instant {
+    if now.saturating_duration_since(probed) < PROBE {
+        return probed;
+    }
+    if ground.probe() != Health::Serving {
+        tracing::debug!("the store's disk still fails");
+    }
+    now
+}

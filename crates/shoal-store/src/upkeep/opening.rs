@@ -1,0 +1,133 @@
+//! Opens the store: assembles its parts and recovers the blocks on the disk.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shoal_policy::NodeId;
+use shoal_policy::route::Hierarchy;
+
+use super::maintenance::{Housekeeping, Maintenance};
+use super::recovery::{Recoverer, Recovery};
+use super::scrub::Scrub;
+use crate::blocks::loader::Loader;
+use crate::blocks::publish::Publisher;
+use crate::blocks::staging::Staging;
+use crate::blocks::writers::{self, Writers};
+use crate::config::StoreConfig;
+use crate::eviction::cache_events::CacheEvents;
+use crate::eviction::evictor::Evictor;
+use crate::eviction::layers::Layers;
+use crate::eviction::removal::Removal;
+use crate::eviction::worths::Worths;
+use crate::files::disk::{Disk, DiskFault};
+use crate::files::folder::StoreError;
+use crate::ground::Ground;
+use crate::ledger::Ledger;
+use crate::pinning::Pinning;
+use crate::{Store, room_bytes};
+
+/// Opening.
+impl Store {
+    /// Opens the store, rebuilds its index and starts its background work. Blocks while it reads footers.
+    ///
+    /// `mapped_bytes` bounds the bytes kept mapped for hits. `layers` is one on a node that caches alone; see
+    /// [`Store::set_hierarchy`].
+    ///
+    /// # Errors
+    ///
+    /// Fails if the folder is in use, is not a store of this format, is too small, or cannot be used.
+    pub fn open(
+        config: &StoreConfig,
+        mapped_bytes: u64,
+        layers: usize,
+    ) -> Result<(Arc<Self>, Recovery), StoreError> {
+        Self::open_with(config, mapped_bytes, layers, None, writers::PATIENCE)
+    }
+
+    /// As [`Store::open`], with disk operations that fail if `fault` returns an error, and writers that wait
+    /// up to `patience` for the end of a burst.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`Store::open`] does.
+    pub fn open_with(
+        config: &StoreConfig,
+        mapped_bytes: u64,
+        layers: usize,
+        fault: Option<Arc<DiskFault>>,
+        patience: Duration,
+    ) -> Result<(Arc<Self>, Recovery), StoreError> {
+        let failed = |action| StoreError::io(&config.path, action);
+        let disk = Disk::open(&config.path, fault)?;
+        let room_bytes = room_bytes(config, &disk)?;
+        // The hierarchy of a single node, until another one is set.
+        let hierarchy = Arc::new(Hierarchy::alone(NodeId(0)));
+        let ledger = Ledger::new(
+            room_bytes,
+            config.pinned_share.part_of(room_bytes),
+            mapped_bytes,
+            config.policy.unwrap_or_default(),
+            layers,
+            &hierarchy,
+        );
+        let (store, staging) = Self::assemble(config, Ground::new(disk, ledger), &hierarchy, patience);
+        let pins = store
+            .pinning
+            .recover(&store.node_folder().join("pins"), store.file_room());
+        if let Err(error) = pins {
+            return Err(StoreError::Journal {
+                path: config.path.clone(),
+                error,
+            });
+        }
+        let recoverer = Recoverer {
+            disk: &store.ground.disk,
+            ledger: &store.ground.ledger,
+            removal: &store.removal,
+            staging: &staging,
+            block_bytes: config.block_bytes,
+        };
+        let recovery = recoverer.recover().map_err(failed("read its folders"))?;
+        store
+            .maintenance
+            .start(&store.housekeeping, &store.scrub, &store.writers)
+            .map_err(failed("start its threads"))?;
+        Ok((Arc::new(store), recovery))
+    }
+
+    /// Assembles the parts, each after those that it uses.
+    fn assemble(
+        config: &StoreConfig,
+        ground: Ground,
+        hierarchy: &Arc<Hierarchy>,
+        patience: Duration,
+    ) -> (Self, Arc<Staging>) {
+        let ground = &Arc::new(ground);
+        let writers = &Arc::new(Writers::new(patience));
+        let layers = &Arc::new(Layers::new(ground, hierarchy));
+        let removal = &Arc::new(Removal::new(ground));
+        let evictor = &Arc::new(Evictor::new(ground, removal));
+        let pinning = &Arc::new(Pinning::new(ground));
+        let loader = &Arc::new(Loader::new(ground, removal));
+        let staging = &Arc::new(Staging::new(ground, evictor, removal));
+        let publisher = Publisher::new(ground, staging, loader, writers, config.block_bytes);
+        let housekeeping = Housekeeping::new(ground, evictor, removal, layers, pinning);
+        let store = Self {
+            capacity_bytes: config.capacity_bytes,
+            ground: Arc::clone(ground),
+            pinning: Arc::clone(pinning),
+            layers: Arc::clone(layers),
+            cache_events: CacheEvents::new(ground),
+            worths: Worths::new(ground),
+            removal: Arc::clone(removal),
+            evictor: Arc::clone(evictor),
+            loader: Arc::clone(loader),
+            publisher: Arc::new(publisher),
+            scrub: Arc::new(Scrub::new(ground, loader)),
+            writers: Arc::clone(writers),
+            housekeeping: Arc::new(housekeeping),
+            maintenance: Maintenance::new(&ground.maintenance),
+        };
+        (store, Arc::clone(staging))
+    }
+}

@@ -1,0 +1,282 @@
+//! Recovery: rebuilds the index from the footers on the disk when a store opens, so that the cache is warm
+//! after a restart.
+//!
+//! Only footers are read; data is verified when a block is first loaded, and by the scrub. No file found here
+//! is a fatal error.
+
+use std::fs::{self, DirEntry};
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::thread;
+
+use shoal_policy::{BlockId, ObjectId};
+use shoal_s3::object::Extent;
+
+use super::unflushed::Unflushed;
+use crate::blocks::staging::Staging;
+use crate::eviction::removal::Removal;
+use crate::files::disk::{self, Disk, FOLDERS, ReadError};
+use crate::ledger::Ledger;
+
+/// Number of footers read concurrently. More than processors, because a cold disk serves many reads as fast
+/// as one.
+const THREADS: usize = 8;
+
+/// The result of opening a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Recovered blocks.
+    pub blocks: u64,
+    /// Their disk space in bytes.
+    pub bytes: u64,
+    /// Files that were being written when the node stopped; removed.
+    pub half_written: u64,
+    /// Files that are not valid blocks: truncated, overwritten, misnamed or unrecognised; moved to
+    /// quarantine.
+    pub quarantined: u64,
+    /// Blocks of another block size; removed.
+    pub other_block_size: u64,
+    /// Blocks beyond a capacity that has become smaller; removed, oldest first.
+    pub over_capacity: u64,
+    /// Files that could not be read or removed; left alone.
+    pub unreadable: u64,
+    /// Versions that an earlier build did not flush to the lake; their files are left alone.
+    pub unflushed: u64,
+}
+
+/// Everything in the folders, classified.
+#[derive(Debug, Default)]
+struct Found {
+    blocks: Vec<FoundBlock>,
+    strange: Vec<PathBuf>,
+    other_block_size: Vec<BlockId>,
+    unreadable: u64,
+}
+
+/// A block as its footer describes it.
+#[derive(Debug)]
+struct FoundBlock {
+    block: BlockId,
+    /// The extent of its version.
+    extent: Extent,
+    object: ObjectId,
+    sequence: u64,
+    /// Disk space charged for the block.
+    charge_bytes: u64,
+}
+
+enum Kind {
+    Block(FoundBlock),
+    OtherBlockSize(BlockId),
+    Strange,
+}
+
+/// The parts of a store that recovery initialises.
+pub(crate) struct Recoverer<'a> {
+    pub(crate) disk: &'a Disk,
+    pub(crate) ledger: &'a Ledger,
+    pub(crate) removal: &'a Removal,
+    pub(crate) staging: &'a Staging,
+    /// Size of a block in bytes.
+    pub(crate) block_bytes: u64,
+}
+
+impl Recoverer<'_> {
+    /// Adds the blocks on the disk to the index, and removes or quarantines all other files.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a folder cannot be listed. A file that cannot be read or removed is counted and left alone.
+    pub(crate) fn recover(&self) -> io::Result<Recovery> {
+        let mut recovery = Recovery::default();
+        let (half_written, stuck) = remove_temporary(self.disk)?;
+        recovery.half_written = half_written;
+        let mut found = scan(self.disk, self.block_bytes);
+        recovery.unreadable = stuck + found.unreadable;
+        recovery.unflushed = self.keep_unflushed(&mut found)?;
+        for block in found.other_block_size.drain(..) {
+            recovery.other_block_size += 1;
+            recovery.unreadable += u64::from(self.disk.remove_block(block).is_err());
+        }
+        recovery.unreadable += self.removal.restore_quarantine()?;
+        self.quarantine(&mut recovery, &found.strange);
+        self.restore_blocks(&mut recovery, found.blocks);
+        Ok(recovery)
+    }
+
+    fn quarantine(&self, recovery: &mut Recovery, strange: &[PathBuf]) {
+        for path in strange {
+            match self.removal.quarantine_strange(path) {
+                Ok(()) => recovery.quarantined += 1,
+                Err(error) => {
+                    recovery.unreadable += 1;
+                    tracing::warn!(path = %path.display(), %error, "an unknown file could not be moved to the quarantine");
+                }
+            }
+        }
+    }
+
+    /// Removes the blocks of an earlier build's dirty objects from `found`, and reserves their room. Returns
+    /// the number of such versions.
+    fn keep_unflushed(&self, found: &mut Found) -> io::Result<u64> {
+        let unflushed = Unflushed::find(self.disk)?;
+        let is_unflushed = |block: BlockId| unflushed.versions.contains(&block.version);
+        found.other_block_size.retain(|block| !is_unflushed(*block));
+        let blocks = found.blocks.extract_if(.., |found| is_unflushed(found.block));
+        let blocks_bytes: u64 = blocks.map(|block| block.charge_bytes).sum();
+        // Never released, because this build does not remove the files.
+        let taken_bytes = unflushed.charge_bytes + blocks_bytes;
+        let taken = self.ledger.lock().residency.reserve(taken_bytes);
+        if let Err(refusal) = taken {
+            tracing::warn!(
+                ?refusal,
+                "the files of an earlier build take more than the capacity of the store"
+            );
+        }
+        if !unflushed.versions.is_empty() {
+            tracing::error!(
+                path = %self.disk.unflushed_folder().display(),
+                versions = unflushed.versions.len(),
+                hint = "start the earlier build once more and run `shoal flush`; until then its files stay here",
+                "objects that an earlier build wrote back are in this folder, and were not brought to the lake",
+            );
+        }
+        Ok(unflushed.versions.len() as u64)
+    }
+
+    /// Admits the latest stored blocks for which there is room, oldest first. Blocks of pinned objects take
+    /// precedence.
+    fn restore_blocks(&self, recovery: &mut Recovery, mut blocks: Vec<FoundBlock>) {
+        let newest = blocks.iter().map(|block| block.sequence).max();
+        self.staging.start_at(newest.map_or(0, |newest| newest + 1));
+        let state = self.ledger.lock();
+        blocks.sort_unstable_by_key(|block| (state.pins.contains(block.object), block.sequence));
+        drop(state);
+        let usage = self.ledger.usage();
+        let mut free_bytes = usage.room_bytes - usage.taken_bytes;
+        let fitting = blocks.iter().rev().take_while(|block| {
+            let rest = free_bytes.checked_sub(block.charge_bytes);
+            free_bytes = rest.unwrap_or_default();
+            rest.is_some()
+        });
+        let mut newest = blocks.split_off(blocks.len() - fitting.count());
+        newest.sort_unstable_by_key(|block| block.sequence);
+        for surplus in blocks {
+            recovery.over_capacity += 1;
+            recovery.unreadable += u64::from(self.disk.remove_block(surplus.block).is_err());
+        }
+        for FoundBlock {
+            block,
+            extent,
+            object,
+            sequence,
+            charge_bytes,
+        } in newest
+        {
+            let is_restored = self
+                .ledger
+                .restore(charge_bytes, object, (block, extent), sequence);
+            assert!(is_restored, "room that was counted as free is free");
+            recovery.blocks += 1;
+            recovery.bytes += charge_bytes;
+        }
+    }
+}
+
+/// Reads the footers of all blocks.
+fn scan(disk: &Disk, block_bytes: u64) -> Found {
+    let next = AtomicU16::new(0);
+    let work = || {
+        let mut found = Found::default();
+        loop {
+            let folder = next.fetch_add(1, Ordering::Relaxed);
+            if folder >= FOLDERS {
+                return found;
+            }
+            found.scan_folder(disk, folder, block_bytes);
+        }
+    };
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
+        let parts = workers
+            .into_iter()
+            .map(|worker| worker.join().expect("reading footers does not panic"));
+        parts.fold(Found::default(), Found::merge)
+    })
+}
+
+/// Removes the files that were being written when the node stopped. Returns how many were removed, and how
+/// many could not be.
+fn remove_temporary(disk: &Disk) -> io::Result<(u64, u64)> {
+    let (mut removed, mut stuck) = (0, 0);
+    for entry in fs::read_dir(disk.temp_folder())? {
+        match disk.unlink(&entry?.path()) {
+            Ok(()) => removed += 1,
+            Err(_) => stuck += 1,
+        }
+    }
+    Ok((removed, stuck))
+}
+
+impl Found {
+    fn scan_folder(&mut self, disk: &Disk, number: u16, block_bytes: u64) {
+        let Ok(entries) = fs::read_dir(disk.folder(number)) else {
+            self.unreadable += 1;
+            return;
+        };
+        for entry in entries {
+            let Ok(entry) = entry else {
+                self.unreadable += 1;
+                return;
+            };
+            match classify(disk, number, &entry, block_bytes) {
+                Ok(Kind::Block(block)) => self.blocks.push(block),
+                Ok(Kind::OtherBlockSize(block)) => self.other_block_size.push(block),
+                Ok(Kind::Strange) => self.strange.push(entry.path()),
+                Err(_) => self.unreadable += 1,
+            }
+        }
+    }
+
+    fn merge(mut self, other: Self) -> Self {
+        self.blocks.extend(other.blocks);
+        self.strange.extend(other.strange);
+        self.other_block_size.extend(other.other_block_size);
+        self.unreadable += other.unreadable;
+        self
+    }
+}
+
+/// A folder among the block files is not a block, but it may hold an operator's work: it is reported as an
+/// error and left alone.
+fn classify(disk: &Disk, folder: u16, entry: &DirEntry, block_bytes: u64) -> io::Result<Kind> {
+    let kind = entry.file_type()?;
+    if kind.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    let named = disk::parse_file_name(&entry.file_name()).filter(|block| disk::folder_of(*block) == folder);
+    let Some(block) = named.filter(|_| kind.is_file()) else {
+        return Ok(Kind::Strange);
+    };
+    match disk.open_block(block) {
+        Ok((_, footer)) if footer.version.block_bytes != block_bytes => Ok(Kind::OtherBlockSize(block)),
+        Ok((file, footer)) => {
+            let metadata = file.metadata()?;
+            // The larger of the estimated and the allocated disk space.
+            let charge_bytes = disk
+                .charge_bytes(metadata.len())
+                .max(disk::allocated_bytes(&metadata));
+            let (object, sequence) = (footer.version.object, footer.sequence);
+            Ok(Kind::Block(FoundBlock {
+                block,
+                extent: footer.version.extent(),
+                object,
+                sequence,
+                charge_bytes,
+            }))
+        }
+        Err(ReadError::Io(error)) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
+        Err(_) => Ok(Kind::Strange),
+    }
+}
