@@ -19,8 +19,8 @@
 //! reader is done. The folders, the files' names, files being written and the quarantine count too.
 //!
 //! **Nothing is synced.** A cache may lose data: blocks torn by a power failure are detected by footer or
-//! checksum, and fetched again. No code may ever truncate or rewrite a block's data in place, see `files::mapping`;
-//! the folder is locked.
+//! checksum, and fetched again. No code may ever truncate or rewrite a block's data in place, see
+//! `files::mapping`; the folder is locked.
 //!
 //! **Memory.** The index takes about 100 bytes per block and 170 bytes per version; a kept mapping takes
 //! about 300 bytes, a pinned object about 100 bytes.
@@ -33,7 +33,7 @@
 //! |---|---|
 //! | `files` | block files: what is in them, the folder that they lie in, their pages in memory |
 //! | `ledger` | what is here, in memory: the index of blocks, their room, mappings, readers and pins |
-//! | `ground` | the parts so far, with the health of the disk and why blocks are not here: all others share it |
+//! | `ground` | these two, the health of the disk and why blocks are not here: what all others share |
 //! | `eviction` | how blocks leave: layers, worths, room made for others, removal, quarantine |
 //! | `pinning` | objects whose blocks stay; files of the node that are no blocks |
 //! | `blocks` | blocks on their way from the disk and to it, and the threads that write |

@@ -19,7 +19,7 @@ pub use events::{Event, EventKind};
 pub use global::{GROUP_BLOCKS, Presence};
 
 use self::global::Global;
-use super::grouped::{Grouped, WholeState};
+use super::structures::grouped::{Grouped, WholeState};
 use super::{Eviction, Ranking};
 use crate::hash::KeyMap;
 use crate::{NodeId, PartOf};
@@ -374,7 +374,7 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
             .collect()
     }
 
-    fn incomplete(&self) -> impl Iterator<Item = (Rank, super::slot::Slot)> {
+    fn incomplete(&self) -> impl Iterator<Item = (Rank, super::structures::slot::Slot)> {
         self.groups
             .least_first()
             .take_while(|(rank, _)| rank.presence < Presence::WHOLE)

@@ -12,7 +12,7 @@ pub use decision::{Action, Facts, Gain, Peer, Reading, decide};
 pub use weight::Weight;
 pub use worth::{Ageing, Worth};
 
-use super::ranked::Ranked;
+use super::structures::ranked::Ranked;
 use super::{Eviction, Ranking};
 
 /// Globally weighted frequency, D4N's policy (dissertation 4.5.3, Algorithm 3): the part that a node computes

@@ -6,7 +6,7 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use super::Eviction;
-use super::grouped::{Grouped, WholeState};
+use super::structures::grouped::{Grouped, WholeState};
 use crate::PartOf;
 
 /// LIFE of PACMan (Ananthanarayanan et al., NSDI 2012, 4.2): a job that reads all blocks of an input in

@@ -24,42 +24,32 @@
 //! | [`Life`] | O(log o), o objects |
 //! | [`C2p`] | as below it; O(log o), at most [`c2p::CANDIDATES`] compared, if objects are incomplete |
 
-mod belady;
 pub mod c2p;
-mod duel;
-mod grouped;
+mod classic;
 pub mod gwf;
-mod index;
 pub mod layered;
-mod lfu;
 mod life;
-mod lru;
 mod named;
-mod order;
-mod ranked;
 mod ranking;
-mod s3_fifo;
-mod sieve;
-mod slab;
-mod slot;
+mod structures;
 
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
-pub use belady::Belady;
 pub use c2p::C2p;
-pub use duel::Duel;
+pub use classic::belady::Belady;
+pub use classic::duel::Duel;
+pub use classic::lfu::{LeastUsed, Lfu, Lfuda};
+pub use classic::lru::Lru;
+pub use classic::s3_fifo::S3Fifo;
+pub use classic::sieve::Sieve;
 pub use gwf::Gwf;
 pub use layered::Layered;
-pub use lfu::{LeastUsed, Lfu, Lfuda};
 pub use life::Life;
-pub use lru::Lru;
 pub use named::{Below, Named, PolicyName, StorePolicy};
 pub use ranking::Ranking;
-pub use s3_fifo::S3Fifo;
-pub use sieve::Sieve;
 
 /// The order in which keys are evicted from a cache.
 pub trait Eviction<K> {

@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use super::compare::{Reading, Uses, compare};
-use crate::eviction::slab::{List, Slab};
+use crate::eviction::structures::slab::{List, Slab};
 use crate::eviction::{Eviction, Ranking};
 
 /// The paper's LRU (Algorithm 1, see [`compare()`]): the policy of its nodes without co-operation, and that

@@ -4,9 +4,9 @@ use std::cmp::Ordering;
 use std::fmt::Debug;
 use std::hash::Hash;
 
-use super::slab::{List, Slab};
-use super::slot::Slot;
-use super::{Eviction, Ranking};
+use crate::eviction::structures::slab::{List, Slab};
+use crate::eviction::structures::slot::Slot;
+use crate::eviction::{Eviction, Ranking};
 
 /// SIEVE (Zhang et al., NSDI 2024): a hand walks from the oldest key to the newest and takes the first key
 /// that was not used since the hand last passed. A hit sets one bit. Every operation takes O(1); eviction is

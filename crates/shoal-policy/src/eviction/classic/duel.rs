@@ -5,9 +5,9 @@ use std::fmt::Debug;
 use std::hash::Hash;
 
 use super::s3_fifo::Queues;
-use super::slab::List;
-use super::slot::Slot;
-use super::{Eviction, Lru, Ranking, S3Fifo};
+use crate::eviction::structures::slab::List;
+use crate::eviction::structures::slot::Slot;
+use crate::eviction::{Eviction, Lru, Ranking, S3Fifo};
 use crate::hash::hash;
 
 /// A duel between LRU, which is best where recency predicts use, and S3-FIFO, which is best where popularity

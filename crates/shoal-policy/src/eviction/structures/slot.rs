@@ -1,7 +1,7 @@
 //! Handles of slab entries, shared by the slab's index and lists.
 
 /// Identifies a slab entry while its key is held.
-pub(super) type Slot = u32;
+pub(crate) type Slot = u32;
 
 /// Ends a chain of nodes.
-pub(super) const NONE: Slot = Slot::MAX;
+pub(crate) const NONE: Slot = Slot::MAX;

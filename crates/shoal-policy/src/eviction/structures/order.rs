@@ -9,7 +9,7 @@ use super::slot::Slot;
 use crate::hash::KeyMap;
 
 /// Identifies a rank, in use or vacant. A vacant rank lost its last entry and is kept for reuse.
-pub(super) type RankId = u32;
+pub(crate) type RankId = u32;
 
 /// One list for each rank. The list of a rank is found by hashing, so an entry changes its rank in O(1). Only
 /// the least rank is ever needed, which a heap of the ranks yields. Where ranks count uses, many entries
@@ -18,7 +18,7 @@ pub(super) type RankId = u32;
 /// A rank that becomes vacant keeps its id, because an entry may soon reach it again. It is dropped when it
 /// is the least rank, or when most ranks are vacant, so memory is bounded by the ranks in use.
 #[derive(Debug)]
-pub(super) struct Order<R> {
+pub(crate) struct Order<R> {
     /// Each rank with its entries.
     lists: Vec<(R, List)>,
     /// The id of each rank in `lists`.
@@ -48,7 +48,7 @@ impl<R> Default for Order<R> {
 
 impl<R: Copy + Ord + Hash> Order<R> {
     /// Appends a slot that is in no list to the list of `rank`; returns the rank's id.
-    pub(super) fn insert<K, V>(&mut self, slab: &mut Slab<K, V>, rank: R, slot: Slot) -> RankId {
+    pub(crate) fn insert<K, V>(&mut self, slab: &mut Slab<K, V>, rank: R, slot: Slot) -> RankId {
         let id = self.id_of(rank);
         let list = &mut self.lists[id as usize].1;
         self.vacant -= usize::from(list.oldest().is_none());
@@ -57,7 +57,7 @@ impl<R: Copy + Ord + Hash> Order<R> {
     }
 
     /// Removes a slot from the rank `id`.
-    pub(super) fn remove<K, V>(&mut self, slab: &mut Slab<K, V>, id: RankId, slot: Slot) {
+    pub(crate) fn remove<K, V>(&mut self, slab: &mut Slab<K, V>, id: RankId, slot: Slot) {
         let list = &mut self.lists[id as usize].1;
         slab.unlink(list, slot);
         if list.oldest().is_none() {
@@ -70,12 +70,12 @@ impl<R: Copy + Ord + Hash> Order<R> {
     }
 
     /// The rank with this id.
-    pub(super) fn rank(&self, id: RankId) -> R {
+    pub(crate) fn rank(&self, id: RankId) -> R {
         self.lists[id as usize].0
     }
 
     /// The slots and their ranks, least first.
-    pub(super) fn least_first<K, V>(&self, slab: &Slab<K, V>) -> impl Iterator<Item = (R, Slot)> {
+    pub(crate) fn least_first<K, V>(&self, slab: &Slab<K, V>) -> impl Iterator<Item = (R, Slot)> {
         self.ids_least_first().flat_map(|id| {
             let (rank, list) = self.lists[id as usize];
             slab.oldest_first(list).map(move |slot| (rank, slot))
@@ -159,7 +159,7 @@ mod tests {
     use proptest::prelude::{ProptestConfig, proptest};
 
     use super::{Order, VACANT_MIN};
-    use crate::eviction::slab::Slab;
+    use crate::eviction::structures::slab::Slab;
 
     #[test]
     fn a_rank_that_rises_for_ever_leaves_nothing_behind() {

@@ -4,9 +4,9 @@
 use std::cmp::Reverse;
 use std::hash::Hash;
 
-use super::Eviction;
-use super::ranked::Ranked;
-use super::slab::Slab;
+use crate::eviction::Eviction;
+use crate::eviction::structures::ranked::Ranked;
+use crate::eviction::structures::slab::Slab;
 
 /// Belady's MIN: evicts the key whose next use is farthest away. It needs all future uses, so it is for
 /// simulation only.

@@ -8,7 +8,7 @@ use super::slot::Slot;
 use crate::PartOf;
 
 /// The state that a policy keeps for a partly held whole, and the rank that follows from it.
-pub(super) trait WholeState<P>: Copy + Default {
+pub(crate) trait WholeState<P>: Copy + Default {
     type Rank: Copy + Ord + Hash;
 
     /// The rank of a whole with `held` held parts; `oldest` is the value of the least recently used one.
@@ -17,7 +17,7 @@ pub(super) trait WholeState<P>: Copy + Default {
 
 /// Held parts and their wholes. A whole without held parts is forgotten, so memory is bounded by the parts.
 #[derive(Debug)]
-pub(super) struct Grouped<K: PartOf, P, S: WholeState<P>> {
+pub(crate) struct Grouped<K: PartOf, P, S: WholeState<P>> {
     parts: Slab<K, Part<P>>,
     known: Slab<K::Whole, Whole<S>>,
     order: Order<S::Rank>,
@@ -50,29 +50,29 @@ impl<K: PartOf, P, S: WholeState<P>> Default for Grouped<K, P, S> {
 
 impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: WholeState<P>> Grouped<K, P, S> {
     /// The number of held parts.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.parts.len()
     }
 
     /// The number of wholes with a held part.
-    pub(super) fn wholes(&self) -> usize {
+    pub(crate) fn wholes(&self) -> usize {
         self.known.len()
     }
 
-    pub(super) fn contains(&self, key: &K) -> bool {
+    pub(crate) fn contains(&self, key: &K) -> bool {
         self.parts.contains(key)
     }
 
-    pub(super) fn state(&self, whole: &K::Whole) -> Option<S> {
+    pub(crate) fn state(&self, whole: &K::Whole) -> Option<S> {
         self.known.slot(whole).map(|slot| self.known[slot].state)
     }
 
-    pub(super) fn slot(&self, whole: &K::Whole) -> Option<Slot> {
+    pub(crate) fn slot(&self, whole: &K::Whole) -> Option<Slot> {
         self.known.slot(whole)
     }
 
     /// Adds an absent part as the most recently used of its whole.
-    pub(super) fn insert(&mut self, key: K, value: P, change: impl FnOnce(&mut S, u32)) {
+    pub(crate) fn insert(&mut self, key: K, value: P, change: impl FnOnce(&mut S, u32)) {
         let name = key.whole();
         let whole = self.known.slot(&name).unwrap_or_else(|| {
             self.known.insert(
@@ -92,7 +92,7 @@ impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: WholeState<P>> Grouped<K, P, S> {
     }
 
     /// Records a use of a part. Ignored if the part is not held.
-    pub(super) fn touch(&mut self, key: &K, change: impl FnOnce(&mut P, &mut S)) {
+    pub(crate) fn touch(&mut self, key: &K, change: impl FnOnce(&mut P, &mut S)) {
         let Some(part) = self.parts.slot(key) else { return };
         let whole = self.parts[part].whole;
         self.parts.move_newest(&mut self.known[whole].by_use, part);
@@ -102,14 +102,14 @@ impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: WholeState<P>> Grouped<K, P, S> {
 
     /// Changes the state of a whole; `change` also receives the number of its held parts. Ignored if no part
     /// is held.
-    pub(super) fn change(&mut self, whole: &K::Whole, change: impl FnOnce(&mut S, u32)) {
+    pub(crate) fn change(&mut self, whole: &K::Whole, change: impl FnOnce(&mut S, u32)) {
         if let Some(slot) = self.known.slot(whole) {
             self.change_slot(slot, change);
         }
     }
 
     /// Forgets a part, and with the last part its whole.
-    pub(super) fn remove(&mut self, key: &K, change: impl FnOnce(&mut S, u32)) -> Option<P> {
+    pub(crate) fn remove(&mut self, key: &K, change: impl FnOnce(&mut S, u32)) -> Option<P> {
         let part = self.parts.slot(key)?;
         let whole = self.parts[part].whole;
         self.parts.unlink(&mut self.known[whole].by_use, part);
@@ -122,12 +122,12 @@ impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: WholeState<P>> Grouped<K, P, S> {
     }
 
     /// The wholes and their ranks, least first.
-    pub(super) fn least_first(&self) -> impl Iterator<Item = (S::Rank, Slot)> {
+    pub(crate) fn least_first(&self) -> impl Iterator<Item = (S::Rank, Slot)> {
         self.order.least_first(&self.known)
     }
 
     /// The parts held of a whole, least recently used first.
-    pub(super) fn parts_of(&self, whole: Slot) -> impl Iterator<Item = (K, P)> {
+    pub(crate) fn parts_of(&self, whole: Slot) -> impl Iterator<Item = (K, P)> {
         self.parts
             .oldest_first(self.known[whole].by_use)
             .map(|part| (self.parts.key(part), self.parts[part].value))

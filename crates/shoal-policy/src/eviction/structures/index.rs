@@ -6,7 +6,7 @@ use super::slot::{NONE, Slot};
 
 /// A table whose number of buckets is a power of two, at most three quarters full, probed linearly.
 #[derive(Debug, Default)]
-pub(super) struct Index {
+pub(crate) struct Index {
     buckets: Vec<Bucket>,
     len: usize,
 }
@@ -25,18 +25,18 @@ const EMPTY: Bucket = Bucket { hash: 0, slot: NONE };
 const BUCKETS_MIN: usize = 8;
 
 impl Index {
-    pub(super) const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
     /// Returns the slot with this hash for which `is_it` returns true.
-    pub(super) fn find(&self, hash: u32, is_it: impl Fn(Slot) -> bool) -> Option<Slot> {
+    pub(crate) fn find(&self, hash: u32, is_it: impl Fn(Slot) -> bool) -> Option<Slot> {
         self.position(hash, is_it)
             .map(|position| self.buckets[position].slot)
     }
 
     /// Adds a slot that is absent.
-    pub(super) fn insert(&mut self, hash: u32, slot: Slot) {
+    pub(crate) fn insert(&mut self, hash: u32, slot: Slot) {
         if 4 * (self.len + 1) > 3 * self.buckets.len() {
             self.grow();
         }
@@ -45,7 +45,7 @@ impl Index {
     }
 
     /// Removes a slot that is present.
-    pub(super) fn remove(&mut self, hash: u32, slot: Slot) {
+    pub(crate) fn remove(&mut self, hash: u32, slot: Slot) {
         let mut hole = self
             .position(hash, |other| other == slot)
             .expect("a held key is in the index");

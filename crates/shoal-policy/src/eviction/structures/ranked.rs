@@ -10,7 +10,7 @@ use super::slot::Slot;
 /// takes O(1) unless the new rank is lower than most; removing the least takes O(log d) for d different
 /// ranks.
 #[derive(Debug)]
-pub(super) struct Ranked<K, R> {
+pub(crate) struct Ranked<K, R> {
     keys: Slab<K, Entry>,
     order: Order<R>,
 }
@@ -31,31 +31,31 @@ impl<K, R> Default for Ranked<K, R> {
 }
 
 impl<K: Copy + Eq + Hash, R: Copy + Ord + Hash> Ranked<K, R> {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.keys.len()
     }
 
-    pub(super) fn contains(&self, key: &K) -> bool {
+    pub(crate) fn contains(&self, key: &K) -> bool {
         self.keys.contains(key)
     }
 
-    pub(super) fn insert(&mut self, key: K, bytes: u64, rank: R) {
+    pub(crate) fn insert(&mut self, key: K, bytes: u64, rank: R) {
         let slot = self.keys.insert(key, Entry { bytes, rank_id: 0 });
         self.keys[slot].rank_id = self.order.insert(&mut self.keys, rank, slot);
     }
 
-    pub(super) fn rank(&self, key: &K) -> Option<R> {
+    pub(crate) fn rank(&self, key: &K) -> Option<R> {
         self.keys
             .slot(key)
             .map(|slot| self.order.rank(self.keys[slot].rank_id))
     }
 
-    pub(super) fn bytes(&self, key: &K) -> Option<u64> {
+    pub(crate) fn bytes(&self, key: &K) -> Option<u64> {
         self.keys.slot(key).map(|slot| self.keys[slot].bytes)
     }
 
     /// Replaces the rank of a held key by `next(rank)`; returns the old and the new rank.
-    pub(super) fn rerank(&mut self, key: &K, next: impl FnOnce(R) -> R) -> Option<(R, R)> {
+    pub(crate) fn rerank(&mut self, key: &K, next: impl FnOnce(R) -> R) -> Option<(R, R)> {
         let slot = self.keys.slot(key)?;
         let rank_id = self.keys[slot].rank_id;
         let before = self.order.rank(rank_id);
@@ -66,7 +66,7 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord + Hash> Ranked<K, R> {
     }
 
     /// Removes `key`; returns its size and its rank.
-    pub(super) fn remove(&mut self, key: &K) -> Option<(u64, R)> {
+    pub(crate) fn remove(&mut self, key: &K) -> Option<(u64, R)> {
         let slot = self.keys.slot(key)?;
         let (_, bytes, rank) = self.take(slot);
         Some((bytes, rank))
@@ -74,7 +74,7 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord + Hash> Ranked<K, R> {
 
     /// Removes the key of the least rank among those that `may_leave` allows; returns it with its size and
     /// rank.
-    pub(super) fn take_least(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64, R)> {
+    pub(crate) fn take_least(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64, R)> {
         let slot = self
             .order
             .least_first(&self.keys)
@@ -84,7 +84,7 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord + Hash> Ranked<K, R> {
     }
 
     /// The keys that `may_leave` allows, with their ranks and sizes, least rank first.
-    pub(super) fn least_first(
+    pub(crate) fn least_first(
         &self,
         may_leave: &mut dyn FnMut(&K) -> bool,
     ) -> impl Iterator<Item = (K, R, u64)> {

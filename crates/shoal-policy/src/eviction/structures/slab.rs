@@ -13,7 +13,7 @@ use super::slot::{NONE, Slot};
 use crate::hash::hash;
 
 #[derive(Debug)]
-pub(super) struct Slab<K, V, const CHAINS: usize = 1> {
+pub(crate) struct Slab<K, V, const CHAINS: usize = 1> {
     slots: Index,
     nodes: Vec<Node<K, V, CHAINS>>,
     /// Nodes without a key, chained by the `older` of the first chain.
@@ -42,7 +42,7 @@ const UNLINKED: Links = Links {
 
 /// The two ends of a list through the nodes of a slab, in one of its chains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct List<const CHAIN: usize = 0> {
+pub(crate) struct List<const CHAIN: usize = 0> {
     newest: Slot,
     oldest: Slot,
 }
@@ -57,7 +57,7 @@ impl<const CHAIN: usize> Default for List<CHAIN> {
 }
 
 impl<const CHAIN: usize> List<CHAIN> {
-    pub(super) fn oldest(self) -> Option<Slot> {
+    pub(crate) fn oldest(self) -> Option<Slot> {
         some(self.oldest)
     }
 }
@@ -82,25 +82,25 @@ impl<K, V, const CHAINS: usize> Default for Slab<K, V, CHAINS> {
 }
 
 impl<K: Copy + Eq + Hash, V: Copy, const CHAINS: usize> Slab<K, V, CHAINS> {
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    pub(super) fn contains(&self, key: &K) -> bool {
+    pub(crate) fn contains(&self, key: &K) -> bool {
         self.slot(key).is_some()
     }
 
-    pub(super) fn slot(&self, key: &K) -> Option<Slot> {
+    pub(crate) fn slot(&self, key: &K) -> Option<Slot> {
         self.slots
             .find(half_hash(key), |slot| self.nodes[slot as usize].key == *key)
     }
 
-    pub(super) fn key(&self, slot: Slot) -> K {
+    pub(crate) fn key(&self, slot: Slot) -> K {
         self.nodes[slot as usize].key
     }
 
     /// Adds an absent key, which is in no list at first.
-    pub(super) fn insert(&mut self, key: K, value: V) -> Slot {
+    pub(crate) fn insert(&mut self, key: K, value: V) -> Slot {
         let node = Node {
             key,
             links: [UNLINKED; CHAINS],
@@ -113,7 +113,7 @@ impl<K: Copy + Eq + Hash, V: Copy, const CHAINS: usize> Slab<K, V, CHAINS> {
     }
 
     /// Forgets the key of a slot that is in no list.
-    pub(super) fn remove(&mut self, slot: Slot) -> (K, V) {
+    pub(crate) fn remove(&mut self, slot: Slot) -> (K, V) {
         let node = &mut self.nodes[slot as usize];
         node.links[0].older = self.free;
         self.free = slot;
@@ -136,17 +136,17 @@ impl<K: Copy + Eq + Hash, V: Copy, const CHAINS: usize> Slab<K, V, CHAINS> {
 
 impl<K, V, const CHAINS: usize> Slab<K, V, CHAINS> {
     /// The entries of a list, oldest first.
-    pub(super) fn oldest_first<const CHAIN: usize>(&self, list: List<CHAIN>) -> impl Iterator<Item = Slot> {
+    pub(crate) fn oldest_first<const CHAIN: usize>(&self, list: List<CHAIN>) -> impl Iterator<Item = Slot> {
         std::iter::successors(list.oldest(), move |&slot| self.newer(list, slot))
     }
 
     /// The next entry of a list on the way from its oldest to its newest.
-    pub(super) fn newer<const CHAIN: usize>(&self, _list: List<CHAIN>, slot: Slot) -> Option<Slot> {
+    pub(crate) fn newer<const CHAIN: usize>(&self, _list: List<CHAIN>, slot: Slot) -> Option<Slot> {
         some(self.nodes[slot as usize].links[CHAIN].newer)
     }
 
     /// Adds an entry that is in no list of this chain at the newest end of `list`.
-    pub(super) fn link_newest<const CHAIN: usize>(&mut self, list: &mut List<CHAIN>, slot: Slot) {
+    pub(crate) fn link_newest<const CHAIN: usize>(&mut self, list: &mut List<CHAIN>, slot: Slot) {
         let second = std::mem::replace(&mut list.newest, slot);
         *self.links::<CHAIN>(slot) = Links {
             newer: NONE,
@@ -158,7 +158,7 @@ impl<K, V, const CHAINS: usize> Slab<K, V, CHAINS> {
         }
     }
 
-    pub(super) fn unlink<const CHAIN: usize>(&mut self, list: &mut List<CHAIN>, slot: Slot) {
+    pub(crate) fn unlink<const CHAIN: usize>(&mut self, list: &mut List<CHAIN>, slot: Slot) {
         let Links { newer, older } = *self.links::<CHAIN>(slot);
         match newer {
             NONE => list.newest = older,
@@ -170,7 +170,7 @@ impl<K, V, const CHAINS: usize> Slab<K, V, CHAINS> {
         }
     }
 
-    pub(super) fn move_newest<const CHAIN: usize>(&mut self, list: &mut List<CHAIN>, slot: Slot) {
+    pub(crate) fn move_newest<const CHAIN: usize>(&mut self, list: &mut List<CHAIN>, slot: Slot) {
         if list.newest != slot {
             self.unlink(list, slot);
             self.link_newest(list, slot);

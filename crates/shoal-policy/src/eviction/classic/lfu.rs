@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 use std::fmt::Debug;
 use std::hash::Hash;
 
-use super::ranked::Ranked;
-use super::{Eviction, Ranking};
+use crate::eviction::structures::ranked::Ranked;
+use crate::eviction::{Eviction, Ranking};
 
 /// Evicts the key with the fewest uses since its insertion; among equals, the key that reached its count
 /// first.
@@ -19,7 +19,7 @@ pub type Lfu<K> = LeastUsed<K, false>;
 /// 2000, with all costs 1).
 ///
 /// The dissertation on D4N (4.5.3) and libCacheSim read it differently: they add the age itself at each use,
-/// so ranks grow geometrically. That reading is [`super::Gwf`] on a single node.
+/// so ranks grow geometrically. That reading is [`crate::eviction::Gwf`] on a single node.
 pub type Lfuda<K> = LeastUsed<K, true>;
 
 /// [`Lfu`], or [`Lfuda`] if the cache `AGES`. Without ageing the age stays 0, so keys rank by uses alone.

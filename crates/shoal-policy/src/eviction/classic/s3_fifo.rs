@@ -5,9 +5,9 @@ use std::cmp::Ordering;
 use std::fmt::Debug;
 use std::hash::Hash;
 
-use super::slab::{List, Slab};
-use super::slot::Slot;
-use super::{Eviction, Ranking};
+use crate::eviction::structures::slab::{List, Slab};
+use crate::eviction::structures::slot::Slot;
+use crate::eviction::{Eviction, Ranking};
 
 /// S3-FIFO (Yang et al., SOSP 2023). New keys enter a small queue. Keys used twice in it move to the main
 /// queue; the others are evicted and remembered as ghosts. A ghost that returns enters the main queue at
@@ -25,8 +25,8 @@ pub struct S3Fifo<K> {
 /// The queues of [`S3Fifo`], by slot. The owner may use a second chain through the held keys for another
 /// order.
 #[derive(Debug)]
-pub(super) struct Queues<K, const CHAINS: usize = 1> {
-    pub(super) keys: Slab<K, Entry, CHAINS>,
+pub(crate) struct Queues<K, const CHAINS: usize = 1> {
+    pub(crate) keys: Slab<K, Entry, CHAINS>,
     small: Queue,
     main: Queue,
     ghosts: Slab<K, ()>,
@@ -34,8 +34,8 @@ pub(super) struct Queues<K, const CHAINS: usize = 1> {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
-    pub(super) bytes: u64,
+pub(crate) struct Entry {
+    pub(crate) bytes: u64,
     uses: u8,
     is_in_main: bool,
 }
@@ -116,7 +116,7 @@ impl<K: Copy + Eq + Hash + Debug> Ranking<K> for S3Fifo<K> {
 
 impl<K: Copy + Eq + Hash, const CHAINS: usize> Queues<K, CHAINS> {
     /// Orders unproven keys before proven ones, and then by number of uses.
-    pub(super) fn compare(&self, one: &K, other: &K) -> Ordering {
+    pub(crate) fn compare(&self, one: &K, other: &K) -> Ordering {
         let rank = |key| {
             let entry = self.keys[self.keys.slot(key)?];
             Some((entry.is_in_main || entry.uses >= USES_PROVEN, entry.uses))
@@ -125,7 +125,7 @@ impl<K: Copy + Eq + Hash, const CHAINS: usize> Queues<K, CHAINS> {
     }
 
     /// Adds an absent key.
-    pub(super) fn insert(&mut self, key: K, bytes: u64) -> Slot {
+    pub(crate) fn insert(&mut self, key: K, bytes: u64) -> Slot {
         let is_in_main = self.forget_ghost(&key);
         let entry = Entry {
             bytes,
@@ -137,13 +137,13 @@ impl<K: Copy + Eq + Hash, const CHAINS: usize> Queues<K, CHAINS> {
         slot
     }
 
-    pub(super) fn touch(&mut self, slot: Slot) {
+    pub(crate) fn touch(&mut self, slot: Slot) {
         let uses = &mut self.keys[slot].uses;
         *uses = USES_MAX.min(*uses + 1);
     }
 
     /// The slot of the next victim, among the keys that may leave.
-    pub(super) fn least(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<Slot> {
+    pub(crate) fn least(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<Slot> {
         let small_is_due = self.small.bytes >= (self.small.bytes + self.main.bytes) / 10;
         (!small_is_due)
             .then(|| self.least_of_main(may_leave))
@@ -153,7 +153,7 @@ impl<K: Copy + Eq + Hash, const CHAINS: usize> Queues<K, CHAINS> {
     }
 
     /// Removes the key of `slot`, and keeps a ghost of it if it was unproven.
-    pub(super) fn evict(&mut self, slot: Slot) -> (K, u64) {
+    pub(crate) fn evict(&mut self, slot: Slot) -> (K, u64) {
         let ghosts_max = self.keys.len() * 9 / 10;
         let is_in_main = self.keys[slot].is_in_main;
         let (key, bytes) = self.remove(slot);
@@ -164,14 +164,14 @@ impl<K: Copy + Eq + Hash, const CHAINS: usize> Queues<K, CHAINS> {
     }
 
     /// Removes the key of `slot` without leaving a ghost.
-    pub(super) fn remove(&mut self, slot: Slot) -> (K, u64) {
+    pub(crate) fn remove(&mut self, slot: Slot) -> (K, u64) {
         self.leave(slot);
         let (key, Entry { bytes, .. }) = self.keys.remove(slot);
         (key, bytes)
     }
 
     /// Removes the ghost of `key`; returns true if it had one, that is, if it was evicted unproven.
-    pub(super) fn forget_ghost(&mut self, key: &K) -> bool {
+    pub(crate) fn forget_ghost(&mut self, key: &K) -> bool {
         let Some(slot) = self.ghosts.slot(key) else {
             return false;
         };

@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 use std::fmt::Debug;
 use std::hash::Hash;
 
-use super::slab::{List, Slab};
-use super::{Eviction, Ranking};
+use crate::eviction::structures::slab::{List, Slab};
+use crate::eviction::{Eviction, Ranking};
 
 /// Least recently used, every operation in O(1).
 #[derive(Debug)]
