@@ -13,13 +13,13 @@ use shoal_s3::error::S3Error;
 use shoal_s3::identity::{Caller, CallerId};
 use shoal_s3::object::ObjectName;
 
-use super::checksums::creation_headers;
-use super::entries::Entries;
 use super::permission::{
     Action, Memory, Permission, PermissionError, Permissions, Question, SILENCE_MAX, is_versioned,
     of_permission,
 };
-use super::writing::PendingWrite;
+use super::record::checksums::creation_headers;
+use super::record::writing::PendingWrite;
+use super::tiers::entries::Entries;
 
 /// How long an answer of the lake on a bucket's versioning is remembered.
 const VERSIONED: Duration = Duration::from_mins(1);

@@ -15,12 +15,12 @@ use shoal_s3::identity::Caller;
 use shoal_s3::object::Version;
 use shoal_s3::operation::COPY_SOURCE;
 
-use super::entries::Lookup;
-use super::keys::new_key;
-use super::manifest::Record;
 use super::objects::{DirtyObjects, NewObject};
+use super::record::keys::new_key;
+use super::record::manifest::Record;
+use super::record::writing::{PendingWrite, WriteError, is_metadata, of_flush};
 use super::tiers::Tier;
-use super::writing::{PendingWrite, WriteError, is_metadata, of_flush};
+use super::tiers::entries::Lookup;
 use crate::headers::those;
 use crate::tier::{Piece, StoreError, TierUnavailable};
 

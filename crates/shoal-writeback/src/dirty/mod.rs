@@ -13,57 +13,41 @@
 //!
 //! `docs/explanation/write-back.md` gives the reasons.
 
-mod acknowledged;
-mod checksums;
-mod cleaner;
 mod clearance;
 mod copying;
-mod entries;
+mod flush;
 mod flush_orders;
-mod flush_transfers;
-mod intake;
-mod keys;
-mod lake_writer;
-mod manifest;
 mod objects;
-mod outcomes;
-mod pacing;
-mod part_layout;
 mod permission;
+mod record;
 mod refusals;
-mod registry_room;
-mod scope;
-mod status;
-mod survey;
-mod sweep;
-mod tier_store;
+mod stock;
 mod tiers;
 mod uploads;
-mod writing;
 
-pub use self::checksums::{Checksum, ChecksumSpec, ChecksumType, element_name};
 pub use self::clearance::{Clearance, Clearances, unversioned};
 pub use self::copying::{CopyRequest, NotCopied};
-pub use self::entries::{Entries, FlushFailed, Lookup};
 pub use self::flush_orders::{FlushOrders, FlushProgress};
-pub use self::manifest::{Manifest, is_writer};
 pub use self::objects::{DirtyObjects, Parts, Received};
-pub use self::part_layout::{PartLayout, PlacedPart};
 pub use self::permission::{Action, Permission, beside, of_permission};
+pub use self::record::checksums::{Checksum, ChecksumSpec, ChecksumType, element_name};
+pub use self::record::manifest::{Manifest, is_writer};
+pub use self::record::part_layout::{PartLayout, PlacedPart};
+pub use self::record::scope::Scope;
+pub(crate) use self::record::scope::{BEHIND_PREFIX, bytes_in};
+pub use self::record::writing::{PendingWrite, WriteError};
 pub use self::refusals::{NEARLY_FULL, no_permission, not_begun, not_flushed, try_again};
-pub use self::scope::Scope;
-pub(crate) use self::scope::{BEHIND_PREFIX, bytes_in};
-pub use self::status::{Figures, TierStatus, UploadEnd, WriteBackOutcome};
+pub use self::stock::status::{Figures, TierStatus, UploadEnd, WriteBackOutcome};
+pub use self::tiers::entries::{Entries, FlushFailed, Lookup};
 pub use self::tiers::{TierError, TierSettings};
 pub use self::uploads::{
     Completed, KeptUpload, ListError, ListedPart, Part, Upload, UploadFailed, UploadId, UploadPosition,
     UploadQuery, select,
 };
-pub use self::writing::{PendingWrite, WriteError};
 
 /// Objects and uploads for tests.
 #[cfg(test)]
 pub(crate) mod testing {
-    pub(crate) use super::manifest::tests::manifest;
+    pub(crate) use super::record::manifest::tests::manifest;
     pub(crate) use super::uploads::begun;
 }

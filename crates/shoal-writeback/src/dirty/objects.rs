@@ -24,21 +24,21 @@ use shoal_s3::payload::CheckedBody;
 use shoal_store::Store;
 use tokio::time::{Duration, Instant, sleep};
 
-use super::acknowledged::Acknowledged;
-use super::cleaner::Shared;
 use super::clearance::Clearances;
-use super::entries::{Entries, FlushFailed, Lookup};
-use super::intake::receive_nothing;
-use super::keys::{new_key, registry_name};
-use super::lake_writer::LakeWriter;
-use super::manifest::{Manifest, Naming, Record};
-use super::outcomes::Outcomes;
-use super::part_layout::PartLayout;
+use super::flush::cleaner::Shared;
+use super::flush::lake_writer::LakeWriter;
 use super::permission::Permissions;
-use super::registry_room::RegistryNearlyFull;
-use super::status::{Figures, WriteBackOutcome};
+use super::record::acknowledged::Acknowledged;
+use super::record::keys::{new_key, registry_name};
+use super::record::manifest::{Manifest, Naming, Record};
+use super::record::part_layout::PartLayout;
+use super::record::writing::{PendingWrite, WriteError};
+use super::stock::intake::receive_nothing;
+use super::stock::outcomes::Outcomes;
+use super::stock::registry_room::RegistryNearlyFull;
+use super::stock::status::{Figures, WriteBackOutcome};
+use super::tiers::entries::{Entries, FlushFailed, Lookup};
 use super::tiers::{Tier, TierError, TierSettings};
-use super::writing::{PendingWrite, WriteError};
 use crate::tier::{ByteStore, ChunkDigests, Damage, TierBytes, TierConfig, TierUnavailable};
 
 /// How long a change of a name waits for dirty objects under that name to be flushed.

@@ -3,9 +3,9 @@
 use shoal_cache::lake::errors;
 use shoal_s3::error::{ErrorCode, S3Error};
 
-use super::entries::FlushFailed;
 use super::objects::NotBegun;
 use super::permission::PermissionError;
+use super::tiers::entries::FlushFailed;
 use crate::tier::TierUnavailable;
 
 /// Message to clients while the registry is nearly full. Operators find details in `/status`.

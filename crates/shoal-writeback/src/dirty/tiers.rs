@@ -1,5 +1,7 @@
 //! The tiers of a node: for each, its registry, its store of bytes, and this node's tasks.
 
+pub(crate) mod entries;
+
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -25,14 +27,14 @@ use shoal_s3::object::ObjectName;
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::cleaner::{Cleaner, Shared};
-use super::flush_transfers::FlushTransfers;
-use super::pacing::Pacing;
-use super::registry_room::{RegistryNearlyFull, RegistryRoom};
-use super::status::TierStatus;
-use super::survey::Survey;
-use super::sweep::Sweeper;
-use super::tier_store::{StoredBytes, TierStore};
+use super::flush::cleaner::{Cleaner, Shared};
+use super::flush::flush_transfers::FlushTransfers;
+use super::flush::pacing::Pacing;
+use super::stock::registry_room::{RegistryNearlyFull, RegistryRoom};
+use super::stock::status::TierStatus;
+use super::stock::survey::Survey;
+use super::stock::sweep::Sweeper;
+use super::stock::tier_store::{StoredBytes, TierStore};
 use crate::tier::{ByteStore, RegistryConfig, TierConfig, TierUnavailable};
 
 /// Other nodes consider this node dead if its session has not been renewed for this time.

@@ -26,15 +26,15 @@ use shoal_s3::error::S3Error;
 use shoal_s3::object::ObjectName;
 use shoal_s3::payload::Digests;
 
-use super::checksums::{Checksum, ChecksumSpec, creation_headers, is_named};
-use super::entries::Entries;
-use super::keys::{new_key, object_name, registry_name};
-use super::lake_writer::{LakeWrite, LakeWriteError};
-use super::manifest::{Manifest, Record};
+use super::flush::lake_writer::{LakeWrite, LakeWriteError};
 use super::objects::{DirtyObjects, NewObject};
-use super::status::{UploadEnd, WriteBackOutcome};
+use super::record::checksums::{Checksum, ChecksumSpec, creation_headers, is_named};
+use super::record::keys::{new_key, object_name, registry_name};
+use super::record::manifest::{Manifest, Record};
+use super::record::writing::{PendingWrite, WriteError};
+use super::stock::status::{UploadEnd, WriteBackOutcome};
 use super::tiers::Tier;
-use super::writing::{PendingWrite, WriteError};
+use super::tiers::entries::Entries;
 use crate::headers::those;
 use crate::tier::TierUnavailable;
 

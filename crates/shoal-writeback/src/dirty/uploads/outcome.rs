@@ -9,7 +9,7 @@ use shoal_s3::object::ObjectName;
 
 use super::id::UploadId;
 use super::part::Upload;
-use crate::dirty::writing::WriteError;
+use crate::dirty::record::writing::WriteError;
 use crate::tier::TierUnavailable;
 
 /// An object that was assembled from parts.

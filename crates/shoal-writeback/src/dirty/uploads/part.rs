@@ -13,8 +13,8 @@ use shoal_s3::payload::Algorithm;
 use shoal_s3::target;
 
 use super::id::UploadId;
-use crate::dirty::acknowledged::{read_piece, write_piece};
-use crate::dirty::checksums::Checksum;
+use crate::dirty::record::acknowledged::{read_piece, write_piece};
+use crate::dirty::record::checksums::Checksum;
 use crate::tier::ChunkDigests;
 
 /// A multipart upload.
@@ -169,7 +169,7 @@ pub(in crate::dirty) mod tests {
 
     use super::super::selection::PART_BYTES_MIN;
     use super::{Part, Upload};
-    use crate::dirty::manifest::tests::manifest;
+    use crate::dirty::record::manifest::tests::manifest;
     use crate::dirty::{Checksum, UploadId};
     use crate::tier::ChunkDigester;
 

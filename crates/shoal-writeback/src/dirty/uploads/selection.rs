@@ -5,9 +5,9 @@ use std::sync::Arc;
 use shoal_s3::etag;
 
 use super::part::Part;
-use crate::dirty::acknowledged::{Acknowledged, PartDigest};
-use crate::dirty::checksums::Checksum;
-use crate::dirty::part_layout::PartLayout;
+use crate::dirty::record::acknowledged::{Acknowledged, PartDigest};
+use crate::dirty::record::checksums::Checksum;
+use crate::dirty::record::part_layout::PartLayout;
 
 /// The smallest size that S3 allows for any part but the last.
 pub const PART_BYTES_MIN: u64 = 5 << 20;

@@ -6,26 +6,26 @@ use super::status::{UploadEnd, WriteBackOutcome};
 
 /// Counters of outcomes.
 #[derive(Debug, Default)]
-pub(super) struct Outcomes {
+pub(crate) struct Outcomes {
     writes: [AtomicU64; WriteBackOutcome::ALL.len()],
     uploads: [AtomicU64; UploadEnd::ALL.len()],
 }
 
 impl Outcomes {
-    pub(super) fn count(&self, outcome: WriteBackOutcome) {
+    pub(crate) fn count(&self, outcome: WriteBackOutcome) {
         self.writes[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn count_upload(&self, end: UploadEnd) {
+    pub(crate) fn count_upload(&self, end: UploadEnd) {
         self.uploads[end as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn writes(&self) -> Vec<(WriteBackOutcome, u64)> {
+    pub(crate) fn writes(&self) -> Vec<(WriteBackOutcome, u64)> {
         let count = |outcome| (outcome, self.writes[outcome as usize].load(Ordering::Relaxed));
         WriteBackOutcome::ALL.into_iter().map(count).collect()
     }
 
-    pub(super) fn uploads(&self) -> [(UploadEnd, u64); UploadEnd::ALL.len()] {
+    pub(crate) fn uploads(&self) -> [(UploadEnd, u64); UploadEnd::ALL.len()] {
         UploadEnd::ALL.map(|end| (end, self.uploads[end as usize].load(Ordering::Relaxed)))
     }
 }

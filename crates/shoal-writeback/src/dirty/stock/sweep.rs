@@ -57,7 +57,7 @@ const SIZES: Sizes = Sizes {
 };
 
 /// Sweeps one tier.
-pub(super) struct Sweeper {
+pub(crate) struct Sweeper {
     /// The name of the tier.
     tier: Arc<str>,
     store: Arc<dyn ByteStore>,
@@ -134,7 +134,7 @@ impl Times {
 }
 
 impl Sweeper {
-    pub(super) fn new(
+    pub(crate) fn new(
         tier: Arc<str>,
         store: Arc<dyn ByteStore>,
         names: Names,
@@ -151,12 +151,12 @@ impl Sweeper {
     }
 
     /// Returns the pieces that this node has removed since it started, including those of failed sweeps.
-    pub(super) fn total(&self) -> Swept {
+    pub(crate) fn total(&self) -> Swept {
         *self.total.lock()
     }
 
     /// Sweeps once an hour.
-    pub(super) async fn run(&self) -> Infallible {
+    pub(crate) async fn run(&self) -> Infallible {
         // Records the creation time of a new registry as early as possible.
         if let Err(error) = self.names.began().await {
             tracing::debug!(%error, tier = %self.tier, "the registry's creation time is unknown");

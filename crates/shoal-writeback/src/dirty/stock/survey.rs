@@ -7,7 +7,7 @@ use shoal_registry::names::Names;
 use shoal_registry::references::ReferenceKind;
 use shoal_s3::object::ObjectName;
 
-use super::keys::{object_name, size_in};
+use crate::dirty::record::keys::{object_name, size_in};
 
 /// Number of keys on a page of the registry.
 const PAGE: usize = 1000;
@@ -29,7 +29,7 @@ impl Survey {
     /// # Errors
     ///
     /// The registry does not answer, or was written by a build that this one cannot read.
-    pub(super) async fn of(names: &Names, covers: impl Fn(&ObjectName) -> bool) -> Result<Self, EngineError> {
+    pub(crate) async fn of(names: &Names, covers: impl Fn(&ObjectName) -> bool) -> Result<Self, EngineError> {
         let (mut survey, mut from) = (Self::default(), None);
         loop {
             let page = names.references(from, PAGE).await?;

@@ -11,9 +11,9 @@ use shoal_s3::payload::{Algorithm, Digests};
 use shoal_s3::xml::ListedPart;
 
 use super::{BodyFailure, LakeWrite, LakeWriteError, LakeWriter, Named, NotWritten, Uploaded};
-use crate::dirty::acknowledged::PartDigest;
-use crate::dirty::checksums::{Checksum, ChecksumSpec, creation_headers, element_name};
-use crate::dirty::part_layout::PlacedPart;
+use crate::dirty::record::acknowledged::PartDigest;
+use crate::dirty::record::checksums::{Checksum, ChecksumSpec, creation_headers, element_name};
+use crate::dirty::record::part_layout::PlacedPart;
 
 impl LakeWriter {
     /// Uploads every part to the lake and completes the upload if the conditions hold.

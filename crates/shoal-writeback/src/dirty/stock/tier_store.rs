@@ -15,8 +15,8 @@ use shoal_s3::error::S3Error;
 use tokio::sync::Notify;
 
 use super::intake::{Received, receive};
-use super::keys::size_in;
-use super::writing::WriteError;
+use crate::dirty::record::keys::size_in;
+use crate::dirty::record::writing::WriteError;
 use crate::tier::{ByteStore, PIECE_BYTES_MAX, Piece, ProbeError, StoreError, TierUnavailable, probe};
 
 /// Pause between two probes of a store that failed its last probe.
@@ -38,7 +38,7 @@ const FULL_PAUSE: Duration = Duration::from_secs(2);
 const LIST_PAGE: usize = 1000;
 
 /// The store of a tier.
-pub(super) struct TierStore {
+pub(crate) struct TierStore {
     /// The name of the tier.
     tier: Arc<str>,
     bytes: Arc<dyn ByteStore>,
@@ -61,14 +61,14 @@ pub(super) struct TierStore {
 /// The bytes in a tier's store, as far as this node knows: those of the last measurement, and this node's own
 /// writes and removals since.
 #[derive(Debug, Default)]
-pub(super) struct StoredBytes(AtomicU64);
+pub(crate) struct StoredBytes(AtomicU64);
 
 impl StoredBytes {
-    pub(super) fn add(&self, bytes: u64) {
+    pub(crate) fn add(&self, bytes: u64) {
         self.0.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn remove(&self, bytes: u64) {
+    pub(crate) fn remove(&self, bytes: u64) {
         let less = |stored: u64| Some(stored.saturating_sub(bytes));
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
@@ -84,7 +84,7 @@ impl StoredBytes {
 
 impl TierStore {
     /// Wraps the store of `tier`. It accepts no pieces until it has passed a probe.
-    pub(super) fn new(
+    pub(crate) fn new(
         tier: Arc<str>,
         bytes: Arc<dyn ByteStore>,
         stored: Arc<StoredBytes>,
@@ -104,12 +104,12 @@ impl TierStore {
     }
 
     /// Returns the store itself.
-    pub(super) fn bytes(&self) -> &Arc<dyn ByteStore> {
+    pub(crate) fn bytes(&self) -> &Arc<dyn ByteStore> {
         &self.bytes
     }
 
     /// Returns how full the store is.
-    pub(super) fn fill(&self) -> Fill {
+    pub(crate) fn fill(&self) -> Fill {
         Fill {
             stored_bytes: self.stored.bytes(),
             capacity_bytes: self.capacity_bytes,
@@ -117,7 +117,7 @@ impl TierStore {
     }
 
     /// Returns the size limit of an object.
-    pub(super) fn object_bytes_max(&self) -> u64 {
+    pub(crate) fn object_bytes_max(&self) -> u64 {
         self.capacity_bytes.min(PIECE_BYTES_MAX)
     }
 
@@ -126,17 +126,17 @@ impl TierStore {
     /// # Errors
     ///
     /// The reason why it does not.
-    pub(super) fn check(&self) -> Result<(), Uncached> {
+    pub(crate) fn check(&self) -> Result<(), Uncached> {
         (*self.trouble.lock()).map_or(Ok(()), Err)
     }
 
     /// Returns true if the store copies pieces, as far as this node knows.
-    pub(super) fn copies(&self) -> bool {
+    pub(crate) fn copies(&self) -> bool {
         self.copies.load(Ordering::Relaxed)
     }
 
     /// Returns true if there is room for `bytes` more.
-    pub(super) fn has_room(&self, bytes: u64) -> bool {
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
         let is_fit = self.stored.bytes().saturating_add(bytes) <= self.capacity_bytes;
         if !is_fit {
             self.was_full.store(true, Ordering::Relaxed);
@@ -147,7 +147,7 @@ impl TierStore {
 
     /// Returns true if the store has reported being full or has reached its capacity, or if a write has found
     /// no room since the last measurement.
-    pub(super) fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         let fill = self.fill();
         self.check() == Err(Uncached::TooDirty)
             || self.was_full.load(Ordering::Relaxed)
@@ -159,7 +159,7 @@ impl TierStore {
     /// # Errors
     ///
     /// The store keeps nothing that could be read as the whole body.
-    pub(super) async fn receive<B>(
+    pub(crate) async fn receive<B>(
         &self,
         key: &str,
         size_bytes: u64,
@@ -184,7 +184,7 @@ impl TierStore {
     /// # Errors
     ///
     /// As [`ByteStore::copy`].
-    pub(super) async fn copy(&self, from: &Piece, to: &str) -> Result<(), StoreError> {
+    pub(crate) async fn copy(&self, from: &Piece, to: &str) -> Result<(), StoreError> {
         self.stored.add(from.size_bytes);
         let copied = self.bytes.copy(&from.key, to, from.sum()).await;
         match &copied {
@@ -199,7 +199,7 @@ impl TierStore {
     }
 
     /// Removes bytes that no entry names. If that fails, a sweep removes them later.
-    pub(super) async fn discard(&self, keys: &[Arc<str>]) {
+    pub(crate) async fn discard(&self, keys: &[Arc<str>]) {
         match self.bytes.remove(keys).await {
             Ok(()) => self.stored.remove(keys.iter().map(|key| size_in(key)).sum()),
             Err(error) => tracing::debug!(%error, ?keys, "unreferenced bytes were not removed"),
@@ -217,7 +217,7 @@ impl TierStore {
     /// # Errors
     ///
     /// The store is unsuitable as a tier, or unavailable. A store that only cannot copy passes.
-    pub(super) async fn probe(&self) -> Result<(), ProbeError> {
+    pub(crate) async fn probe(&self) -> Result<(), ProbeError> {
         let probed = probe::probe(&*self.bytes).await;
         if probed.is_ok() {
             self.note_copy(probe::probe_copy(&*self.bytes).await.err().as_ref());
@@ -245,7 +245,7 @@ impl TierStore {
 
     /// Checks the store periodically, and probes it at once after a failed write. A failed write alone proves
     /// nothing, because its client may have been too slow for the store.
-    pub(super) async fn keep_probing(&self) -> Infallible {
+    pub(crate) async fn keep_probing(&self) -> Infallible {
         loop {
             let is_well = self.check().is_ok();
             let has_failed = tokio::select! {
@@ -274,7 +274,7 @@ impl TierStore {
 
     /// Measures the bytes in the store periodically, which is how the pieces of other nodes are counted.
     /// Calls `make_room` when a write finds no room.
-    pub(super) async fn keep_measuring(&self, make_room: impl Fn()) -> Infallible {
+    pub(crate) async fn keep_measuring(&self, make_room: impl Fn()) -> Infallible {
         loop {
             match self.measure().await {
                 Ok(bytes) => {

@@ -9,7 +9,7 @@ use shoal_registry::Name;
 
 /// The flushes of one tier.
 #[derive(Debug, Default)]
-pub(super) struct FlushTransfers(Mutex<State>);
+pub(crate) struct FlushTransfers(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
@@ -22,22 +22,22 @@ struct State {
 
 /// A flush in flight, which ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct UnderWay<'a> {
+pub(crate) struct UnderWay<'a> {
     flushes: &'a FlushTransfers,
     name: &'a Name,
-    pub(super) transfer: Transfer,
+    pub(crate) transfer: Transfer,
 }
 
 /// Registers a request as waiting for a flush, until dropped.
 #[derive(Debug)]
-pub(super) struct Awaiting {
+pub(crate) struct Awaiting {
     flushes: Arc<FlushTransfers>,
     name: Name,
 }
 
 impl FlushTransfers {
     /// Begins a flush, at the priority of a client's transfer if a client waits for it.
-    pub(super) fn begin<'a>(&'a self, name: &'a Name) -> UnderWay<'a> {
+    pub(crate) fn begin<'a>(&'a self, name: &'a Name) -> UnderWay<'a> {
         let transfer = Purpose::Cleaning
             .transfer()
             .expect("only a client's purpose has no transfer");
@@ -55,7 +55,7 @@ impl FlushTransfers {
     }
 
     /// Registers a request that waits for the flush of `name`, and raises the priority of one in flight.
-    pub(super) fn await_flush(self: &Arc<Self>, name: &Name) -> Awaiting {
+    pub(crate) fn await_flush(self: &Arc<Self>, name: &Name) -> Awaiting {
         let mut state = self.0.lock();
         *state.awaited.entry(name.clone()).or_default() += 1;
         if let Some(transfer) = state.under_way.get(name) {
@@ -69,7 +69,7 @@ impl FlushTransfers {
     }
 
     /// Sets whether every flush gets the priority of a client's transfer.
-    pub(super) fn set_urgent(&self, are_urgent: bool) {
+    pub(crate) fn set_urgent(&self, are_urgent: bool) {
         let mut state = self.0.lock();
         if are_urgent && !state.are_urgent {
             state.under_way.values().for_each(Transfer::hurry);

@@ -7,12 +7,12 @@ use shoal_registry::session::new_id;
 use shoal_s3::object::ObjectName;
 
 /// Returns the name of an object in the form of registries.
-pub(super) fn registry_name(name: &ObjectName) -> Name {
+pub(crate) fn registry_name(name: &ObjectName) -> Name {
     Name::new(&name.bucket, &name.key)
 }
 
 /// Inverse of [`registry_name`]. `None` if the name is not a valid object name.
-pub(super) fn object_name(name: &Name) -> Option<ObjectName> {
+pub(crate) fn object_name(name: &Name) -> Option<ObjectName> {
     let (bucket, key) = name.parts();
     Some(ObjectName {
         bucket: std::str::from_utf8(bucket).ok()?.into(),
@@ -22,12 +22,12 @@ pub(super) fn object_name(name: &Name) -> Option<ObjectName> {
 }
 
 /// Returns a new key for bytes. It encodes their number and the time when the write began.
-pub(super) fn new_key(size_bytes: u64) -> Arc<str> {
+pub(crate) fn new_key(size_bytes: u64) -> Arc<str> {
     format!("{size_bytes:x}-{}", new_id()).into()
 }
 
 /// Returns the number of bytes that a key encodes.
-pub(super) fn size_in(key: &str) -> u64 {
+pub(crate) fn size_in(key: &str) -> u64 {
     let digits = key.split('-').next().unwrap_or_default();
     u64::from_str_radix(digits, 16).unwrap_or_default()
 }

@@ -12,7 +12,7 @@ use super::lake_writer::{NotWritten, Uploaded};
 
 /// The pace of one tier's cleaner.
 #[derive(Debug)]
-pub(super) struct Pacing {
+pub(crate) struct Pacing {
     cleaning: Mutex<Cleaning>,
     /// The configured pace.
     most: Pace,
@@ -21,7 +21,7 @@ pub(super) struct Pacing {
 
 impl Pacing {
     /// Creates the pacing of a tier, which never exceeds the ages in `most`.
-    pub(super) fn new(most: Pace) -> Self {
+    pub(crate) fn new(most: Pace) -> Self {
         let bounds = Bounds {
             age: most.age,
             short_age: most.short_age,
@@ -34,7 +34,7 @@ impl Pacing {
     }
 
     /// Records the outcome of a flush of `size_bytes` that began at `began`.
-    pub(super) fn flushed(&self, written: Result<&Uploaded, &NotWritten>, size_bytes: u64, began: Instant) {
+    pub(crate) fn flushed(&self, written: Result<&Uploaded, &NotWritten>, size_bytes: u64, began: Instant) {
         let end = match written {
             Ok(_) => FlushEnd::Written,
             Err(failure) if failure.error.is_overload() => FlushEnd::Overloaded,
@@ -53,7 +53,7 @@ impl Pacing {
     }
 
     /// Records objects that died while they were dirty.
-    pub(super) fn died(&self, deaths: impl IntoIterator<Item = Death>) {
+    pub(crate) fn died(&self, deaths: impl IntoIterator<Item = Death>) {
         let now = self.now();
         let mut cleaning = self.cleaning.lock();
         for Death { lifetime, age } in deaths {
@@ -66,7 +66,7 @@ impl Pacing {
     }
 
     /// Returns the pace for the current fill level of the tier and load of the lake.
-    pub(super) fn pace(&self, fill: Fill, load: Load) -> Pace {
+    pub(crate) fn pace(&self, fill: Fill, load: Load) -> Pace {
         let Plan {
             age,
             short_age,
@@ -91,7 +91,7 @@ mod tests {
     use shoal_registry::{Death, Lifetime};
 
     use super::Pacing;
-    use crate::dirty::lake_writer::{LakeWriteError, NotWritten, Uploaded};
+    use crate::dirty::flush::lake_writer::{LakeWriteError, NotWritten, Uploaded};
     use shoal_net::clock;
 
     const MOST: Pace = Pace {

@@ -114,14 +114,14 @@ impl ChecksumSpec {
 
 /// Returns true if `named`, the checksum in a completion, is the object's. Lakes accept a composite checksum
 /// with the number of parts appended and, as minio-go sends it, without.
-pub(super) fn is_named(computed: &HeaderValue, named: &HeaderValue) -> bool {
+pub(crate) fn is_named(computed: &HeaderValue, named: &HeaderValue) -> bool {
     let digest = computed.as_bytes().split(|byte| *byte == b'-').next();
     named == computed || digest == Some(named.as_bytes())
 }
 
 /// Adds the type of a checksum that was sent with an object's bytes, because lakes show it beside the
 /// checksum.
-pub(super) fn add_type(headers: &mut HeaderMap) {
+pub(crate) fn add_type(headers: &mut HeaderMap) {
     let has_checksum = headers
         .keys()
         .any(|name| Algorithm::of_header(name.as_str()).is_some());
@@ -134,7 +134,7 @@ pub(super) fn add_type(headers: &mut HeaderMap) {
 
 /// Returns the headers that create an upload at the lake: the object's, without those that describe its
 /// bytes.
-pub(super) fn creation_headers(headers: &HeaderMap) -> HeaderMap {
+pub(crate) fn creation_headers(headers: &HeaderMap) -> HeaderMap {
     let is_of_bytes = |name: &HeaderName| {
         let is_checksum = name.as_str().starts_with("x-amz-checksum-") && ![ALGORITHM, TYPE].contains(name);
         name == "content-md5" || is_checksum

@@ -46,14 +46,14 @@ const OF_THE_OBJECT: [HeaderName; 6] = [
 /// A write that may be acknowledged before it is at the lake.
 #[derive(Clone, Debug)]
 pub struct PendingWrite {
-    pub(super) name: ObjectName,
-    pub(super) writer: Arc<str>,
-    pub(super) size_bytes: u64,
-    pub(super) target: PathAndQuery,
+    pub(crate) name: ObjectName,
+    pub(crate) writer: Arc<str>,
+    pub(crate) size_bytes: u64,
+    pub(crate) target: PathAndQuery,
     /// The headers to send to the lake with the bytes.
-    pub(super) headers: HeaderMap,
+    pub(crate) headers: HeaderMap,
     /// The lifetime that the writer expects of the object; `None` for the rule's.
-    pub(super) lifetime: Option<Lifetime>,
+    pub(crate) lifetime: Option<Lifetime>,
 }
 
 /// The reason why a write is not acknowledged.
@@ -85,7 +85,7 @@ impl From<Uncached> for WriteError {
 
 impl PendingWrite {
     /// Builds a pending write, if it may be written back.
-    pub(super) fn of(admitted: &Admitted, asked: Write<'_>, size_bytes: u64) -> Result<Self, Uncached> {
+    pub(crate) fn of(admitted: &Admitted, asked: Write<'_>, size_bytes: u64) -> Result<Self, Uncached> {
         let caller = &admitted.verified.caller;
         let mut write = Self::with_headers(asked.name, size_bytes, HeaderMap::new(), caller)?;
         write.headers = of_flush(&admitted.parts.headers)?;
@@ -94,7 +94,7 @@ impl PendingWrite {
     }
 
     /// Builds a pending write whose `headers` may be sent to the lake.
-    pub(super) fn with_headers(
+    pub(crate) fn with_headers(
         name: &ObjectName,
         size_bytes: u64,
         headers: HeaderMap,
@@ -119,7 +119,7 @@ impl PendingWrite {
 /// # Errors
 ///
 /// The node does not support one of the headers.
-pub(super) fn of_flush(sent: &HeaderMap) -> Result<HeaderMap, Uncached> {
+pub(crate) fn of_flush(sent: &HeaderMap) -> Result<HeaderMap, Uncached> {
     let mut headers = end_to_end(sent);
     let is_condition = |name: &HeaderName| name.as_str().starts_with("if-");
     if headers.keys().any(is_condition) {
@@ -167,14 +167,14 @@ fn without_framing(headers: &mut HeaderMap) {
 }
 
 /// Returns true if reads of the object return this header of its write.
-pub(super) fn is_read(name: &HeaderName) -> bool {
+pub(crate) fn is_read(name: &HeaderName) -> bool {
     let text = name.as_str();
     let is_checksum = text.starts_with("x-amz-checksum-") && text != "x-amz-checksum-algorithm";
     is_metadata(name) || is_checksum
 }
 
 /// Returns true if a header of a write describes the object, independent of its bytes.
-pub(super) fn is_metadata(name: &HeaderName) -> bool {
+pub(crate) fn is_metadata(name: &HeaderName) -> bool {
     OF_THE_OBJECT.contains(name) || name.as_str().starts_with("x-amz-meta-")
 }
 

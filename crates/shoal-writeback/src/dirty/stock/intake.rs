@@ -11,16 +11,16 @@ use shoal_s3::error::S3Error;
 use shoal_s3::payload::PayloadError;
 use tokio::sync::mpsc;
 
-use super::writing::WriteError;
+use crate::dirty::record::writing::WriteError;
 use crate::tier::{ByteStore, ChunkDigester, ChunkDigests, PieceMd5, PutError, StoreError, TierUnavailable};
 
 /// Number of frames of a body that may be queued for the store.
 const WAITING: usize = 4;
 
 /// Bytes that the store has written, with their digests.
-pub(super) struct Received {
-    pub(super) md5: PieceMd5,
-    pub(super) digests: ChunkDigests,
+pub(crate) struct Received {
+    pub(crate) md5: PieceMd5,
+    pub(crate) digests: ChunkDigests,
 }
 
 /// Writes a body under a new key. `each` is called with every frame.
@@ -28,7 +28,7 @@ pub(super) struct Received {
 /// # Errors
 ///
 /// The store keeps nothing that could be read as the whole body.
-pub(super) async fn receive<B>(
+pub(crate) async fn receive<B>(
     store: &dyn ByteStore,
     key: &str,
     size_bytes: u64,
@@ -85,7 +85,7 @@ where
 /// # Errors
 ///
 /// The body is not empty, or does not match the request's headers.
-pub(super) async fn receive_nothing<B>(mut body: Pin<&mut B>) -> Result<(), WriteError>
+pub(crate) async fn receive_nothing<B>(mut body: Pin<&mut B>) -> Result<(), WriteError>
 where
     B: Body<Data = Bytes, Error = S3Error>,
 {

@@ -13,11 +13,11 @@ use shoal_s3::identity::Caller;
 use shoal_s3::object::ObjectName;
 use tokio::time::Duration;
 
-use super::keys::{object_name, registry_name};
-use super::manifest::{Manifest, Naming, is_writer};
-use super::scope::Scope;
-use super::status::TierStatus;
-use super::tiers::Tier;
+use crate::dirty::record::keys::{object_name, registry_name};
+use crate::dirty::record::manifest::{Manifest, Naming, is_writer};
+use crate::dirty::record::scope::Scope;
+use crate::dirty::stock::status::TierStatus;
+use crate::dirty::tiers::Tier;
 use crate::tier::TierUnavailable;
 
 /// Number of entries on a page of the registry: an S3 page, and one more to show if others follow.
@@ -28,17 +28,17 @@ const REFRESH: Duration = Duration::from_millis(500);
 
 /// The entries of all tiers.
 pub struct Entries {
-    pub(super) rules: WriteRules,
-    pub(super) tiers: Vec<Tier>,
-    pub(super) naming: Naming,
+    pub(crate) rules: WriteRules,
+    pub(in crate::dirty) tiers: Vec<Tier>,
+    pub(crate) naming: Naming,
 }
 
 /// The state of a name when it was looked up.
 #[derive(Clone, Debug)]
 pub struct Lookup {
-    pub(super) tier: usize,
-    pub(super) name: Name,
-    pub(super) found: Found,
+    pub(crate) tier: usize,
+    pub(crate) name: Name,
+    pub(crate) found: Found,
     /// The dirty object; `None` if the lake's response is to be returned.
     pub manifest: Option<Arc<Manifest>>,
 }
@@ -81,22 +81,22 @@ impl Entries {
     }
 
     /// Returns the buckets and prefixes below which objects may be dirty.
-    pub(super) fn prefixes(&self) -> Vec<(String, Vec<u8>)> {
+    pub(crate) fn prefixes(&self) -> Vec<(String, Vec<u8>)> {
         self.rules.back_prefixes()
     }
 
-    pub(super) fn rule(&self, name: &ObjectName) -> Option<(BackRule, &Tier)> {
+    pub(in crate::dirty) fn rule(&self, name: &ObjectName) -> Option<(BackRule, &Tier)> {
         let rule = self.rules.back_rule(name)?;
         Some((rule, &self.tiers[rule.tier]))
     }
 
     /// Returns the rule that covers a name, and its tier.
-    pub(super) fn rule_of(&self, name: &ObjectName) -> Result<(BackRule, &Tier), TierUnavailable> {
+    pub(in crate::dirty) fn rule_of(&self, name: &ObjectName) -> Result<(BackRule, &Tier), TierUnavailable> {
         let rule = self.rule(name);
         rule.ok_or_else(|| TierUnavailable::because(&"no rule names a tier"))
     }
 
-    pub(super) fn tiers_below(&self, bucket: &str, prefix: &[u8]) -> impl Iterator<Item = &Tier> {
+    pub(in crate::dirty) fn tiers_below(&self, bucket: &str, prefix: &[u8]) -> impl Iterator<Item = &Tier> {
         let tiers: BTreeSet<usize> = self.rules.tiers_below(bucket, prefix);
         tiers.into_iter().map(|tier| &self.tiers[tier])
     }
@@ -130,7 +130,7 @@ impl Entries {
         })
     }
 
-    pub(super) fn manifest(
+    pub(crate) fn manifest(
         &self,
         name: &ObjectName,
         version: &DirtyVersion,

@@ -12,7 +12,7 @@ const CHECKSUM_BYTES_MAX: usize = 128 << 10;
 
 /// The digests of one object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Acknowledged {
+pub(crate) struct Acknowledged {
     /// The digests of the chunks of its pieces; `None` if an earlier build received some of its bytes.
     chunks: Option<Chunks>,
     /// The digests of its parts, in order. Empty if it was written in one piece: its ETag is then the digest.
@@ -28,16 +28,16 @@ struct Chunks {
 
 /// The digests of one part.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct PartDigest {
+pub(crate) struct PartDigest {
     /// The MD5 of the part.
-    pub(super) md5: [u8; 16],
+    pub(crate) md5: [u8; 16],
     /// The checksum of the part. Empty if the upload has none, or if the record has no room for it.
-    pub(super) checksum: Vec<u8>,
+    pub(crate) checksum: Vec<u8>,
 }
 
 impl Acknowledged {
     /// Collects the digests of an object's pieces, none of them empty, and of its parts.
-    pub(super) fn new(pieces: Option<Vec<ChunkDigests>>, mut parts: Vec<PartDigest>) -> Self {
+    pub(crate) fn new(pieces: Option<Vec<ChunkDigests>>, mut parts: Vec<PartDigest>) -> Self {
         let length = parts.first().map_or(0, |part| part.checksum.len());
         let fits = length * parts.len() <= CHECKSUM_BYTES_MAX;
         if !fits || parts.iter().any(|part| part.checksum.len() != length) {
@@ -52,7 +52,7 @@ impl Acknowledged {
     }
 
     /// Returns the digests of each piece, `None` where the record has none.
-    pub(super) fn of_pieces(&self, sizes: &[u64]) -> Result<Vec<Option<ChunkDigests>>, Malformed> {
+    pub(crate) fn of_pieces(&self, sizes: &[u64]) -> Result<Vec<Option<ChunkDigests>>, Malformed> {
         let Some(Chunks { chunk_bytes, digests }) = &self.chunks else {
             return Ok(vec![None; sizes.len()]);
         };
@@ -72,12 +72,12 @@ impl Acknowledged {
     }
 
     /// Returns the digests of each part.
-    pub(super) fn parts(&self) -> &[PartDigest] {
+    pub(crate) fn parts(&self) -> &[PartDigest] {
         &self.parts
     }
 
     /// Encodes the digests.
-    pub(super) fn write(&self, out: &mut Vec<u8>) {
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let none = Chunks {
             chunk_bytes: 0,
             digests: Vec::new(),
@@ -96,7 +96,7 @@ impl Acknowledged {
     }
 
     /// Inverse of [`Acknowledged::write`].
-    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (chunk_bytes, digests) = (reader.u64()?, list(reader, Reader::u64)?);
         let chunks = (chunk_bytes > 0).then_some(Chunks { chunk_bytes, digests });
         let count = reader.u32()?;
@@ -129,7 +129,7 @@ impl Chunks {
 }
 
 /// Returns the MD5 in an ETag, or `None` if the ETag has another form.
-pub(super) fn md5_in(etag: &str) -> Option<[u8; 16]> {
+pub(crate) fn md5_in(etag: &str) -> Option<[u8; 16]> {
     let digits: Option<Vec<u8>> = etag.trim_matches('"').bytes().map(hex::digit).collect();
     let (pairs, rest) = digits.as_deref()?.as_chunks();
     let bytes: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
@@ -137,12 +137,12 @@ pub(super) fn md5_in(etag: &str) -> Option<[u8; 16]> {
 }
 
 /// Encodes the digests of one piece, or their absence.
-pub(super) fn write_piece(digests: Option<&ChunkDigests>, out: &mut Vec<u8>) {
+pub(crate) fn write_piece(digests: Option<&ChunkDigests>, out: &mut Vec<u8>) {
     Acknowledged::new(digests.map(|digests| vec![digests.clone()]), Vec::new()).write(out);
 }
 
 /// Inverse of [`write_piece`].
-pub(super) fn read_piece(
+pub(crate) fn read_piece(
     reader: &mut Reader<'_>,
     size_bytes: u64,
 ) -> Result<Option<ChunkDigests>, Malformed> {

@@ -9,7 +9,7 @@ use shoal_registry::engine::{Engine, EngineError, Room};
 
 /// The room in one registry, as of this node's last query.
 #[derive(Debug)]
-pub(super) struct RegistryRoom {
+pub(crate) struct RegistryRoom {
     tier: Arc<str>,
     remedy: &'static str,
     room: Mutex<Option<Room>>,
@@ -31,7 +31,7 @@ pub struct RegistryNearlyFull {
 
 impl RegistryRoom {
     /// Tracks the room in the registry of `tier`. `remedy` tells operators how to make more.
-    pub(super) fn new(tier: Arc<str>, remedy: &'static str) -> Self {
+    pub(crate) fn new(tier: Arc<str>, remedy: &'static str) -> Self {
         Self {
             tier,
             remedy,
@@ -44,14 +44,14 @@ impl RegistryRoom {
     /// # Errors
     ///
     /// The result of the last query is kept.
-    pub(super) async fn look(&self, engine: &dyn Engine) -> Result<(), EngineError> {
+    pub(crate) async fn look(&self, engine: &dyn Engine) -> Result<(), EngineError> {
         let room = engine.room().await?;
         *self.room.lock() = Some(room);
         Ok(())
     }
 
     /// Returns the result of the last query.
-    pub(super) fn room(&self) -> Option<Room> {
+    pub(crate) fn room(&self) -> Option<Room> {
         *self.room.lock()
     }
 
@@ -60,7 +60,7 @@ impl RegistryRoom {
     /// # Errors
     ///
     /// The remaining room is reserved for what makes room.
-    pub(super) fn check(&self) -> Result<(), RegistryNearlyFull> {
+    pub(crate) fn check(&self) -> Result<(), RegistryNearlyFull> {
         match self.room() {
             Some(room) if room.is_scarce() => Err(RegistryNearlyFull {
                 tier: Arc::clone(&self.tier),

@@ -42,7 +42,7 @@ pub struct Manifest {
     /// The parts in which the object was uploaded.
     pub part_layout: PartLayout,
     /// The digests of the parts, in order. Empty if there are no parts, or an earlier build wrote the object.
-    pub(super) part_digests: Vec<PartDigest>,
+    pub(crate) part_digests: Vec<PartDigest>,
     /// The locations of the bytes in the tier's store.
     pub pieces: Vec<Piece>,
 }
@@ -50,27 +50,27 @@ pub struct Manifest {
 /// The part of a manifest that the registry stores as opaque bytes. The registry keeps the name, the size and
 /// the keys of the bytes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Record {
-    pub(super) writer: Arc<str>,
-    pub(super) etag: Arc<str>,
-    pub(super) modified: SystemTime,
-    pub(super) headers: HeaderMap,
+pub(crate) struct Record {
+    pub(crate) writer: Arc<str>,
+    pub(crate) etag: Arc<str>,
+    pub(crate) modified: SystemTime,
+    pub(crate) headers: HeaderMap,
     /// Headers that a read returns although the writer did not send them.
-    pub(super) of_reads: HeaderMap,
-    pub(super) part_layout: PartLayout,
+    pub(crate) of_reads: HeaderMap,
+    pub(crate) part_layout: PartLayout,
     /// The digests of the bytes. Records of earlier builds end before this field.
-    pub(super) acknowledged: Acknowledged,
+    pub(crate) acknowledged: Acknowledged,
 }
 
 /// The lake and the block size of this node, which versions and blocks are named by.
 #[derive(Clone, Debug)]
-pub(super) struct Naming {
-    pub(super) lake: Arc<str>,
-    pub(super) block_bytes: u64,
+pub(crate) struct Naming {
+    pub(crate) lake: Arc<str>,
+    pub(crate) block_bytes: u64,
 }
 
 impl Record {
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(256);
         write_bytes(&mut out, self.writer.as_bytes());
         write_bytes(&mut out, self.etag.as_bytes());
@@ -83,7 +83,7 @@ impl Record {
     }
 
     /// Inverse of [`Record::to_bytes`].
-    pub(super) fn of_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
+    pub(crate) fn of_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let mut record = Self {
             writer: reader.text()?.into(),
@@ -111,7 +111,7 @@ impl Manifest {
     ///
     /// Fails with [`Malformed`] if the record is inconsistent, or was written by a build that this one cannot
     /// read.
-    pub(super) fn of(name: &ObjectName, dirty: &DirtyVersion, naming: &Naming) -> Result<Self, Malformed> {
+    pub(crate) fn of(name: &ObjectName, dirty: &DirtyVersion, naming: &Naming) -> Result<Self, Malformed> {
         let record = Record::of_bytes(&dirty.record)?;
         if !record.part_layout.fits(dirty.size_bytes) {
             return Err(Malformed);
@@ -131,7 +131,7 @@ impl Manifest {
     }
 
     /// Returns the piece that covers exactly `range`. An empty range may have none.
-    pub(super) fn piece_at(&self, range: ByteRange) -> Option<&Piece> {
+    pub(crate) fn piece_at(&self, range: ByteRange) -> Option<&Piece> {
         let mut start = 0;
         self.pieces.iter().find(|piece| {
             let is_piece = start == range.start && piece.size_bytes == range.len();
@@ -141,12 +141,12 @@ impl Manifest {
     }
 
     /// Returns a reader of the object's bytes in the store of its tier.
-    pub(super) fn bytes(&self, store: Arc<dyn ByteStore>, damages: &Arc<Damages>) -> TierBytes {
+    pub(crate) fn bytes(&self, store: Arc<dyn ByteStore>, damages: &Arc<Damages>) -> TierBytes {
         TierBytes::new(self.location(), store, self.pieces.clone(), Arc::clone(damages))
     }
 
     /// Returns the name of the object, for messages to operators.
-    pub(super) fn location(&self) -> String {
+    pub(crate) fn location(&self) -> String {
         let key = self.name.key.escape_ascii();
         format!("s3://{}/{key}", self.name.bucket)
     }

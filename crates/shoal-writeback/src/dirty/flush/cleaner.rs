@@ -15,38 +15,38 @@ use shoal_registry::{DirtyVersion, Name};
 use shoal_s3::object::ObjectName;
 
 use super::flush_transfers::FlushTransfers;
-use super::keys::{object_name, size_in};
 use super::lake_writer::{LakeWrite, LakeWriteError, LakeWriter, Uploaded};
-use super::manifest::{Manifest, Naming};
-use super::outcomes::Outcomes;
 use super::pacing::Pacing;
-use super::permission::Permissions;
-use super::status::WriteBackOutcome;
-use super::tier_store::StoredBytes;
+use crate::dirty::permission::Permissions;
+use crate::dirty::record::keys::{object_name, size_in};
+use crate::dirty::record::manifest::{Manifest, Naming};
+use crate::dirty::stock::outcomes::Outcomes;
+use crate::dirty::stock::status::WriteBackOutcome;
+use crate::dirty::stock::tier_store::StoredBytes;
 use crate::tier::{ByteStore, Damages};
 
 /// What all tiers of a node share.
-pub(super) struct Shared {
-    pub(super) lake_writer: LakeWriter,
-    pub(super) through: Arc<WriteThrough>,
-    pub(super) grants: Arc<Grants>,
-    pub(super) permissions: Arc<Permissions>,
-    pub(super) outcomes: Outcomes,
+pub(crate) struct Shared {
+    pub(crate) lake_writer: LakeWriter,
+    pub(crate) through: Arc<WriteThrough>,
+    pub(crate) grants: Arc<Grants>,
+    pub(crate) permissions: Arc<Permissions>,
+    pub(crate) outcomes: Outcomes,
     /// Objects whose bytes in the tier differ from the acknowledged ones.
-    pub(super) damages: Arc<Damages>,
-    pub(super) naming: Naming,
+    pub(crate) damages: Arc<Damages>,
+    pub(crate) naming: Naming,
 }
 
 /// Cleans one tier.
-pub(super) struct Cleaner {
-    pub(super) store: Arc<dyn ByteStore>,
+pub(crate) struct Cleaner {
+    pub(crate) store: Arc<dyn ByteStore>,
     /// Gets the number of bytes that are removed.
-    pub(super) stored: Arc<StoredBytes>,
+    pub(crate) stored: Arc<StoredBytes>,
     /// Gets the lake's responses.
-    pub(super) pacing: Arc<Pacing>,
+    pub(crate) pacing: Arc<Pacing>,
     /// Has the flushes in flight.
-    pub(super) flushes: Arc<FlushTransfers>,
-    pub(super) shared: Arc<Shared>,
+    pub(crate) flushes: Arc<FlushTransfers>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl Cleaner {

@@ -26,18 +26,18 @@ use shoal_s3::range::ByteRange;
 use shoal_s3::sigv4::PayloadHash;
 use shoal_store::Store;
 
-pub(super) use self::error::{LakeWriteError, NotWritten};
+pub(in crate::dirty) use self::error::{LakeWriteError, NotWritten};
 use self::named::Named;
 use self::proven::ProvenBlocks;
-use super::acknowledged::md5_in;
-use super::manifest::Manifest;
+use crate::dirty::record::acknowledged::md5_in;
+use crate::dirty::record::manifest::Manifest;
 use crate::tier::TierBytes;
 
 /// Number of blocks read ahead of what the lake has accepted.
 const AHEAD: usize = 2;
 
 /// Writes dirty objects to the lake.
-pub(super) struct LakeWriter {
+pub(crate) struct LakeWriter {
     lake: Arc<Endpoint>,
     store: Arc<Store>,
     fetcher: Arc<Fetcher>,
@@ -48,21 +48,21 @@ pub(super) struct LakeWriter {
 
 /// The write of one object to the lake.
 #[derive(Clone, Copy)]
-pub(super) struct LakeWrite<'a> {
-    pub(super) manifest: &'a Manifest,
+pub(crate) struct LakeWrite<'a> {
+    pub(crate) manifest: &'a Manifest,
     /// The object's bytes in the tier.
-    pub(super) bytes: &'a TierBytes,
+    pub(crate) bytes: &'a TierBytes,
     /// The conditions that the existing object at the lake must meet.
-    pub(super) conditions: &'a HeaderMap,
+    pub(crate) conditions: &'a HeaderMap,
     /// The right of this node to send to the lake.
-    pub(super) permit: &'a SendPermit,
+    pub(crate) permit: &'a SendPermit,
     /// The background transfer that is charged for the bytes; `None` if a client waits from the start.
-    pub(super) transfer: Option<&'a Transfer>,
+    pub(crate) transfer: Option<&'a Transfer>,
 }
 
 /// The result of a write that the lake accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Uploaded {
+pub(crate) enum Uploaded {
     /// The lake returned the acknowledged ETag.
     Same,
     /// The lake has the acknowledged bytes, but returned another ETag, as with `SSE-KMS`.
@@ -85,7 +85,7 @@ impl BodyFailure {
 
 impl LakeWriter {
     /// Writes on behalf of `identities`.
-    pub(super) fn new(
+    pub(crate) fn new(
         lake: Arc<Endpoint>,
         store: Arc<Store>,
         fetcher: Arc<Fetcher>,
@@ -101,7 +101,7 @@ impl LakeWriter {
     }
 
     /// Returns the lake to write to.
-    pub(super) fn lake(&self) -> &Arc<Endpoint> {
+    pub(crate) fn lake(&self) -> &Arc<Endpoint> {
         &self.lake
     }
 
@@ -111,7 +111,7 @@ impl LakeWriter {
     /// # Errors
     ///
     /// The lake does not have the object, or its state is unknown.
-    pub(super) async fn write(&self, write: LakeWrite<'_>) -> Result<Uploaded, NotWritten> {
+    pub(crate) async fn write(&self, write: LakeWrite<'_>) -> Result<Uploaded, NotWritten> {
         let written = self.try_to_write(write).await;
         let wrong = written.as_ref().err().map(|failure| &failure.error);
         let wrong =
@@ -162,7 +162,7 @@ impl LakeWriter {
     }
 
     /// Returns the identity on whose behalf an object of `writer` is written.
-    pub(super) fn writer(&self, writer: &Arc<str>) -> Result<Caller, LakeWriteError> {
+    pub(crate) fn writer(&self, writer: &Arc<str>) -> Result<Caller, LakeWriteError> {
         let identity = self.identities.get(writer);
         let identity = identity.ok_or_else(|| LakeWriteError::UnknownWriter(Arc::clone(writer)))?;
         Ok(Caller::Identity(identity))

@@ -1,0 +1,9 @@
+//! What is recorded of a write: its keys, parts and digests, and the manifest by which the lake gets it.
+
+pub(crate) mod acknowledged;
+pub(crate) mod checksums;
+pub(crate) mod keys;
+pub(crate) mod manifest;
+pub(crate) mod part_layout;
+pub(crate) mod scope;
+pub(crate) mod writing;
