@@ -1,35 +1,21 @@
 //! The command line of `shoal`. One file per subcommand.
 
-mod admin;
-mod descriptors;
-mod dev;
-mod explain;
+mod cluster;
 mod failure;
-mod flush;
-mod link;
-mod log_lines;
-mod logging;
-mod lookup;
-mod node;
-mod orders;
 mod output;
-mod overview;
 mod plan;
-mod progress;
-mod serve;
+mod serving;
 mod settings;
-mod signals;
 mod sim;
-mod status;
-mod task;
-mod top;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use shoal_orders::TaskKind;
 
+use cluster::{explain, flush, node, orders, status, task, top};
 use failure::Failure;
+use serving::{dev, lookup, serve};
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 the command or the configuration was refused.";
 

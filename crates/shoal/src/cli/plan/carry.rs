@@ -9,11 +9,11 @@ use clap::Args;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use shoal_orders::{JobCounts, Task};
 
-use crate::cli::admin::{AdminPort, failed};
 use crate::cli::block_on;
+use crate::cli::cluster::admin::{AdminPort, failed};
+use crate::cli::cluster::task;
 use crate::cli::failure::Failure;
 use crate::cli::output::{bytes, print_result, some_of, talk};
-use crate::cli::task;
 
 /// The path of the plan.
 pub(in crate::cli) const PATH: &str = "/plan";

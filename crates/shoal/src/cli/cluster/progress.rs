@@ -7,8 +7,8 @@ use rustix::termios::tcgetwinsize;
 use shoal_net::clock;
 use shoal_orders::{Task, TaskState};
 
-use super::output::{bytes, counted, overwrite, talk};
-use super::plan::job_counts;
+use crate::cli::output::{bytes, counted, overwrite, talk};
+use crate::cli::plan::job_counts;
 
 /// Interval of lines if stderr is not a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -18,7 +18,7 @@ const BAR: usize = 24;
 
 /// Displays the progress of a task.
 #[derive(Debug, Default)]
-pub(super) struct ProgressDisplay {
+pub(crate) struct ProgressDisplay {
     /// When the last line was printed.
     line: Option<Instant>,
     has_bar: bool,
@@ -26,7 +26,7 @@ pub(super) struct ProgressDisplay {
 
 impl ProgressDisplay {
     /// Displays the current progress of the task.
-    pub(super) fn show(&mut self, task: &Task) {
+    pub(crate) fn show(&mut self, task: &Task) {
         if stderr().is_terminal() {
             self.has_bar = true;
             let columns = tcgetwinsize(stderr()).map_or(80, |size| usize::from(size.ws_col.max(20)));
@@ -45,7 +45,7 @@ impl ProgressDisplay {
     }
 
     /// Removes the bar.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         if std::mem::take(&mut self.has_bar) {
             overwrite("");
         }
@@ -53,7 +53,7 @@ impl ProgressDisplay {
 }
 
 /// Formats one line about a task.
-pub(super) fn line(task: &Task, has_bar: bool) -> String {
+pub(crate) fn line(task: &Task, has_bar: bool) -> String {
     let (progress, kind) = (&task.progress, kind(task));
     if progress.state == TaskState::Queued {
         return format!("{kind}: queued");
@@ -96,7 +96,7 @@ pub(super) fn line(task: &Task, has_bar: bool) -> String {
 }
 
 /// Returns the kind of a task, and whether it is a dry run.
-pub(super) fn kind(task: &Task) -> String {
+pub(crate) fn kind(task: &Task) -> String {
     let request = &task.order.request;
     let dry_run = if request.dry_run { " (dry run)" } else { "" };
     format!("{}{dry_run}", request.kind.as_str())

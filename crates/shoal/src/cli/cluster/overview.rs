@@ -15,118 +15,118 @@ use shoal_node::admin::status::{
 use shoal_orders::{JobCounts, JobNote, Progress, Task, TaskList, TaskState};
 use shoal_policy::Source;
 
-use super::plan::PATH as PLAN;
 use super::task::PATH as TASKS;
+use crate::cli::plan::PATH as PLAN;
 
 /// Maximum number of running tasks shown.
 const TASKS_SHOWN: usize = 8;
 
 /// The state of a cluster at one moment.
 #[derive(Debug, Serialize)]
-pub(super) struct Overview {
+pub(crate) struct Overview {
     /// The node that listed the members.
-    pub(super) seen_by: String,
+    pub(crate) seen_by: String,
     /// Members, those nearest to that node first.
-    pub(super) nodes: Vec<NodeView>,
+    pub(crate) nodes: Vec<NodeView>,
     /// Sums over the nodes that answered.
-    pub(super) total: Traffic,
+    pub(crate) total: Traffic,
     /// The tasks of the cluster.
-    pub(super) tasks: TasksView,
+    pub(crate) tasks: TasksView,
     /// The plan in force, if there is one.
-    pub(super) plan: Option<PlanSummary>,
+    pub(crate) plan: Option<PlanSummary>,
 }
 
 /// The plan in force.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct PlanSummary {
-    pub(super) jobs: JobCounts,
-    pub(super) planned_bytes: u64,
-    pub(super) done_bytes: u64,
+pub(crate) struct PlanSummary {
+    pub(crate) jobs: JobCounts,
+    pub(crate) planned_bytes: u64,
+    pub(crate) done_bytes: u64,
     /// Some of the jobs at risk, and of those that missed their deadlines.
-    pub(super) troubled: Vec<JobNote>,
+    pub(crate) troubled: Vec<JobNote>,
 }
 
 /// The tasks of a cluster.
 #[derive(Debug, Serialize)]
-pub(super) struct TasksView {
+pub(crate) struct TasksView {
     #[serde(flatten)]
-    pub(super) counts: TasksPage,
+    pub(crate) counts: TasksPage,
     /// The most recent running tasks.
-    pub(super) latest: Vec<Task>,
+    pub(crate) latest: Vec<Task>,
 }
 
 /// One member.
 #[derive(Debug, Serialize)]
-pub(super) struct NodeView {
-    pub(super) name: String,
-    pub(super) topology: String,
+pub(crate) struct NodeView {
+    pub(crate) name: String,
+    pub(crate) topology: String,
     /// The narrowest layer that it shares with the node that listed it: 1 for that node itself, `None` if
     /// they share no layer.
-    pub(super) layer: Option<usize>,
-    pub(super) state: String,
-    pub(super) admin: String,
+    pub(crate) layer: Option<usize>,
+    pub(crate) state: String,
+    pub(crate) admin: String,
     /// The member's numbers, or why there are none.
     #[serde(flatten)]
-    pub(super) answer: Answer,
+    pub(crate) answer: Answer,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Answer {
+pub(crate) enum Answer {
     Numbers(Box<Numbers>),
     Unreachable(String),
 }
 
 /// The numbers of a node.
 #[derive(Debug, Serialize)]
-pub(super) struct Numbers {
-    pub(super) store: StorePage,
-    pub(super) lake: LakeHealth,
+pub(crate) struct Numbers {
+    pub(crate) store: StorePage,
+    pub(crate) lake: LakeHealth,
     /// How the layers share the store.
-    pub(super) layers: Vec<LayerPage>,
-    pub(super) drain: Option<HandoffProgress>,
+    pub(crate) layers: Vec<LayerPage>,
+    pub(crate) drain: Option<HandoffProgress>,
     /// The tiers.
-    pub(super) tiers: Vec<TierPage>,
+    pub(crate) tiers: Vec<TierPage>,
     /// The block directory; `None` without one.
-    pub(super) directory: Option<DirectoryPage>,
+    pub(crate) directory: Option<DirectoryPage>,
     /// The link to the lake; `None` if it is not metered.
-    pub(super) link: Option<LinkFigures>,
+    pub(crate) link: Option<LinkFigures>,
     /// Conditions that hold.
-    pub(super) conditions: Vec<Condition>,
-    pub(super) traffic: Traffic,
+    pub(crate) conditions: Vec<Condition>,
+    pub(crate) traffic: Traffic,
 }
 
 /// Counts since a node started, in bytes of objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Traffic {
+pub(crate) struct Traffic {
     /// Sent to clients, by source.
-    pub(super) local_bytes: u64,
-    pub(super) peer_bytes: u64,
-    pub(super) lake_bytes: u64,
+    pub(crate) local_bytes: u64,
+    pub(crate) peer_bytes: u64,
+    pub(crate) lake_bytes: u64,
     /// Reads of several blocks, and those of them for which only some blocks were near.
-    pub(super) reads_of_several: u64,
-    pub(super) reads_in_part: u64,
+    pub(crate) reads_of_several: u64,
+    pub(crate) reads_in_part: u64,
     /// Received from the lake.
-    pub(super) from_lake_bytes: u64,
-    pub(super) lake_requests: u64,
+    pub(crate) from_lake_bytes: u64,
+    pub(crate) lake_requests: u64,
     /// Requests to the lake that were not answered, answers that broke off, and answers with a server error.
-    pub(super) lake_failures: u64,
+    pub(crate) lake_failures: u64,
     /// Requests to peers for blocks, those of them that failed, and requests of peers that were served.
-    pub(super) peers_asked: u64,
-    pub(super) peers_failed: u64,
-    pub(super) peers_served: u64,
+    pub(crate) peers_asked: u64,
+    pub(crate) peers_failed: u64,
+    pub(crate) peers_served: u64,
 }
 
 /// The state of the lake, as one node sees it.
 #[derive(Debug, Serialize)]
-pub(super) struct LakeHealth {
+pub(crate) struct LakeHealth {
     /// Since the node started.
-    pub(super) reads_p99_ms: Option<f64>,
+    pub(crate) reads_p99_ms: Option<f64>,
 }
 
 impl Overview {
     /// Asks a node for the members and for the numbers of each.
-    pub(super) async fn ask(client: &AdminClient) -> Result<Self, AdminError> {
+    pub(crate) async fn ask(client: &AdminClient) -> Result<Self, AdminError> {
         let page: Members = client.get("/members").await?;
         let own: Status = client.get("/status").await?;
         let tasks = TasksView {
@@ -202,7 +202,7 @@ async fn running(client: &AdminClient, running: u64) -> Result<Vec<Task>, AdminE
 }
 
 impl NodeView {
-    pub(super) fn numbers(&self) -> Option<&Numbers> {
+    pub(crate) fn numbers(&self) -> Option<&Numbers> {
         match &self.answer {
             Answer::Numbers(numbers) => Some(numbers),
             Answer::Unreachable(_) => None,
@@ -212,21 +212,21 @@ impl NodeView {
 
 impl Traffic {
     /// Returns the bytes sent to clients.
-    pub(super) fn sent_bytes(&self) -> u64 {
+    pub(crate) fn sent_bytes(&self) -> u64 {
         self.local_bytes + self.peer_bytes + self.lake_bytes
     }
 
-    pub(super) fn plus(self, other: Self) -> Self {
+    pub(crate) fn plus(self, other: Self) -> Self {
         self.with(other, u64::saturating_add)
     }
 
     /// Returns the increase since `before`. If the node has restarted in between, all of its counts are new.
-    pub(super) fn since(self, before: Self) -> Self {
+    pub(crate) fn since(self, before: Self) -> Self {
         self.with(before, |now, before| now.checked_sub(before).unwrap_or(now))
     }
 
     /// Returns the counts per second of `elapsed`.
-    pub(super) fn per(self, elapsed: Duration) -> Self {
+    pub(crate) fn per(self, elapsed: Duration) -> Self {
         let micros = elapsed.as_micros().max(1);
         self.with(self, |count, _| {
             u64::try_from(u128::from(count) * 1_000_000 / micros).unwrap_or(u64::MAX)
@@ -264,7 +264,7 @@ fn layer_shared(place: &str, other: &str, layers: usize) -> Option<usize> {
 
 /// Returns the path under which a node serves another node's pages. Tokens are sent only to the address that
 /// the operator gave, not to addresses learned by gossip.
-pub(super) fn pages_of(name: &str) -> String {
+pub(crate) fn pages_of(name: &str) -> String {
     format!("/nodes/{}", utf8_percent_encode(name, NON_ALPHANUMERIC))
 }
 

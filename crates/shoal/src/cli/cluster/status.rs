@@ -10,14 +10,14 @@ use shoal_node::admin::status::{CoherenceFigures, DirectoryPage, GwfFigures, Tie
 use shoal_orders::{JobStatus, TaskState};
 
 use super::admin::{AdminPort, failed};
-use super::block_on;
-use super::failure::Failure;
 use super::link::link_words;
-use super::output::{bytes, counted, print_result, some_of};
 use super::overview::{Answer, NodeView, Overview, TasksView, Traffic};
-use super::plan::job_counts;
 use super::progress::line;
 use super::task::what;
+use crate::cli::block_on;
+use crate::cli::failure::Failure;
+use crate::cli::output::{bytes, counted, print_result, some_of};
+use crate::cli::plan::job_counts;
 
 const AFTER_HELP: &str = "\
 The columns local, peer and lake are shares of the bytes sent to clients. In part are those of the reads of several
@@ -28,7 +28,7 @@ answer.";
 /// Show the nodes of a cluster: layers, states, bytes held, sources of the bytes sent
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
-pub(super) struct Status {
+pub(crate) struct Status {
     #[command(flatten)]
     admin: AdminPort,
     /// Print everything as JSON
@@ -37,7 +37,7 @@ pub(super) struct Status {
 }
 
 impl Status {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Failure> {
         block_on(async move {
             let asked = Overview::ask(&self.admin.client()?).await;
             let overview = asked.map_err(failed("the cluster cannot be shown"))?;
@@ -48,7 +48,7 @@ impl Status {
 }
 
 /// Formats everything as text, without colour.
-pub(super) fn to_text(overview: &Overview) -> String {
+pub(crate) fn to_text(overview: &Overview) -> String {
     let mut text = summary(overview);
     text.push('\n');
     text += &table(&rows(overview, |_, traffic| traffic));
@@ -59,7 +59,7 @@ pub(super) fn to_text(overview: &Overview) -> String {
 }
 
 /// Returns the number of nodes, in total and by state.
-pub(super) fn summary(overview: &Overview) -> String {
+pub(crate) fn summary(overview: &Overview) -> String {
     let nodes = &overview.nodes;
     let in_state = |word: &str| nodes.iter().filter(|node| state(node) == word).count() as u64;
     let silent = nodes.iter().filter(|node| node.numbers().is_none()).count() as u64;
@@ -144,7 +144,7 @@ const HEAD: [&str; 14] = [
 ];
 
 /// Returns a row for each node, and a total. `traffic` selects the counts to show.
-pub(super) fn rows(overview: &Overview, traffic: impl Fn(&str, Traffic) -> Traffic) -> Vec<[String; 14]> {
+pub(crate) fn rows(overview: &Overview, traffic: impl Fn(&str, Traffic) -> Traffic) -> Vec<[String; 14]> {
     let mut rows = vec![HEAD.map(str::to_owned)];
     for node in &overview.nodes {
         let layer = node.layer.map_or_else(|| "-".into(), |layer| format!("L{layer}"));
@@ -205,7 +205,7 @@ fn shares(traffic: Traffic, lake_p99_ms: Option<f64>) -> [String; 8] {
 }
 
 /// Formats a table with columns as wide as their widest cell.
-pub(super) fn table<const N: usize>(rows: &[[String; N]]) -> String {
+pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
     let shown = |row: &[String; N]| row.each_ref().map(|cell| terminal::line(cell).into_owned());
     let rows: Vec<_> = rows.iter().map(shown).collect();
     let width = |column: usize| {
@@ -229,7 +229,7 @@ pub(super) fn table<const N: usize>(rows: &[[String; N]]) -> String {
 }
 
 /// Formats what has no column in the table.
-pub(super) fn remarks(node: &NodeView) -> String {
+pub(crate) fn remarks(node: &NodeView) -> String {
     let name = terminal::line(&node.name);
     let mut text = String::new();
     match &node.answer {
@@ -350,7 +350,7 @@ fn is_in_the_table(condition: &Condition) -> bool {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use serde_json::json;
     use shoal_node::admin::status::{
         CoherenceFigures, Counters, DirectoryPage, DirectoryRequests, GwfFigures, LayerPage, LinkFigures,

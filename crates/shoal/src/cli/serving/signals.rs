@@ -2,11 +2,11 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::failure::Failure;
+use crate::cli::failure::Failure;
 
 /// The action that a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SignalAction {
+pub(crate) enum SignalAction {
     Stop,
     Reload,
 }
@@ -14,7 +14,7 @@ pub(super) enum SignalAction {
 /// Receives signals from its creation on, so that none is lost during a slow start.
 ///
 /// SIGUSR1 and SIGUSR2, which would kill the process by default, are logged and ignored.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
     quit: Signal,
@@ -24,7 +24,7 @@ pub(super) struct Signals {
 
 impl Signals {
     /// Must be called within the runtime.
-    pub(super) fn listen() -> Result<Self, Failure> {
+    pub(crate) fn listen() -> Result<Self, Failure> {
         let listen = |kind| signal(kind).map_err(|error| Failure::new("signals cannot be received", &error));
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
@@ -39,7 +39,7 @@ impl Signals {
     }
 
     /// Waits for the next signal to act on.
-    pub(super) async fn next(&mut self) -> SignalAction {
+    pub(crate) async fn next(&mut self) -> SignalAction {
         let [first, second] = &mut self.user;
         loop {
             let ignored = tokio::select! {
@@ -58,19 +58,19 @@ impl Signals {
     }
 
     /// Waits for a signal to stop. There is nothing to reload at this stage.
-    pub(super) async fn stop(&mut self) {
+    pub(crate) async fn stop(&mut self) {
         while self.next().await == SignalAction::Reload {
             tracing::warn!("SIGHUP has no effect: there is no configuration to reload");
         }
     }
 
     /// Waits for a signal to stop, or for the terminal to close.
-    pub(super) async fn stop_with_terminal(&mut self) {
+    pub(crate) async fn stop_with_terminal(&mut self) {
         self.next().await;
     }
 
     /// Runs `shutdown` to its end, unless a second signal interrupts it.
-    pub(super) async fn or_give_up(mut self, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
+    pub(crate) async fn or_give_up(mut self, shutdown: impl Future<Output = ()>) -> Result<(), Failure> {
         tokio::select! {
             () = shutdown => Ok(()),
             () = self.stop() => {

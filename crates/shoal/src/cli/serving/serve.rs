@@ -6,11 +6,12 @@ use clap::Args;
 use shoal_node::Gateway;
 use shoal_node::config::{Config, Problem, Role, Sources};
 
-use super::failure::Failure;
 use super::logging::LogFilter;
-use super::settings::{Configured, ServeVerb, print_checked};
 use super::signals::{SignalAction, Signals};
-use super::{block_on, descriptors, logging};
+use super::{descriptors, logging};
+use crate::cli::block_on;
+use crate::cli::failure::Failure;
+use crate::cli::settings::{Configured, ServeVerb, print_checked};
 
 /// Run one node.
 ///
@@ -18,7 +19,7 @@ use super::{block_on, descriptors, logging};
 /// over the file, the file over the default. Secrets have no flag, as other users of a machine can read
 /// command lines.
 #[derive(Debug, Args)]
-pub(super) struct Serve {
+pub(crate) struct Serve {
     #[command(flatten)]
     configured: Configured<ServeVerb>,
     /// Validate, print the effective configuration with secrets hidden, and exit
@@ -30,7 +31,7 @@ pub(super) struct Serve {
 }
 
 impl Serve {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Failure> {
         let sources = self.configured.sources();
         let loaded = Config::load(&sources)?;
         if self.check {
@@ -84,7 +85,7 @@ async fn reload(gateway: &Gateway, sources: &Arc<Sources>, log_filter: &LogFilte
 }
 
 /// Logs the warnings of a configuration.
-pub(super) fn warn_of(warnings: &[Problem]) {
+pub(crate) fn warn_of(warnings: &[Problem]) {
     for warning in warnings {
         tracing::warn!(hint = warning.hint.as_deref(), "{warning}");
     }

@@ -14,11 +14,11 @@ use shoal_node::admin::members::Members;
 use shoal_s3::uri::S3Uri;
 
 use super::admin::{AdminPort, failed};
-use super::block_on;
-use super::failure::Failure;
-use super::output::{Tone, bytes, counted, print_message, print_result};
 use super::overview::pages_of;
 use super::status::table;
+use crate::cli::block_on;
+use crate::cli::failure::Failure;
+use crate::cli::output::{Tone, bytes, counted, print_message, print_result};
 
 const AFTER_HELP: &str = "\
 Words for a block on a node:
@@ -47,7 +47,7 @@ The answer combines what the nodes know. No request goes to the lake, and no con
 /// Show which nodes and layers hold which blocks of an object, and why
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
-pub(super) struct Explain {
+pub(crate) struct Explain {
     /// The object
     #[arg(value_name = "s3://BUCKET/KEY")]
     object: S3Uri,
@@ -84,7 +84,7 @@ struct SilentNode {
 }
 
 impl Explain {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Failure> {
         if self.object.key.is_empty() {
             let what = format!("{} names a bucket, not an object", self.object);
             return Err(Failure::misused(what, "write s3://bucket/key"));

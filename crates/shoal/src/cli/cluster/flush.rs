@@ -10,9 +10,9 @@ use shoal_s3::uri::S3Uri;
 use shoal_writeback::FlushProgress;
 
 use super::admin::{AdminPort, Poll, failed};
-use super::block_on;
-use super::failure::Failure;
-use super::output::{counted, print};
+use crate::cli::block_on;
+use crate::cli::failure::Failure;
+use crate::cli::output::{counted, print};
 
 /// Interval at which the command polls the node.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -26,7 +26,7 @@ const SILENCES_MAX: u32 = 50;
 /// it and lists it in `/status`. This command waits until every object was tried once; Ctrl-C ends the wait,
 /// not the flush.
 #[derive(Debug, Args)]
-pub(super) struct Flush {
+pub(crate) struct Flush {
     /// Flush only objects below this bucket or prefix
     #[arg(value_name = "s3://BUCKET/PREFIX")]
     below: Option<S3Uri>,
@@ -38,7 +38,7 @@ pub(super) struct Flush {
 }
 
 impl Flush {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Failure> {
         block_on(self.flush())
     }
 

@@ -10,7 +10,7 @@ const BESIDES: u64 = 4096;
 /// connections.
 ///
 /// The initial limit is low for the sake of programs that use `select`; this one does not.
-pub(super) fn raise(limits: &Limits) {
+pub(crate) fn raise(limits: &Limits) {
     let granted = getrlimit(Resource::Nofile).maximum;
     let wanted = Rlimit {
         current: granted,

@@ -19,10 +19,11 @@ use shoal_node::config::{
 use shoal_store::StoreConfig;
 use tempfile::TempDir;
 
-use super::failure::{Failure, print_warnings};
-use super::output::print;
 use super::signals::Signals;
-use super::{block_on, descriptors, logging};
+use super::{descriptors, logging};
+use crate::cli::block_on;
+use crate::cli::failure::{Failure, print_warnings};
+use crate::cli::output::print;
 
 /// The log filter of an interactive session. The lake's library logs every client mistake as an error, and at
 /// exit the nodes of this process report each other as gone.
@@ -38,7 +39,7 @@ const TIER_BYTES: u64 = 1 << 30;
 /// Variables such as `SHOAL_STORE_CAPACITY` or `SHOAL_FRESHNESS_DEFAULT` apply to every node; configuration
 /// files are not read.
 #[derive(Clone, Debug, Args)]
-pub(super) struct Dev {
+pub(crate) struct Dev {
     /// How many nodes
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
     nodes: u16,
@@ -72,7 +73,7 @@ pub(super) struct Dev {
 }
 
 impl Dev {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Failure> {
         self.check_ports()?;
         let base = self.base_config()?;
         logging::start(&base.log);

@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 
 use shoal_node::admin::status::{BandwidthScope, LaneFigures, LinkFigures};
 
-use super::output::counted;
+use crate::cli::output::counted;
 
 /// The classes in display order.
 const CLASSES: [&str; 4] = ["client", "planned", "prefetch", "cleaning"];
 
 /// Describes the bandwidth, its use, and the use by class.
-pub(super) fn link_words(link: &LinkFigures) -> String {
+pub(crate) fn link_words(link: &LinkFigures) -> String {
     let is_shared = link.scope == BandwidthScope::Cluster;
     let mut text = format!("link of {} each way", rate(link.bandwidth_bytes_per_second));
     if is_shared {

@@ -8,12 +8,13 @@ use shoal_lookup::Client;
 use shoal_lookup::Lookup;
 use shoal_node::config::{self, Config, Log, Role};
 
-use super::failure::{Failure, print_warnings};
-use super::output::print_result;
+use super::logging;
 use super::serve::warn_of;
-use super::settings::{Configured, LookupVerb, print_checked};
 use super::signals::Signals;
-use super::{block_on, logging};
+use crate::cli::block_on;
+use crate::cli::failure::{Failure, print_warnings};
+use crate::cli::output::print_result;
+use crate::cli::settings::{Configured, LookupVerb, print_checked};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -28,7 +29,7 @@ Examples:
 /// anycast address. A flag wins over a variable, a variable over the file, the file over the default.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, after_help = AFTER_HELP)]
-pub(super) struct LookupServer {
+pub(crate) struct LookupServer {
     #[command(subcommand)]
     verb: Option<Verb>,
     #[command(flatten)]
@@ -63,7 +64,7 @@ struct Explain {
 }
 
 impl LookupServer {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Failure> {
         if let Some(Verb::Explain(explain)) = self.verb {
             return explain.run();
         }

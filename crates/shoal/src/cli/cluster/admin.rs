@@ -8,11 +8,11 @@ use serde::de::DeserializeOwned;
 use shoal_node::admin::client::{AdminAccess, AdminClient, AdminError, AdminErrorKind, AdminUrl};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use super::failure::Failure;
+use crate::cli::failure::Failure;
 
 /// The admin port of a command.
 #[derive(Clone, Debug, Args)]
-pub(super) struct AdminPort {
+pub(crate) struct AdminPort {
     /// The admin port of a node: of any node of the cluster, or of the one that the command is about
     #[arg(
         long,
@@ -20,7 +20,7 @@ pub(super) struct AdminPort {
         default_value = "http://127.0.0.1:9100",
         env = "SHOAL_ADMIN_URL"
     )]
-    pub(super) node: AdminUrl,
+    pub(crate) node: AdminUrl,
     /// File with a token of `[admin] token_file`
     #[arg(long, value_name = "FILE", env = "SHOAL_ADMIN_TOKEN_FILE")]
     token_file: Option<PathBuf>,
@@ -47,7 +47,7 @@ pub(super) struct AdminPort {
 
 impl AdminPort {
     /// Returns a client for this port and those of the other nodes.
-    pub(super) fn client(&self) -> Result<AdminClient, Failure> {
+    pub(crate) fn client(&self) -> Result<AdminClient, Failure> {
         let hint = "give files of PEM, and a file with one line of [admin] token_file; docs/how-to/secure.md shows how";
         let unusable = |error| Failure::new("the admin port cannot be asked", &error).or_hinting(hint);
         let mut access = AdminAccess {
@@ -63,7 +63,7 @@ impl AdminPort {
 }
 
 /// Asks a node for a page again and again, and gives up after some failures in a row.
-pub(super) struct Poll<'a> {
+pub(crate) struct Poll<'a> {
     client: &'a AdminClient,
     path: String,
     ticks: Interval,
@@ -73,7 +73,7 @@ pub(super) struct Poll<'a> {
 
 impl<'a> Poll<'a> {
     /// Asks for `path` at each `period`, the first time at once.
-    pub(super) fn new(client: &'a AdminClient, path: &str, period: Duration, silences_max: u32) -> Self {
+    pub(crate) fn new(client: &'a AdminClient, path: &str, period: Duration, silences_max: u32) -> Self {
         let mut ticks = interval(period);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
@@ -86,7 +86,7 @@ impl<'a> Poll<'a> {
     }
 
     /// Returns the page when it is time; `None` if the node did not answer.
-    pub(super) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, AdminError> {
+    pub(crate) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, AdminError> {
         self.ticks.tick().await;
         match self.client.get(&self.path).await {
             Ok(page) => {
@@ -103,7 +103,7 @@ impl<'a> Poll<'a> {
 }
 
 /// Returns how a failure to do something at a node is reported: with a hint.
-pub(super) fn failed(what: impl AsRef<str>) -> impl Fn(AdminError) -> Failure {
+pub(crate) fn failed(what: impl AsRef<str>) -> impl Fn(AdminError) -> Failure {
     move |error| failure(what.as_ref(), &error)
 }
 

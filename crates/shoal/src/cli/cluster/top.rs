@@ -12,11 +12,11 @@ use shoal_net::clock;
 use tokio::sync::mpsc;
 
 use super::admin::{AdminPort, failed};
-use super::block_on;
-use super::failure::Failure;
 use super::overview::{NodeView, Overview, Traffic};
-use super::signals::Signals;
 use super::status::{remarks, rows, summary, table};
+use crate::cli::block_on;
+use crate::cli::failure::Failure;
+use crate::cli::serving::signals::Signals;
 
 /// Interval at which the command polls the nodes.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -25,7 +25,7 @@ const REFRESH: Duration = Duration::from_secs(1);
 ///
 /// Press q or Ctrl-C to leave.
 #[derive(Debug, Args)]
-pub(super) struct Top {
+pub(crate) struct Top {
     #[command(flatten)]
     admin: AdminPort,
 }
@@ -43,7 +43,7 @@ struct Before {
 }
 
 impl Top {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Failure> {
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
             let hint = "`shoal status` prints the cluster once, `shoal status --json` for programs";
             return Err(Failure::misused("`shoal top` needs a terminal", hint));

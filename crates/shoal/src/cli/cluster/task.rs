@@ -10,15 +10,15 @@ use shoal_orders::{Task, TaskKind, TaskList, TaskState};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::admin::{AdminPort, Poll, failed};
-use super::block_on;
-use super::failure::Failure;
-use super::output::{Tone, bytes, counted, print_message, print_result, some_of};
-use super::plan;
 use super::progress::{ProgressDisplay, kind};
 use super::status::table;
+use crate::cli::block_on;
+use crate::cli::failure::Failure;
+use crate::cli::output::{Tone, bytes, counted, print_message, print_result, some_of};
+use crate::cli::plan;
 
 /// Path of the tasks page.
-pub(super) const PATH: &str = "/tasks";
+pub(crate) const PATH: &str = "/tasks";
 
 /// Interval at which the command polls a node for the progress of a task.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -28,7 +28,7 @@ const SILENCES_MAX: u32 = 40;
 
 /// List the tasks of a cluster, the latest first
 #[derive(Debug, Args)]
-pub(super) struct Tasks {
+pub(crate) struct Tasks {
     /// Only tasks in this state
     #[arg(long, value_name = "STATE", value_parser = TaskState::ALL.map(TaskState::as_str))]
     state: Option<String>,
@@ -44,7 +44,7 @@ pub(super) struct Tasks {
 
 /// Show one task, follow it, or end it
 #[derive(Debug, Args)]
-pub(super) struct TaskVerb {
+pub(crate) struct TaskVerb {
     /// The id that `shoal tasks` shows
     #[arg(value_name = "ID")]
     id: String,
@@ -62,7 +62,7 @@ pub(super) struct TaskVerb {
 }
 
 impl Tasks {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Failure> {
         block_on(async move {
             let state = self.state.map(|state| format!("&state={state}"));
             let path = format!("{PATH}?limit={}{}", self.limit, state.unwrap_or_default());
@@ -80,7 +80,7 @@ impl Tasks {
 }
 
 impl TaskVerb {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Failure> {
         block_on(async move {
             let client = self.admin.client()?;
             let id = &self.id;
@@ -107,7 +107,7 @@ impl TaskVerb {
 }
 
 /// Shows the progress of a task until it ends, and then its result.
-pub(super) async fn follow(client: &AdminClient, mut task: Task, json: bool) -> Result<(), Failure> {
+pub(crate) async fn follow(client: &AdminClient, mut task: Task, json: bool) -> Result<(), Failure> {
     let mut display = ProgressDisplay::default();
     let interrupt = signal(SignalKind::interrupt());
     let mut interrupt = interrupt.map_err(|error| Failure::new("Ctrl-C cannot be noticed", &error))?;
@@ -140,7 +140,7 @@ pub(super) async fn follow(client: &AdminClient, mut task: Task, json: bool) -> 
     }
 }
 
-pub(super) fn show(task: &Task, json: bool) {
+pub(crate) fn show(task: &Task, json: bool) {
     print_result(json, task, || match task.order.request.kind {
         TaskKind::Plan => plan::summary(task),
         _ => summary(task),
@@ -191,7 +191,7 @@ fn objects(task: &Task) -> String {
 }
 
 /// Describes the objects of a task.
-pub(super) fn what(task: &Task) -> String {
+pub(crate) fn what(task: &Task) -> String {
     let manifest = task.order.manifest.as_ref();
     match (&task.order.request.uri, manifest) {
         (Some(uri), _) => uri.escape_debug().to_string(),

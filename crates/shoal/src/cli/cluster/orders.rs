@@ -20,12 +20,12 @@ use shoal_orders::{Moment, Task, TaskKind, TaskRequest};
 use tokio::io::AsyncReadExt as _;
 
 use super::admin::{AdminPort, failed};
-use super::block_on;
-use super::failure::Failure;
-use super::output::{print_result, talk};
 use super::task::{self, follow};
+use crate::cli::block_on;
+use crate::cli::failure::Failure;
+use crate::cli::output::{print_result, talk};
 
-pub(super) const AFTER_HELP: &str = "\
+pub(crate) const AFTER_HELP: &str = "\
 s3://BUCKET/PREFIX names all objects whose keys begin with PREFIX. In a key, * stands for any bytes but /, ** for
 any bytes, ? for one character, [abc] for one of some; \\ takes the meaning away. A manifest names single objects,
 one URI a line.
@@ -36,7 +36,7 @@ command ends, and when the node that runs it stops: another node goes on where i
 /// Bring objects into the cache before clients ask for them
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
-pub(super) struct Prefetch {
+pub(crate) struct Prefetch {
     #[command(flatten)]
     order: OrderArgs,
     #[command(flatten)]
@@ -49,7 +49,7 @@ pub(super) struct Prefetch {
 /// its room. Objects beyond that fail with pins-full. Pins also go to nodes that come later.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
-pub(super) struct Pin {
+pub(crate) struct Pin {
     #[command(flatten)]
     order: OrderArgs,
     #[command(flatten)]
@@ -64,7 +64,7 @@ pub(super) struct Pin {
 
 /// The objects, and how the command ends.
 #[derive(Debug, Args)]
-pub(super) struct OrderArgs {
+pub(crate) struct OrderArgs {
     /// The objects
     #[arg(value_name = "s3://BUCKET/PREFIX", required_unless_present = "manifest")]
     uri: Option<String>,
@@ -103,14 +103,14 @@ struct TransferArgs {
 }
 
 impl Prefetch {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Failure> {
         let request = self.transfer.apply_to(self.order.request(TaskKind::Prefetch));
         self.order.give(request)
     }
 }
 
 impl Pin {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Failure> {
         let mut request = self.transfer.apply_to(self.order.request(TaskKind::Pin));
         let now = Moment::from(clock::utc_now());
         request.until = self.until.or(self.for_.map(|time| now.plus(time)));
@@ -132,7 +132,7 @@ impl TransferArgs {
 
 impl OrderArgs {
     /// Gives an order that needs nothing but the objects.
-    pub(super) fn run(self, kind: TaskKind) -> Result<(), Failure> {
+    pub(crate) fn run(self, kind: TaskKind) -> Result<(), Failure> {
         let request = self.request(kind);
         self.give(request)
     }

@@ -9,14 +9,14 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt};
 
 use super::log_lines;
-use super::output::colour_on_stderr;
+use crate::cli::output::colour_on_stderr;
 
 /// The log filter, which can be changed at runtime.
-pub(super) struct LogFilter(Box<dyn Fn(EnvFilter) + Send + Sync>);
+pub(crate) struct LogFilter(Box<dyn Fn(EnvFilter) + Send + Sync>);
 
 impl LogFilter {
     /// Applies a new `[log] filter`, which has been validated.
-    pub(super) fn change(&self, log: &Log) {
+    pub(crate) fn change(&self, log: &Log) {
         (self.0)(EnvFilter::new(&log.filter));
     }
 
@@ -30,7 +30,7 @@ impl LogFilter {
 }
 
 /// Starts logging with a validated configuration. Only the first call in a process has an effect.
-pub(super) fn start(log: &Log) -> LogFilter {
+pub(crate) fn start(log: &Log) -> LogFilter {
     let (lines, filter) = (fmt().with_writer(io::stderr), EnvFilter::new(&log.filter));
     // The type of the handle depends on the format.
     if log.format == "json" {

@@ -11,7 +11,7 @@ use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 
 /// Writes the message unchanged, because only the node writes messages, and escapes every other field.
-pub(super) fn fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
+pub(crate) fn fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync + 'static {
     debug_fn(|writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| {
         if field.name() == "message" {
             return write!(writer, "{value:?}");

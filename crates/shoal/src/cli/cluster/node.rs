@@ -10,9 +10,9 @@ use shoal_node::admin::status::Status;
 use shoal_node::{HandoffPhase, HandoffProgress};
 
 use super::admin::{AdminPort, Poll, failed};
-use super::block_on;
-use super::failure::Failure;
-use super::output::{Tone, bytes, counted, overwrite, print_message, print_result};
+use crate::cli::block_on;
+use crate::cli::failure::Failure;
+use crate::cli::output::{Tone, bytes, counted, overwrite, print_message, print_result};
 
 /// Interval at which the command polls a draining node.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -25,7 +25,7 @@ const SILENCES_MAX: u32 = 20;
 /// Orders go to the admin port. It takes them over loopback, or with a token or a certificate where
 /// `[admin] token_file` or `client_ca` is set.
 #[derive(Debug, Args)]
-pub(super) struct Node {
+pub(crate) struct Node {
     #[command(subcommand)]
     verb: Verb,
 }
@@ -52,7 +52,7 @@ struct Order {
 }
 
 impl Node {
-    pub(super) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<(), Failure> {
         match self.verb {
             Verb::Drain(order) => block_on(order.drain()),
             Verb::Undrain(order) => block_on(order.undrain()),

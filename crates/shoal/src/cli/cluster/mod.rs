@@ -1,0 +1,13 @@
+//! Commands that ask the nodes of a running cluster, or give them orders.
+
+pub(crate) mod admin;
+pub(crate) mod explain;
+pub(crate) mod flush;
+pub(crate) mod link;
+pub(crate) mod node;
+pub(crate) mod orders;
+pub(crate) mod overview;
+pub(crate) mod progress;
+pub(crate) mod status;
+pub(crate) mod task;
+pub(crate) mod top;
