@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use crate::augment::augment;
 use crate::instance::Instance;
 use crate::model::{Objective, Request, RequestError};
-use crate::plan::{Outcome, Plan};
+use crate::plan::{Cached, FilePlan, Outcome, Plan, Usage};
 use crate::planner::Decision;
 use crate::schedule::Schedule;
 use crate::write::write;
@@ -71,7 +71,7 @@ pub fn decide(request: &Request, instance: &Instance, former: &Plan) -> Decision
 
 /// Places the fetches and the cached intervals of the previous plan, as far as link and cache now suffice.
 fn lay_out(request: &Request, instance: &Instance, former: &Plan, schedule: &mut Schedule) {
-    let former: HashMap<&str, &crate::plan::FilePlan> = former
+    let files: HashMap<&str, &FilePlan> = former
         .files
         .iter()
         .map(|file| (file.file.as_str(), file))
@@ -79,28 +79,19 @@ fn lay_out(request: &Request, instance: &Instance, former: &Plan, schedule: &mut
     let slots = &instance.slots;
     for (number, file) in instance.files.iter().enumerate() {
         let described = &request.files[file.number];
-        let Some(plan) = former.get(described.name.as_str()) else {
+        let Some(plan) = files.get(described.name.as_str()) else {
             continue;
         };
         // Fetched bytes by slot. Those due before now have been fetched, or are missing.
         let mut fetched: Vec<(usize, f64)> = Vec::new();
-        for transfer in &plan.transfers {
-            let bytes = transfer.bytes(described.bytes, described.block_bytes);
-            let (first, last) = (
-                slots.slot(transfer.start_s),
-                slots.end(transfer.end_s).min(slots.len()),
-            );
-            if transfer.end_s <= slots.start_s(0) || first >= last {
-                continue;
-            }
-            let share = (bytes.end - bytes.start) as f64 / (transfer.end_s - transfer.start_s);
-            for slot in first.max(file.available)..last {
-                let from_s = slots.start_s(slot).max(transfer.start_s);
-                let until_s = slots.start_s(slot + 1).min(transfer.end_s);
-                fetched.push((slot, share * (until_s - from_s).max(0.0)));
+        for (from_s, bytes) in rises(plan, &former.usage, described.block_bytes) {
+            let end_s = from_s + former.usage.slot_s;
+            let last = slots.end(end_s).min(slots.len());
+            for slot in slots.slot(from_s).max(file.available)..last {
+                let overlap_s = slots.start_s(slot + 1).min(end_s) - slots.start_s(slot).max(from_s);
+                fetched.push((slot, bytes * overlap_s.max(0.0) / former.usage.slot_s));
             }
         }
-        fetched.sort_by_key(|fetch| fetch.0);
         let mut levels = Vec::new();
         for interval in &plan.cached {
             let (first, last) = (
@@ -115,5 +106,39 @@ fn lay_out(request: &Request, instance: &Instance, former: &Plan, schedule: &mut
             }
         }
         schedule.lay(instance, number, &levels, &fetched);
+    }
+}
+
+/// The slots of a plan in which a file's level rises, by their starts, and the bytes that are fetched there.
+///
+/// The transfers of the file do not have them: their blocks are whole, so that a slot may have the part of a
+/// block that belongs to the next one. If the link is full in both, that part has no place, and every job
+/// that reads the file lacks it.
+fn rises(plan: &FilePlan, usage: &Usage, block_bytes: u64) -> Vec<(f64, f64)> {
+    let mut before = Cached {
+        from_s: usage.start_s,
+        until_s: usage.start_s,
+        bytes: held_bytes(plan, block_bytes),
+    };
+    let mut rises = Vec::new();
+    for interval in &plan.cached {
+        let is_next = interval.from_s < before.until_s + usage.slot_s / 2.0;
+        let level = if is_next { before.bytes } else { 0.0 };
+        if interval.bytes > level {
+            rises.push((interval.from_s, interval.bytes - level));
+        }
+        before = *interval;
+    }
+    rises
+}
+
+/// The bytes of a file that were cached before its plan, in whole blocks: those before its first transfer.
+/// All that the plan keeps, if it fetches nothing before it evicts some.
+fn held_bytes(plan: &FilePlan, block_bytes: u64) -> f64 {
+    let first = plan.transfers.first();
+    let is_evicted = |at_s: f64| plan.evictions.iter().any(|eviction| eviction.at_s <= at_s);
+    match first.filter(|transfer| !is_evicted(transfer.start_s)) {
+        Some(transfer) => transfer.first_block as f64 * block_bytes as f64,
+        None => f64::INFINITY,
     }
 }

@@ -178,9 +178,11 @@ proptest! {
         let former = plan(&request, &SmallSolver).unwrap();
         let again = replan(&request, &former).unwrap();
         check_usage(&again);
-        // Blocks are whole, so a little less is cached than was planned; a job or two may find no other
-        // place.
-        prop_assert!(again.quality.planned + 2 >= former.quality.planned, "{} of {}", again.quality.planned, former.quality.planned);
+        // Pages are decided after the jobs, so a job or two that read what an earlier job has left behind may
+        // find no other place.
+        let lost_at_most = if request.options.paging == Paging::Off { 0 } else { 2 };
+        let (planned, before) = (again.quality.planned, former.quality.planned);
+        prop_assert!(planned + lost_at_most >= before, "{planned} of {before}");
     }
 
     #[test]
