@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::files::ManifestFacts;
-use super::order::{Order, TaskRequest};
+use super::records::files::ManifestFacts;
+use super::records::order::{Order, TaskRequest};
 
 /// Announcements with the same request within this time become one task, of at most about so many objects.
 const GATHERING: Duration = Duration::from_secs(1);

@@ -2,10 +2,10 @@
 
 use http::StatusCode;
 
-use super::manifest::ManifestError;
-use super::order::OrderError;
 use super::parts::IdentityError;
+use super::parts::manifest::ManifestError;
 use super::plan::PlanError;
+use super::records::order::OrderError;
 use crate::bulletin::NotTaken;
 
 /// Why an order is not taken.

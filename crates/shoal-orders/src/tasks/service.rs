@@ -14,17 +14,17 @@ use shoal_net::shutdown::Shutdown;
 use tokio::task::JoinSet;
 use ulid::Ulid;
 
-use super::entry::{Entry, Task, first_pin, oldest_ended};
-use super::figures::{PlanFigures, TaskFigures};
-use super::files::ManifestFacts;
 use super::gathering::Gatherings;
-use super::manifest;
-use super::order::{Order, TaskKind, TaskRequest};
 use super::parts::TaskParts;
+use super::parts::manifest;
 use super::plan::{PlanConfig, Plans};
-use super::progress::TaskState;
+use super::records::entry::{Entry, Task, first_pin, oldest_ended};
+use super::records::files::ManifestFacts;
+use super::records::order::{Order, TaskKind, TaskRequest};
+use super::records::progress::TaskState;
 use super::records::{Records, new_id};
 use super::refusal::TaskRefusal;
+use super::run::figures::{PlanFigures, TaskFigures};
 use super::run::{Run, TaskBase};
 use crate::bulletin::{Bulletin, Kind, NotTaken};
 

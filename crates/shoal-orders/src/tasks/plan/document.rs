@@ -10,8 +10,8 @@ use shoal_plan::execution::TRANSFERS_MAX;
 use shoal_plan::plan::Outcome;
 use shoal_s3::uri::S3Uri;
 
-use crate::tasks::files::DocumentFacts;
-use crate::tasks::moment::Moment;
+use crate::tasks::records::files::DocumentFacts;
+use crate::tasks::records::moment::Moment;
 
 /// The longest document: a day of 20,000 jobs has some 30 MB.
 pub(super) const DOCUMENT_BYTES_MAX: usize = 64 << 20;

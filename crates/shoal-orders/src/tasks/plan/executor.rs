@@ -17,12 +17,12 @@ use ulid::Ulid;
 use super::document::{moment, seconds};
 use super::objects::NoFile;
 use super::planner::{NewPlan, Planner};
-use crate::tasks::lake_view::LakeView;
-use crate::tasks::moment::Moment;
 use crate::tasks::parts::TaskParts;
-use crate::tasks::placer::Placer;
-use crate::tasks::plan_progress::{JobCounts, JobNote, PlanProgress, Replanned, TransferNote, cut};
-use crate::tasks::progress::Progress;
+use crate::tasks::parts::lake_view::LakeView;
+use crate::tasks::parts::placer::Placer;
+use crate::tasks::records::moment::Moment;
+use crate::tasks::records::plan_progress::{JobCounts, JobNote, PlanProgress, Replanned, TransferNote, cut};
+use crate::tasks::records::progress::Progress;
 
 /// How often a coordinator looks what is due: four times in a slot, within these bounds.
 const LOOK_MIN: Duration = Duration::from_millis(50);

@@ -14,8 +14,8 @@ use shoal_store::PinOrder;
 use super::document::moment;
 use super::executor::Executor;
 use super::objects::{self, NoFile, Part};
-use crate::tasks::messages::{Answer, Pin, PlannedFill, Question};
-use crate::tasks::placer::{Block, Holdings};
+use crate::tasks::parts::messages::{Answer, Pin, PlannedFill, Question};
+use crate::tasks::parts::placer::{Block, Holdings};
 
 /// The number of blocks of a transfer that are on their way at a time.
 const BLOCKS_AT_ONCE: usize = 8;

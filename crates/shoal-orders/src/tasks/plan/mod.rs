@@ -29,12 +29,12 @@ use shoal_net::http::connection::ClientBody;
 use self::document::{DOCUMENT_BYTES_MAX, read};
 use self::executor::Executor;
 use self::planner::Planner;
-use super::files::DocumentFacts;
-use super::manifest::ManifestError;
-use super::manifests::Spooled;
-use super::order::Order;
 use super::parts::TaskParts;
-use super::progress::{Progress, TaskState};
+use crate::tasks::parts::manifest::ManifestError;
+use crate::tasks::parts::manifests::Spooled;
+use crate::tasks::records::files::DocumentFacts;
+use crate::tasks::records::order::Order;
+use crate::tasks::records::progress::{Progress, TaskState};
 
 /// How often a node looks for a document that no other node has given it.
 const LOOK: Duration = Duration::from_secs(1);

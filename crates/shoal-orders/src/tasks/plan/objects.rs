@@ -9,9 +9,9 @@ use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::target;
 
 use super::document::place_of;
-use crate::tasks::fill::NotFilled;
-use crate::tasks::lake_view::LakeView;
-use crate::tasks::placer::Block;
+use crate::tasks::parts::fill::NotFilled;
+use crate::tasks::parts::lake_view::LakeView;
+use crate::tasks::parts::placer::Block;
 
 /// The most objects of one file.
 const OBJECTS_MAX: usize = 100_000;

@@ -7,7 +7,7 @@ use shoal_policy::ObjectId;
 
 use super::executor::Executor;
 use super::objects;
-use crate::tasks::messages::{Answer, PromisedRead, Question};
+use crate::tasks::parts::messages::{Answer, PromisedRead, Question};
 
 /// How often promises are sent again, for nodes that have just started.
 const RENEW_EVERY: Duration = Duration::from_secs(10);

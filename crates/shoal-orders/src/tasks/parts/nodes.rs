@@ -16,10 +16,10 @@ use super::messages::{ANSWER_BYTES_MAX, Answer, Question, TASKS};
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The number of attempts at a block, an object or a node that fail for reasons that may pass.
-pub(super) const TRIES: u32 = 5;
+pub(in crate::tasks) const TRIES: u32 = 5;
 
 /// The pauses before further attempts.
-pub(super) const fn pauses() -> Pauses {
+pub(in crate::tasks) const fn pauses() -> Pauses {
     Pauses::new(Duration::from_millis(200), Duration::from_secs(10))
 }
 

@@ -16,14 +16,14 @@ const CATCH_UP: u64 = 2;
 
 /// The rates of the transfers that have blocks on their way to this node.
 #[derive(Debug, Default)]
-pub(super) struct PlannedRates(Mutex<HashMap<PlannedKey, Weak<PlannedRate>>>);
+pub(in crate::tasks) struct PlannedRates(Mutex<HashMap<PlannedKey, Weak<PlannedRate>>>);
 
 /// The plan, the number of the transfer, and its rate.
 type PlannedKey = (u128, u64, u64);
 
 impl PlannedRates {
     /// The rate of a transfer, which all of its blocks here share. The planned rate goes before clients.
-    pub(super) fn of(&self, planned: PlannedFill, link: Option<&Arc<Link>>) -> Arc<PlannedRate> {
+    pub(in crate::tasks) fn of(&self, planned: PlannedFill, link: Option<&Arc<Link>>) -> Arc<PlannedRate> {
         let mut rates = self.0.lock();
         let key = (planned.plan, planned.transfer, planned.rate);
         if let Some(rate) = rates.get(&key).and_then(Weak::upgrade) {

@@ -1,5 +1,11 @@
 //! One run of a task on this node: from where it was until it is over, or is no longer this node's.
 
+pub(super) mod catalogue;
+pub(super) mod figures;
+pub(super) mod meter;
+pub(super) mod runner;
+pub(super) mod unpinned;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,18 +14,18 @@ use shoal_net::clock;
 use shoal_net::shutdown::Shutdown;
 use ulid::Ulid;
 
-use super::entry::Entry;
-use super::figures::{Counted, PlanTotals, Totals};
-use super::meter::Meter;
-use super::moment::Moment;
-use super::order::{Order, Selection, TaskKind};
-use super::parts::TaskParts;
-use super::plan::Plans;
-use super::progress::{Progress, TaskState};
-use super::records::Records;
-use super::runner::Runner;
-use super::unpinned::Unpinned;
+use self::figures::{Counted, PlanTotals, Totals};
+use self::meter::Meter;
+use self::runner::Runner;
+use self::unpinned::Unpinned;
 use crate::bulletin::NotTaken;
+use crate::tasks::parts::TaskParts;
+use crate::tasks::plan::Plans;
+use crate::tasks::records::Records;
+use crate::tasks::records::entry::Entry;
+use crate::tasks::records::moment::Moment;
+use crate::tasks::records::order::{Order, Selection, TaskKind};
+use crate::tasks::records::progress::{Progress, TaskState};
 
 /// How often a node writes how far its tasks are.
 const REPORT: Duration = Duration::from_secs(1);
@@ -28,15 +34,15 @@ const REPORT: Duration = Duration::from_secs(1);
 const FULL_PAUSE: Duration = Duration::from_secs(30);
 
 /// What all runs on this node share.
-pub(super) struct TaskBase {
-    pub(super) parts: Arc<TaskParts>,
-    pub(super) records: Records,
-    pub(super) plans: Plans,
-    pub(super) totals: Mutex<(Totals, PlanTotals)>,
+pub(in crate::tasks) struct TaskBase {
+    pub(in crate::tasks) parts: Arc<TaskParts>,
+    pub(in crate::tasks) records: Records,
+    pub(in crate::tasks) plans: Plans,
+    pub(in crate::tasks) totals: Mutex<(Totals, PlanTotals)>,
 }
 
 /// A task that this node runs.
-pub(super) struct Run<'a> {
+pub(in crate::tasks) struct Run<'a> {
     base: &'a TaskBase,
     id: u128,
     order: Arc<Order>,
@@ -75,7 +81,7 @@ impl Work<'_> {
 
 impl<'a> Run<'a> {
     /// Begins a task, or goes on with it.
-    pub(super) fn new(base: &'a TaskBase, entry: Entry) -> Self {
+    pub(in crate::tasks) fn new(base: &'a TaskBase, entry: Entry) -> Self {
         let mut progress = if entry.progress.state.is_over() {
             Progress::default()
         } else {
@@ -96,7 +102,7 @@ impl<'a> Run<'a> {
     }
 
     /// Runs one task until it is over, or is no longer this node's.
-    pub(super) async fn to_the_end(&self, stopping: Shutdown) {
+    pub(in crate::tasks) async fn to_the_end(&self, stopping: Shutdown) {
         let (id, order, records) = (self.id, &self.order, &self.base.records);
         let started = self.progress.lock().started.unwrap_or_else(Moment::now);
         if self.report() == Err(NotTaken::Full) {

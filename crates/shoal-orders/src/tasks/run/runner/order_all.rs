@@ -6,7 +6,7 @@ use shoal_policy::ObjectId;
 use shoal_store::PinOrder;
 
 use super::{Candidate, Ended, ObjectFailure, Runner};
-use crate::tasks::messages::{Answer, Question};
+use crate::tasks::parts::messages::{Answer, Question};
 
 impl Runner<'_> {
     /// Ends the pins of some objects.

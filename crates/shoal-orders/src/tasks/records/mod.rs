@@ -1,5 +1,13 @@
 //! The tasks of the cluster, as the records of all nodes have them. Each record is read once.
 
+pub(super) mod entry;
+pub(super) mod files;
+pub(super) mod homes;
+pub(super) mod moment;
+pub(super) mod order;
+pub(super) mod plan_progress;
+pub(super) mod progress;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,15 +18,15 @@ use shoal_cache::cooperation::Cooperation;
 use tokio::sync::watch;
 use ulid::Ulid;
 
-use super::entry::Entry;
-use super::homes::Homes;
-use super::moment::Moment;
-use super::order::{Order, TaskKind};
-use super::progress::{Progress, TaskState};
+use self::entry::Entry;
+use self::homes::Homes;
+use self::moment::Moment;
+use self::order::{Order, TaskKind};
+use self::progress::{Progress, TaskState};
 use crate::bulletin::{Bulletin, Key, Kind, NotTaken};
 
 /// The tasks that the nodes know, and which of them are to be carried out here.
-pub(super) struct Records {
+pub(in crate::tasks) struct Records {
     bulletin: Arc<Bulletin>,
     cooperation: Arc<Cooperation>,
     homes: Mutex<Homes>,
@@ -31,7 +39,7 @@ type Read<T> = BTreeMap<u128, (Arc<[u8]>, Option<Arc<T>>)>;
 
 impl Records {
     /// The orders that `bulletin` knows, which the nodes of `cooperation` carry out.
-    pub(super) fn new(bulletin: &Arc<Bulletin>, cooperation: &Arc<Cooperation>) -> Self {
+    pub(in crate::tasks) fn new(bulletin: &Arc<Bulletin>, cooperation: &Arc<Cooperation>) -> Self {
         Self {
             bulletin: Arc::clone(bulletin),
             cooperation: Arc::clone(cooperation),
@@ -42,7 +50,7 @@ impl Records {
     }
 
     /// All orders, by their ids. One that this build cannot read is left out.
-    pub(super) fn all(&self) -> Vec<Entry> {
+    pub(in crate::tasks) fn all(&self) -> Vec<Entry> {
         let orders = read(&mut self.orders.lock(), self.bulletin.all(Kind::Order, |_| true));
         let progress = self.bulletin.all(Kind::Progress, |id| orders.contains_key(&id));
         let mut progress = read(&mut self.progress.lock(), progress);
@@ -60,7 +68,7 @@ impl Records {
     }
 
     /// The order with this id.
-    pub(super) fn get(&self, id: u128) -> Option<Entry> {
+    pub(in crate::tasks) fn get(&self, id: u128) -> Option<Entry> {
         let order: Arc<Order> = Arc::new(serde_json::from_slice(&self.body(id, Kind::Order)?).ok()?);
         let progress = self.body(id, Kind::Progress);
         let progress = progress.and_then(|body| serde_json::from_slice(&body).ok());
@@ -69,34 +77,39 @@ impl Records {
     }
 
     /// Whether an operator has ended an order.
-    pub(super) fn is_cancelled(&self, id: u128) -> bool {
+    pub(in crate::tasks) fn is_cancelled(&self, id: u128) -> bool {
         self.body(id, Kind::Cancel).is_some()
     }
 
     /// Notes changes of the records from now on.
-    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+    pub(in crate::tasks) fn changes(&self) -> watch::Receiver<u64> {
         self.bulletin.changes()
     }
 
     /// The bulletin that has the records.
-    pub(super) fn bulletin(&self) -> &Bulletin {
+    pub(in crate::tasks) fn bulletin(&self) -> &Bulletin {
         &self.bulletin
     }
 
     /// The id of an order that comes now. No node forgets it as one of those that are forgotten, whatever the
     /// clocks of nodes say.
-    pub(super) fn next_id(&self, now: SystemTime) -> u128 {
+    pub(in crate::tasks) fn next_id(&self, now: SystemTime) -> u128 {
         new_id(now).max(self.bulletin.floor().below.saturating_add(1))
     }
 
     /// Writes an order for all nodes.
-    pub(super) fn write(&self, id: u128, order: &Order) -> Result<(), NotTaken> {
+    pub(in crate::tasks) fn write(&self, id: u128, order: &Order) -> Result<(), NotTaken> {
         let body = serde_json::to_vec(order).expect("an order is JSON");
         self.put(id, Kind::Order, order, body)
     }
 
     /// Writes for all nodes how far an order is. A failure is in the log.
-    pub(super) fn report(&self, id: u128, order: &Order, progress: Vec<u8>) -> Result<(), NotTaken> {
+    pub(in crate::tasks) fn report(
+        &self,
+        id: u128,
+        order: &Order,
+        progress: Vec<u8>,
+    ) -> Result<(), NotTaken> {
         let written = self.put(id, Kind::Progress, order, progress);
         written.inspect_err(|error| {
             tracing::warn!(id = %Ulid(id), %error, "the progress of an order is not known to other nodes");
@@ -104,28 +117,28 @@ impl Records {
     }
 
     /// Ends an order, and its pins.
-    pub(super) fn end_early(&self, id: u128, order: &Order) -> Result<(), NotTaken> {
+    pub(in crate::tasks) fn end_early(&self, id: u128, order: &Order) -> Result<(), NotTaken> {
         let body = serde_json::to_vec(&Moment::now()).expect("a time is JSON");
         self.put(id, Kind::Cancel, order, body)
     }
 
     /// Whether this node is to carry an order out.
-    pub(super) fn is_mine(&self, id: u128) -> bool {
+    pub(in crate::tasks) fn is_mine(&self, id: u128) -> bool {
         self.homes.lock().of(&self.cooperation, id) == self.cooperation.me()
     }
 
     /// Whether this node is to carry an order out, or would be if the one that is was gone.
-    pub(super) fn may_run(&self, id: u128) -> bool {
+    pub(in crate::tasks) fn may_run(&self, id: u128) -> bool {
         self.homes.lock().may_run(&self.cooperation, id)
     }
 
     /// Whether this node may know the other nodes.
-    pub(super) fn may_know_all(&self) -> bool {
+    pub(in crate::tasks) fn may_know_all(&self) -> bool {
         self.homes.lock().may_know_all(&self.cooperation)
     }
 
     /// A digest of the nodes that are there, and how long they have been the same.
-    pub(super) fn members(&self) -> (u64, Duration) {
+    pub(in crate::tasks) fn members(&self) -> (u64, Duration) {
         self.homes.lock().members(&self.cooperation)
     }
 
@@ -174,7 +187,7 @@ fn read<T: DeserializeOwned>(known: &mut Read<T>, bodies: Vec<(u128, Arc<[u8]>)>
 }
 
 /// A new id; later ones are greater.
-pub(super) fn new_id(now: SystemTime) -> u128 {
+pub(in crate::tasks) fn new_id(now: SystemTime) -> u128 {
     let millis = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let random = u128::from(shoal_base::chance::bits()) << 64 | u128::from(shoal_base::chance::bits());
     Ulid::from_parts(millis.as_millis() as u64, random).0

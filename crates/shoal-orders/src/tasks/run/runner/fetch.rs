@@ -10,9 +10,9 @@ use shoal_s3::object::Version;
 use shoal_store::PinOrder;
 
 use super::{BLOCKS_AT_ONCE, Candidate, Ended, ObjectFailure, Runner, TRIES};
-use crate::tasks::fill::NotFilled;
-use crate::tasks::messages::{Answer, Question};
-use crate::tasks::placer::{Block, Holdings};
+use crate::tasks::parts::fill::NotFilled;
+use crate::tasks::parts::messages::{Answer, Question};
+use crate::tasks::parts::placer::{Block, Holdings};
 
 impl Runner<'_> {
     /// Brings some objects to their nodes.

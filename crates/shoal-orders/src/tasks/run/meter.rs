@@ -6,10 +6,10 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use shoal_net::clock;
 
-use super::progress::Progress;
+use crate::tasks::records::progress::Progress;
 
 /// Measures the speed of a task over the last seconds.
-pub(super) struct Meter {
+pub(in crate::tasks) struct Meter {
     /// The bytes that were done at earlier looks, the oldest first.
     looks: VecDeque<(Instant, u64)>,
 }
@@ -19,7 +19,7 @@ impl Meter {
     const LOOKS: usize = 10;
 
     /// Measures from now on.
-    pub(super) fn new(progress: &Mutex<Progress>) -> Self {
+    pub(in crate::tasks) fn new(progress: &Mutex<Progress>) -> Self {
         let done = progress.lock().tally.bytes.done;
         Self {
             looks: [(clock::instant(), done)].into(),
@@ -27,7 +27,7 @@ impl Meter {
     }
 
     /// Notes the speed in the progress, and whether the task `is_at_risk` at it.
-    pub(super) fn measure(
+    pub(in crate::tasks) fn measure(
         &mut self,
         progress: &Mutex<Progress>,
         is_at_risk: impl FnOnce(Option<u64>) -> bool,

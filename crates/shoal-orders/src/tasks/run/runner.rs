@@ -21,14 +21,14 @@ use tokio::sync::{Notify, Semaphore};
 
 use self::estimate::Estimate;
 use super::catalogue::{Catalogue, NoPage, Page};
-use super::lake_view::LakeView;
-use super::messages::{BLOCKS_MAX, Pin};
-use super::nodes::{NodeError, TRIES, pauses};
-use super::order::{Order, TaskKind};
-use super::parts::TaskParts;
-use super::placer::Placer;
-use super::progress::{Progress, TaskState};
 use super::unpinned::Unpinned;
+use crate::tasks::parts::TaskParts;
+use crate::tasks::parts::lake_view::LakeView;
+use crate::tasks::parts::messages::{BLOCKS_MAX, Pin};
+use crate::tasks::parts::nodes::{NodeError, TRIES, pauses};
+use crate::tasks::parts::placer::Placer;
+use crate::tasks::records::order::{Order, TaskKind};
+use crate::tasks::records::progress::{Progress, TaskState};
 
 /// The number of objects of a task that are dealt with at a time.
 const OBJECTS_AT_ONCE: usize = 16;
@@ -40,14 +40,14 @@ const BLOCKS_AT_ONCE: usize = 64;
 const REFUSALS_MAX: u32 = 100;
 
 /// One run of a task.
-pub(super) struct Runner<'a> {
+pub(in crate::tasks) struct Runner<'a> {
     parts: Arc<TaskParts>,
     id: u128,
     order: Arc<Order>,
     lake: LakeView,
     progress: Arc<Mutex<Progress>>,
     /// Its pace, and what is left of it.
-    pub(super) estimate: Estimate,
+    pub(in crate::tasks) estimate: Estimate,
     placer: Placer,
     /// The pins of the task, if it pins.
     pin: Option<Pin>,
@@ -63,7 +63,7 @@ pub(super) struct Runner<'a> {
 /// Why a task ends before its last object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct Ended(String);
+pub(in crate::tasks) struct Ended(String);
 
 impl From<NodeError> for Ended {
     fn from(error: NodeError) -> Self {
@@ -93,7 +93,7 @@ struct Candidate {
 
 impl<'a> Runner<'a> {
     /// A run of the task `id` in the name of `caller`, which goes on where `progress` ends.
-    pub(super) fn new(
+    pub(in crate::tasks) fn new(
         parts: &Arc<TaskParts>,
         (id, order): (u128, Arc<Order>),
         caller: Caller,
@@ -121,13 +121,13 @@ impl<'a> Runner<'a> {
     }
 
     /// The same run, which pins none of these objects.
-    pub(super) fn leaving_out(self, unpinned: Unpinned<'a>) -> Self {
+    pub(in crate::tasks) fn leaving_out(self, unpinned: Unpinned<'a>) -> Self {
         let unpinned = Some(unpinned).filter(|_| self.pin.is_some());
         Self { unpinned, ..self }
     }
 
     /// Runs the task. Returns how it ended; its progress has the rest.
-    pub(super) async fn run(&self) -> (TaskState, Option<String>) {
+    pub(in crate::tasks) async fn run(&self) -> (TaskState, Option<String>) {
         let counting = async {
             self.is_long.notified().await;
             // If the lake does not list, the work itself fails.

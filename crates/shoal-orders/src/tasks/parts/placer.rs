@@ -9,10 +9,10 @@ use shoal_policy::{NodeId, Source, VersionId};
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
 
+use super::TaskParts;
 use super::fill::NotFilled;
 use super::messages::{Answer, BLOCKS_MAX, BlockBits, Fill, NAMES_MAX, Pin, PlannedFill, Question};
 use super::nodes::{TRIES, pauses};
-use super::parts::TaskParts;
 use super::targets::Targets;
 
 /// A block of an object.

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use shoal_net::clock;
 use shoal_policy::pace::{Outlook, Pace};
 
-use crate::tasks::order::Order;
-use crate::tasks::progress::Progress;
+use crate::tasks::records::order::Order;
+use crate::tasks::records::progress::Progress;
 
 /// Paces a task by what is left of it, as far as its objects are counted.
 pub(in crate::tasks) struct Estimate {

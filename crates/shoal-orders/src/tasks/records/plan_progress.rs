@@ -112,7 +112,7 @@ fn is_nothing(verdicts: &Verdicts) -> bool {
 
 impl JobCounts {
     /// Counts jobs.
-    pub(super) fn of(statuses: &[JobStatus]) -> Self {
+    pub(in crate::tasks) fn of(statuses: &[JobStatus]) -> Self {
         let count = |wanted| statuses.iter().filter(|status| **status == wanted).count() as u64;
         Self {
             waiting: count(JobStatus::Waiting),
@@ -131,7 +131,7 @@ impl JobCounts {
 
 impl PlanProgress {
     /// Notes an issue of a file. An issue with the same error replaces the earlier one.
-    pub(super) fn note(&mut self, file: &str, error: &str, at: Moment) {
+    pub(in crate::tasks) fn note(&mut self, file: &str, error: &str, at: Moment) {
         let (file, error) = (cut(file), cut(error));
         self.issues
             .retain(|issue| issue.file != file || issue.error != error);
@@ -141,7 +141,7 @@ impl PlanProgress {
     }
 
     /// Sets the jobs that are named: all in trouble, those at risk in the order of their submission.
-    pub(super) fn name_jobs(&mut self, mut jobs: Vec<JobNote>) {
+    pub(in crate::tasks) fn name_jobs(&mut self, mut jobs: Vec<JobNote>) {
         jobs.sort_by_key(|job| (job.status != JobStatus::AtRisk, job.submit));
         let at_risk = jobs.iter().filter(|job| job.status == JobStatus::AtRisk).count();
         if jobs.len() > JOBS_NAMED && at_risk < JOBS_NAMED {
@@ -157,7 +157,7 @@ impl PlanProgress {
     }
 
     /// Sets the transfers that are named.
-    pub(super) fn name_transfers(&mut self, transfers: impl Iterator<Item = TransferNote>) {
+    pub(in crate::tasks) fn name_transfers(&mut self, transfers: impl Iterator<Item = TransferNote>) {
         let named = transfers.take(TRANSFERS_NAMED).map(|mut transfer| {
             transfer.file = cut(&transfer.file);
             transfer
@@ -167,7 +167,7 @@ impl PlanProgress {
 
     /// Makes the record shorter: it loses transfers first, then jobs, then issues, then verdicts. Returns
     /// whether there was anything to lose.
-    pub(super) fn shorten(&mut self) -> bool {
+    pub(in crate::tasks) fn shorten(&mut self) -> bool {
         if self.transfers.pop().is_some() || self.troubled.pop().is_some() {
             return true;
         }
@@ -184,7 +184,7 @@ impl PlanProgress {
 }
 
 /// The beginning of a text: records are small.
-pub(super) fn cut(text: &str) -> String {
+pub(in crate::tasks) fn cut(text: &str) -> String {
     match text.char_indices().nth(TEXT_CHARS) {
         None => text.into(),
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -6,26 +6,26 @@ use shoal_cache::lake::{LakeRefusal, PAGE_KEYS};
 use shoal_s3::object::ObjectName;
 use shoal_s3::xml::ListedObject;
 
-use super::lake_view::LakeView;
-use super::manifest::ManifestError;
-use super::manifests::Manifests;
-use super::order::Selection;
+use crate::tasks::parts::lake_view::LakeView;
+use crate::tasks::parts::manifest::ManifestError;
+use crate::tasks::parts::manifests::Manifests;
+use crate::tasks::records::order::Selection;
 
 /// One page of the objects of a task.
 #[derive(Debug, Default)]
-pub(super) struct Page {
+pub(in crate::tasks) struct Page {
     /// The objects, each with what the lake's listing says of it.
-    pub(super) objects: Vec<(ObjectName, Option<ListedObject>)>,
+    pub(in crate::tasks) objects: Vec<(ObjectName, Option<ListedObject>)>,
     /// Where the next page begins, to be written into a record.
-    pub(super) next: String,
+    pub(in crate::tasks) next: String,
     /// Whether the lake or the list named as many objects as a page has, wanted or not.
-    pub(super) is_full: bool,
+    pub(in crate::tasks) is_full: bool,
     /// Whether there may be more.
-    pub(super) goes_on: bool,
+    pub(in crate::tasks) goes_on: bool,
 }
 
 /// Tells the objects of a task in their order.
-pub(super) enum Catalogue {
+pub(in crate::tasks) enum Catalogue {
     /// Those that the lake lists.
     Listing {
         /// Which of them.
@@ -46,7 +46,7 @@ pub(super) enum Catalogue {
 
 /// Why there is no page. The same page can be asked for again.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NoPage {
+pub(in crate::tasks) enum NoPage {
     /// The lake does not list the objects.
     #[error(transparent)]
     Lake(#[from] LakeRefusal),
@@ -57,7 +57,7 @@ pub(super) enum NoPage {
 
 impl Catalogue {
     /// The objects of `selection` behind `after`, which is the end of a page or nothing.
-    pub(super) fn of_listing(selection: Selection, after: &str) -> Self {
+    pub(in crate::tasks) fn of_listing(selection: Selection, after: &str) -> Self {
         Self::Listing {
             selection,
             after: percent_encoding::percent_decode_str(after).collect(),
@@ -65,7 +65,7 @@ impl Catalogue {
     }
 
     /// The objects on the list of a task behind `after`, which is the end of a page or nothing.
-    pub(super) fn of_manifest(manifests: &Arc<Manifests>, id: u128, after: &str) -> Self {
+    pub(in crate::tasks) fn of_manifest(manifests: &Arc<Manifests>, id: u128, after: &str) -> Self {
         Self::Manifest {
             manifests: Arc::clone(manifests),
             id,
@@ -74,7 +74,7 @@ impl Catalogue {
     }
 
     /// The next page; it does not go on if there are no more objects.
-    pub(super) async fn next(&mut self, lake: &LakeView) -> Result<Page, NoPage> {
+    pub(in crate::tasks) async fn next(&mut self, lake: &LakeView) -> Result<Page, NoPage> {
         match self {
             Self::Listing { selection, after } => Ok(listed(selection, after, lake).await?),
             Self::Manifest {

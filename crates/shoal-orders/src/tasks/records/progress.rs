@@ -280,7 +280,7 @@ impl Progress {
     }
 
     /// Writes the record. That of a plan is made short enough.
-    pub(super) fn to_body(&self) -> Vec<u8> {
+    pub(in crate::tasks) fn to_body(&self) -> Vec<u8> {
         let mut shown = self.clone();
         loop {
             let body = serde_json::to_vec(&shown).expect("progress is JSON");

@@ -22,13 +22,13 @@ const GATHERING_MAX: Duration = Duration::from_mins(2);
 
 /// A task as the records have it.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(in crate::tasks) struct Entry {
     /// Its id.
-    pub(super) id: u128,
+    pub(in crate::tasks) id: u128,
     /// The order, as a node accepted it.
-    pub(super) order: Arc<Order>,
+    pub(in crate::tasks) order: Arc<Order>,
     /// How far it is. One that was ended early is over, whatever has been written since.
-    pub(super) progress: Arc<Progress>,
+    pub(in crate::tasks) progress: Arc<Progress>,
 }
 
 /// A task as operators see it.
@@ -46,7 +46,7 @@ pub struct Task {
 
 impl Entry {
     /// The task for operators.
-    pub(super) fn to_task(&self, now: SystemTime) -> Task {
+    pub(in crate::tasks) fn to_task(&self, now: SystemTime) -> Task {
         let (mut order, mut progress) = (Order::clone(&self.order), Progress::clone(&self.progress));
         if let Some(document) = &mut order.document {
             document.succession = 0;
@@ -62,18 +62,18 @@ impl Entry {
     }
 
     /// The number of plans that were in force before this one, if it is one.
-    pub(super) fn succession(&self) -> Option<u64> {
+    pub(in crate::tasks) fn succession(&self) -> Option<u64> {
         self.order.document.as_ref().map(|document| document.succession)
     }
 
     /// The rest of the progress of a plan.
-    pub(super) fn plan_progress(&self) -> PlanProgress {
+    pub(in crate::tasks) fn plan_progress(&self) -> PlanProgress {
         self.progress.plan.as_deref().cloned().unwrap_or_default()
     }
 
     /// Whether the task is to be run, where the nodes of this digest have been the same for this time: it is
     /// not over, or it pins, and other nodes are there by now.
-    pub(super) fn is_due(&self, now: SystemTime, (members, same_for): (u64, Duration)) -> bool {
+    pub(in crate::tasks) fn is_due(&self, now: SystemTime, (members, same_for): (u64, Duration)) -> bool {
         if self.gathers(now) {
             return false;
         }
@@ -83,13 +83,13 @@ impl Entry {
     }
 
     /// Returns whether the list of the task may still grow. The node that gathers it may have gone.
-    pub(super) fn gathers(&self, now: SystemTime) -> bool {
+    pub(in crate::tasks) fn gathers(&self, now: SystemTime) -> bool {
         let given_up = self.order.created.plus(GATHERING_MAX);
         self.order.gathers && !given_up.after(now).is_zero()
     }
 
     /// Whether the task goes on after its deadline, or may miss it, as its runner said last.
-    pub(super) fn is_at_risk(&self, now: SystemTime) -> bool {
+    pub(in crate::tasks) fn is_at_risk(&self, now: SystemTime) -> bool {
         let deadline = self.order.request.deadline;
         let is_late = deadline.is_some_and(|deadline| deadline.after(now).is_zero());
         !self.progress.state.is_over() && (is_late || self.progress.at_risk)
@@ -97,28 +97,28 @@ impl Entry {
 
     /// Returns whether the order is needed to know which pins hold, or the task may still have something to
     /// do. `first_pin` is the first task that may pin.
-    pub(super) fn is_wanted(&self, now: SystemTime, first_pin: u128) -> bool {
+    pub(in crate::tasks) fn is_wanted(&self, now: SystemTime, first_pin: u128) -> bool {
         // An earlier pin that goes on or runs again leaves out what was unpinned.
         let unpins = self.order.request.kind == TaskKind::Unpin;
         self.is_live(now) || unpins && self.id > first_pin
     }
 
     /// Whether the task may still have something to do.
-    pub(super) fn is_live(&self, now: SystemTime) -> bool {
+    pub(in crate::tasks) fn is_live(&self, now: SystemTime) -> bool {
         let state = self.progress.state;
         !state.is_over() || (self.order.pins(now) && state != TaskState::Cancelled)
     }
 }
 
 /// The first of some tasks that may pin objects.
-pub(super) fn first_pin(entries: &[Entry], now: SystemTime) -> u128 {
+pub(in crate::tasks) fn first_pin(entries: &[Entry], now: SystemTime) -> u128 {
     let may_pin = |entry: &&Entry| entry.order.request.kind == TaskKind::Pin && entry.is_live(now);
     entries.iter().find(may_pin).map_or(u128::MAX, |entry| entry.id)
 }
 
 /// The oldest ended tasks, some `count` of them, to be forgotten together with those `before`. `ids` are
 /// those of all orders: one that is not among the `entries` is kept. `None` if none has ended.
-pub(super) fn oldest_ended(
+pub(in crate::tasks) fn oldest_ended(
     (entries, ids): (&[Entry], &BTreeSet<u128>),
     before: &Floor,
     count: usize,
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn the_oldest_ended_tasks_are_forgotten_and_no_pin_is() {
         let now = "2026-11-25T00:00:00Z"
-            .parse::<super::super::Moment>()
+            .parse::<crate::tasks::Moment>()
             .unwrap()
             .time();
         let made = |ago: u64, number: u128| {
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn a_task_runs_until_it_is_over_and_pins_run_again_for_new_nodes() {
-        let at = |text: &str| text.parse::<super::super::Moment>().unwrap().time();
+        let at = |text: &str| text.parse::<crate::tasks::Moment>().unwrap().time();
         let (before, after) = (at("2026-11-26T00:00:00Z"), at("2026-11-28T00:00:00Z"));
         let (long, brief) = (SETTLED, SETTLED.saturating_sub(Duration::from_millis(1)));
         for (kind, state, now, members, same_for, is_due) in [

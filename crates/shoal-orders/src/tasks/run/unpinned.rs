@@ -12,14 +12,14 @@ use shoal_s3::object::ObjectName;
 use tokio::sync::watch;
 use ulid::Ulid;
 
-use super::files::ManifestFacts;
-use super::order::{Selection, TaskKind};
-use super::parts::TaskParts;
-use super::progress::TaskState;
-use super::records::Records;
+use crate::tasks::parts::TaskParts;
+use crate::tasks::records::Records;
+use crate::tasks::records::files::ManifestFacts;
+use crate::tasks::records::order::{Selection, TaskKind};
+use crate::tasks::records::progress::TaskState;
 
 /// Objects that a pin leaves alone: later orders have unpinned them, by a URI or by a list.
-pub(super) struct Unpinned<'a> {
+pub(in crate::tasks) struct Unpinned<'a> {
     records: &'a Records,
     parts: Arc<TaskParts>,
     /// The id of the pin.
@@ -48,7 +48,7 @@ enum Objects {
 
 impl<'a> Unpinned<'a> {
     /// The objects that orders after the task `pin` have unpinned.
-    pub(super) fn since(records: &'a Records, parts: &Arc<TaskParts>, pin: u128) -> Self {
+    pub(in crate::tasks) fn since(records: &'a Records, parts: &Arc<TaskParts>, pin: u128) -> Self {
         let mut changes = records.changes();
         // The records have not been looked at.
         changes.mark_changed();
@@ -69,7 +69,7 @@ impl<'a> Unpinned<'a> {
     /// # Errors
     ///
     /// No node that can be asked has one of the lists.
-    pub(super) async fn by(&self, name: &ObjectName) -> Result<Option<u128>, String> {
+    pub(in crate::tasks) async fn by(&self, name: &ObjectName) -> Result<Option<u128>, String> {
         for UnpinOrder { id, objects } in self.orders().iter().rev() {
             let has = match objects {
                 Objects::Selected(selection) => selection.has(name),
@@ -128,7 +128,7 @@ impl<'a> Unpinned<'a> {
 
 impl UnpinOrder {
     /// The order of a task, if it unpins. One that was cancelled before it began has ended no pin.
-    fn of(entry: super::entry::Entry) -> Option<Self> {
+    fn of(entry: crate::tasks::records::entry::Entry) -> Option<Self> {
         let (order, progress) = (entry.order, entry.progress);
         let is_void = progress.state == TaskState::Cancelled && progress.started.is_none();
         if order.request.kind != TaskKind::Unpin || is_void {

@@ -2,9 +2,9 @@
 
 use shoal_plan::execution::JobStatus;
 
-use super::order::TaskKind;
-use super::plan_progress::PlanProgress;
-use super::progress::{ByteCounts, ObjectCounts, Progress, TaskState};
+use crate::tasks::records::order::TaskKind;
+use crate::tasks::records::plan_progress::PlanProgress;
+use crate::tasks::records::progress::{ByteCounts, ObjectCounts, Progress, TaskState};
 
 /// Totals of the tasks of one kind that a node has run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub struct PlanFigures {
 
 /// Counts of one task that the totals of the node include.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counted {
+pub(in crate::tasks) struct Counted {
     objects: ObjectCounts,
     bytes: ByteCounts,
     plan: PlanTotals,
@@ -81,7 +81,7 @@ impl KindTotals {
     pub const BYTES: [&str; 5] = ["lake", "peer", "cached", "pinned", "removed"];
 
     /// Adds what has come to the counts of a task since `before`.
-    pub(super) fn add(&mut self, now: &Counted, before: &Counted) {
+    pub(in crate::tasks) fn add(&mut self, now: &Counted, before: &Counted) {
         add(&mut self.objects, now.of_objects(), before.of_objects());
         add(&mut self.bytes, now.of_bytes(), before.of_bytes());
     }
@@ -95,7 +95,7 @@ fn add<const N: usize>(totals: &mut [u64; N], now: [u64; N], before: [u64; N]) {
 
 impl Counted {
     /// The counts in the progress of a task.
-    pub(super) fn new(progress: &Progress) -> Self {
+    pub(in crate::tasks) fn new(progress: &Progress) -> Self {
         let plan = progress.plan.as_deref();
         let count = |of: fn(&PlanProgress) -> u64| plan.map(of).unwrap_or_default();
         Self {
@@ -133,7 +133,7 @@ impl Counted {
 
 impl PlanTotals {
     /// Adds what has come to the counts of a plan since `before`.
-    pub(super) fn add(&mut self, now: &Counted, before: &Counted) {
+    pub(in crate::tasks) fn add(&mut self, now: &Counted, before: &Counted) {
         self.met += now.plan.met.saturating_sub(before.plan.met);
         self.missed += now.plan.missed.saturating_sub(before.plan.missed);
         self.replans += now.plan.replans.saturating_sub(before.plan.replans);

@@ -1,5 +1,16 @@
 //! The parts of a node that tasks work with.
 
+pub(super) mod fill;
+pub(super) mod helper;
+pub(super) mod lake_view;
+pub(super) mod manifest;
+pub(super) mod manifests;
+pub(super) mod messages;
+pub(super) mod nodes;
+pub(super) mod placer;
+pub(super) mod planned_rates;
+pub(super) mod targets;
+
 use std::sync::Arc;
 
 use shoal_cache::cooperation::Cooperation;
@@ -8,9 +19,9 @@ use shoal_net::endpoint::Endpoint;
 use shoal_s3::identity::{Caller, Identities};
 use shoal_store::Store;
 
-use super::manifests::Manifests;
-use super::messages::{Answer, Question};
-use super::nodes::Nodes;
+use self::manifests::Manifests;
+use self::messages::{Answer, Question};
+use self::nodes::Nodes;
 
 /// The parts of a node that tasks work with.
 pub struct TaskParts {
@@ -49,7 +60,7 @@ pub enum IdentityError {
 
 impl TaskParts {
     /// The access key of the identity that an order means.
-    pub(super) fn identity(&self, given: Option<&str>) -> Result<Option<String>, IdentityError> {
+    pub(in crate::tasks) fn identity(&self, given: Option<&str>) -> Result<Option<String>, IdentityError> {
         let known = &self.identities;
         match given {
             Some(given) if known.get(given).is_some() => Ok(Some(given.into())),
@@ -63,7 +74,7 @@ impl TaskParts {
     }
 
     /// The caller in whose name an order is carried out.
-    pub(super) fn caller(&self, access_key: Option<&str>) -> Result<Caller, String> {
+    pub(in crate::tasks) fn caller(&self, access_key: Option<&str>) -> Result<Caller, String> {
         let Some(access_key) = access_key else {
             return Ok(Caller::Anonymous);
         };
@@ -74,7 +85,7 @@ impl TaskParts {
     }
 
     /// Makes sure that the file of an order is on this disk: another node may have it.
-    pub(super) async fn file(&self, id: u128, bytes: u64) -> Result<(), String> {
+    pub(in crate::tasks) async fn file(&self, id: u128, bytes: u64) -> Result<(), String> {
         if self.manifests.size(id) == Some(bytes) {
             return Ok(());
         }
