@@ -101,7 +101,38 @@ impl Execution {
         if let Deviation::Behind { .. } = why {
             self.measure_link(now_s);
         }
-        let jobs = self.jobs_from(now_s);
+        Rest {
+            execution: self,
+            now_s,
+        }
+        .request()
+    }
+
+    fn measure_link(&mut self, now_s: f64) {
+        let (seconds, moved) = match self.moved {
+            (since_s, moved) if now_s - since_s >= self.slot_s() / 2.0 => (now_s - since_s, moved),
+            (since_s, moved) => (now_s - since_s + self.moved_before.0, moved + self.moved_before.1),
+        };
+        let from_s = now_s - seconds;
+        let planned = |transfer: &Transfer| transfer.expected_bytes(now_s) - transfer.expected_bytes(from_s);
+        let planned: f64 = self.transfers.iter().map(planned).sum();
+        if planned > 0.0 {
+            self.link_share = (self.link_share * moved / planned).clamp(LINK_SHARE_MIN, 1.0);
+        }
+    }
+}
+
+/// What is left of a plan from a time on.
+struct Rest<'a> {
+    execution: &'a Execution,
+    now_s: f64,
+}
+
+impl Rest<'_> {
+    /// The request for a plan of it. `None` if there is no job.
+    fn request(&self) -> Option<Request> {
+        let Self { execution, now_s } = *self;
+        let jobs = self.jobs();
         if jobs.is_empty() {
             return None;
         }
@@ -109,8 +140,8 @@ impl Execution {
             .iter()
             .flat_map(|job| job.inputs.iter().map(String::as_str))
             .collect();
-        let slot_s = self.slot_s();
-        let files = self.request.files.iter().zip(&self.files);
+        let slot_s = execution.slot_s();
+        let files = execution.request.files.iter().zip(&execution.files);
         let is_wanted = |file: &File, have: u64| have > 0 || used.contains(file.name.as_str());
         let files = files
             .filter(|(file, known)| is_wanted(file, known.have_bytes))
@@ -133,31 +164,19 @@ impl Execution {
         let mut request = Request {
             files: files.collect(),
             jobs,
-            ..self.request.clone()
+            ..execution.request.clone()
         };
         request.window.start_s = now_s;
-        request.window.end_s = request.window.end_s.max(now_s + self.slot_s());
-        request.cache.held = self.held_from(now_s);
-        self.link_from(now_s, &mut request);
+        request.window.end_s = request.window.end_s.max(now_s + slot_s);
+        request.cache.held = self.held();
+        self.link(&mut request);
         Some(request)
     }
 
-    fn measure_link(&mut self, now_s: f64) {
-        let (seconds, moved) = match self.moved {
-            (since_s, moved) if now_s - since_s >= self.slot_s() / 2.0 => (now_s - since_s, moved),
-            (since_s, moved) => (now_s - since_s + self.moved_before.0, moved + self.moved_before.1),
-        };
-        let from_s = now_s - seconds;
-        let planned = |transfer: &Transfer| transfer.expected_bytes(now_s) - transfer.expected_bytes(from_s);
-        let planned: f64 = self.transfers.iter().map(planned).sum();
-        if planned > 0.0 {
-            self.link_share = (self.link_share * moved / planned).clamp(LINK_SHARE_MIN, 1.0);
-        }
-    }
-
     /// The jobs that still need bytes.
-    fn jobs_from(&self, now_s: f64) -> Vec<Job> {
-        let jobs = self.request.jobs.iter().zip(&self.verdicts);
+    fn jobs(&self) -> Vec<Job> {
+        let Self { execution, now_s } = *self;
+        let jobs = execution.request.jobs.iter().zip(&execution.verdicts);
         let open = jobs.filter(|(job, verdict)| verdict.is_none() && job.deadline_s > now_s + 1e-3);
         open.map(|(job, _)| Job {
             submit_s: job.submit_s.max(now_s),
@@ -167,41 +186,48 @@ impl Execution {
     }
 
     /// Running jobs with all their bytes.
-    fn served(&self, now_s: f64) -> impl Iterator<Item = (&Job, &crate::plan::JobPlan)> {
-        let jobs = self.request.jobs.iter().zip(&self.plan.jobs).zip(&self.verdicts);
+    fn served(&self) -> impl Iterator<Item = (&Job, &crate::plan::JobPlan)> {
+        let Self { execution, now_s } = *self;
+        let jobs = execution
+            .request
+            .jobs
+            .iter()
+            .zip(&execution.plan.jobs)
+            .zip(&execution.verdicts);
         let served =
             jobs.filter(move |((job, _), verdict)| **verdict == Some(true) && job.deadline_s > now_s);
         served.map(|(pair, _)| pair)
     }
 
-    fn held_from(&self, now_s: f64) -> Vec<Held> {
-        let mut pinned = vec![None::<f64>; self.files.len()];
-        for (job, planned) in self.served(now_s) {
+    fn held(&self) -> Vec<Held> {
+        let execution = self.execution;
+        let mut pinned = vec![None::<f64>; execution.files.len()];
+        for (job, planned) in self.served() {
             for file in planned
                 .reads
                 .iter()
-                .filter_map(|read| self.by_name.get(&read.file))
+                .filter_map(|read| execution.by_name.get(&read.file))
             {
                 let until_s = pinned[*file].get_or_insert(job.deadline_s);
                 *until_s = until_s.max(job.deadline_s);
             }
         }
         let mut held: Vec<Held> = Vec::new();
-        let mut left = self.request.cache.capacity_bytes;
+        let mut left = execution.request.cache.capacity_bytes;
         let order = |pinned: &Option<f64>| pinned.is_none();
-        let mut files: Vec<usize> = (0..self.files.len())
-            .filter(|file| self.files[*file].have_bytes > 0)
+        let mut files: Vec<usize> = (0..execution.files.len())
+            .filter(|file| execution.files[*file].have_bytes > 0)
             .collect();
         files.sort_by_key(|file| (order(&pinned[*file]), *file));
         for file in files {
-            let bytes = self.files[file].have_bytes.min(self.files[file].bytes);
+            let bytes = execution.files[file].have_bytes.min(execution.files[file].bytes);
             // A file that does not fit into the remaining room is not kept.
             let Some(rest) = left.checked_sub(bytes) else {
                 continue;
             };
             left = rest;
             held.push(Held {
-                file: self.request.files[file].name.clone(),
+                file: execution.request.files[file].name.clone(),
                 bytes,
                 pinned_until_s: pinned[file],
             });
@@ -209,14 +235,15 @@ impl Execution {
         held
     }
 
-    fn link_from(&self, now_s: f64, request: &mut Request) {
-        let link = &self.request.link;
-        request.link.bytes_per_second = self.link_at(now_s) * self.link_share;
+    fn link(&self, request: &mut Request) {
+        let Self { execution, now_s } = *self;
+        let link = &execution.request.link;
+        request.link.bytes_per_second = execution.link_at(now_s) * execution.link_share;
         let later = link.changes.iter().filter(|change| change.at_s > now_s);
         request.link.changes = later
             .map(|change| LinkChange {
                 at_s: change.at_s,
-                bytes_per_second: change.bytes_per_second * self.link_share,
+                bytes_per_second: change.bytes_per_second * execution.link_share,
             })
             .collect();
         let promised = link.promised.iter().filter(|promise| promise.end_s > now_s);
@@ -225,7 +252,7 @@ impl Execution {
             ..*promise
         });
         let reads = self
-            .served(now_s)
+            .served()
             .filter(|(_, planned)| planned.outcome == Outcome::Planned);
         let reads = reads.map(|(job, planned)| Promise {
             start_s: now_s,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Execution, Transfer};
+use super::{Execution, FileState, Transfer};
 use crate::model::Job;
 use crate::plan::{JobPlan, Outcome};
 
@@ -99,16 +99,13 @@ impl Execution {
     /// The status of each job, in the order of the request. [`Met`](JobStatus::Met) and
     /// [`Missed`](JobStatus::Missed) are final.
     pub fn judge(&mut self, now_s: f64) -> Vec<JobStatus> {
-        let mut open: Vec<Vec<&Transfer>> = vec![Vec::new(); self.files.len()];
-        for transfer in self.transfers.iter().filter(|transfer| transfer.is_open()) {
-            open[transfer.file].push(transfer);
-        }
+        let present = Present::new(self, now_s);
         let jobs = self.request.jobs.iter().zip(&self.plan.jobs).zip(&self.verdicts);
         let statuses: Vec<JobStatus> = jobs
             .map(|((job, planned), verdict)| match verdict {
                 Some(true) => JobStatus::Met,
                 Some(false) => JobStatus::Missed,
-                None => self.status(job, planned, now_s, &open),
+                None => present.status(job, planned),
             })
             .collect();
         for (verdict, status) in self.verdicts.iter_mut().zip(&statuses) {
@@ -121,17 +118,43 @@ impl Execution {
         statuses
     }
 
+    /// The jobs with a final status, for the next coordinator.
+    pub fn verdicts(&self) -> Verdicts {
+        Verdicts::from(&self.verdicts)
+    }
+}
+
+/// What is cached now, and what is on its way.
+struct Present<'a> {
+    execution: &'a Execution,
+    now_s: f64,
+    /// The open transfers of each file.
+    open: Vec<Vec<&'a Transfer>>,
+}
+
+impl<'a> Present<'a> {
+    fn new(execution: &'a Execution, now_s: f64) -> Self {
+        let mut open: Vec<Vec<&Transfer>> = vec![Vec::new(); execution.files.len()];
+        for transfer in execution.transfers.iter().filter(|transfer| transfer.is_open()) {
+            open[transfer.file].push(transfer);
+        }
+        Self {
+            execution,
+            now_s,
+            open,
+        }
+    }
+
     /// The status of a job without a final one.
-    fn status(&self, job: &Job, planned: &JobPlan, now_s: f64, open: &[Vec<&Transfer>]) -> JobStatus {
-        let (is_submitted, is_over) = (now_s >= job.submit_s, now_s >= job.deadline_s);
+    fn status(&self, job: &Job, planned: &JobPlan) -> JobStatus {
+        let (is_submitted, is_over) = (self.now_s >= job.submit_s, self.now_s >= job.deadline_s);
         let is_planned = planned.outcome == Outcome::Planned;
-        if !is_planned && !self.promised.contains(&job.name) {
+        if !is_planned && !self.execution.promised.contains(&job.name) {
             return JobStatus::Unplanned;
         }
         // A new plan may have left it out.
         let lacks = !is_planned || self.misses(job) || self.lacks(planned);
-        let will_lack =
-            || !is_planned || self.misses(job) || self.will_lack(planned, job.submit_s, now_s, open);
+        let will_lack = || !is_planned || self.misses(job) || self.will_lack(planned, job.submit_s);
         if !lacks {
             return if is_submitted {
                 JobStatus::Met
@@ -148,54 +171,57 @@ impl Execution {
         }
     }
 
-    /// The jobs with a final status, for the next coordinator.
-    pub fn verdicts(&self) -> Verdicts {
-        Verdicts::from(&self.verdicts)
-    }
-
     /// Returns true if the lake does not have an input of a job.
     fn misses(&self, job: &Job) -> bool {
-        let mut inputs = job.inputs.iter().filter_map(|name| self.by_name.get(name));
-        inputs.any(|file| self.files[*file].missing.is_some())
+        let mut inputs = job
+            .inputs
+            .iter()
+            .filter_map(|name| self.execution.by_name.get(name));
+        inputs.any(|file| self.execution.files[*file].missing.is_some())
     }
 
     /// Returns true if bytes that the plan fetches for a job are not cached.
     fn lacks(&self, planned: &JobPlan) -> bool {
         planned.reads.iter().any(|read| {
-            let Some(&file) = self.by_name.get(&read.file) else {
+            let Some(&file) = self.execution.by_name.get(&read.file) else {
                 return false;
             };
-            self.files[file].have_bytes < self.needed_bytes(file, read.cached_bytes)
+            let known = &self.execution.files[file];
+            known.have_bytes < known.needed_bytes(read.cached_bytes)
         })
     }
 
     /// Returns true if bytes will be missing when a job is submitted, if all transfers continue at the
     /// planned rates.
-    fn will_lack(&self, planned: &JobPlan, submit_s: f64, now_s: f64, open: &[Vec<&Transfer>]) -> bool {
+    fn will_lack(&self, planned: &JobPlan, submit_s: f64) -> bool {
         planned.reads.iter().any(|read| {
-            let Some(&file) = self.by_name.get(&read.file) else {
+            let Some(&file) = self.execution.by_name.get(&read.file) else {
                 return false;
             };
-            let needed = self.needed_bytes(file, read.cached_bytes);
-            let known = &self.files[file];
+            let known = &self.execution.files[file];
+            let needed = known.needed_bytes(read.cached_bytes);
             if known.have_bytes >= needed {
                 return false;
             }
-            let coming = open[file].iter().filter(|transfer| transfer.first_byte < needed);
+            let coming = self.open[file]
+                .iter()
+                .filter(|transfer| transfer.first_byte < needed);
             let bytes: u64 = coming.clone().map(|transfer| transfer.left_bytes()).sum();
             // A transfer that keeps its planned end is in time: if it ends later, it also fetches for later
             // jobs.
-            let is_late =
-                |transfer: &Transfer| transfer.expected_end_s(now_s) > submit_s.max(transfer.end_s) + 1e-3;
+            let is_late = |transfer: &Transfer| {
+                transfer.expected_end_s(self.now_s) > submit_s.max(transfer.end_s) + 1e-3
+            };
             known.have_bytes + bytes < needed || coming.clone().any(|transfer| is_late(transfer))
         })
     }
+}
 
-    /// The whole blocks in the bytes that are to be cached of a file.
-    fn needed_bytes(&self, file: usize, cached_bytes: f64) -> u64 {
-        let known = &self.files[file];
-        let (bytes, block) = (known.bytes.min(known.planned_bytes), known.block_bytes);
-        if cached_bytes >= known.planned_bytes as f64 * (1.0 - 1e-6) {
+impl FileState {
+    /// The whole blocks in the bytes that are to be cached of the file.
+    fn needed_bytes(&self, cached_bytes: f64) -> u64 {
+        let (bytes, block) = (self.bytes.min(self.planned_bytes), self.block_bytes);
+        if cached_bytes >= self.planned_bytes as f64 * (1.0 - 1e-6) {
             return bytes;
         }
         #[expect(clippy::cast_sign_loss, reason = "a plan has no negative bytes")]
