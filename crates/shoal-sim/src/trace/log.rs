@@ -1,30 +1,39 @@
-//! The common part of access logs: a line is a request or nothing, and names and times become numbers.
+//! Access logs of Amazon S3 and of Shoal's nodes: a line is a request or nothing, and names and times become
+//! numbers.
+//!
+//! Successful `GET`s of objects are reads; `PUT`s, copies and completed uploads are writes, `DELETE`s are
+//! deletions. All other requests (heads, lists, failures, 304) move no object bytes and are left out. Logs of
+//! Amazon S3 and of earlier nodes do not give the range of a partial answer (206): it is taken from the start
+//! of the object.
+
+#[cfg(test)]
+mod tests;
 
 use std::io::Read;
 
-use shoal_logs::RequestKind;
+use shoal_logs::{Mismatch, Request, RequestKind, node};
 use time::OffsetDateTime;
 
-use super::{Access, Lines, Operation, TraceError};
+use super::{Access, Lines, Operation, Piece, TraceError};
 use crate::clock::Time;
 use crate::names::Names;
 
-/// Parses one line. Returns `None` if it moves no bytes of an object.
-pub(super) type ParseLine<R> = fn(&mut Log<R>, &str) -> Result<Option<Access>, TraceError>;
+/// Parses one line. Returns `None` if it is no request.
+pub(super) type ParseLine = fn(&str) -> Result<Option<Request<'_>>, Mismatch>;
 
 /// The requests of a log.
 pub(super) struct Log<R> {
-    pub(super) lines: Lines<R>,
-    pub(super) objects: Names,
-    pub(super) clients: Names,
-    pub(super) since: Since,
+    lines: Lines<R>,
+    objects: Names,
+    clients: Names,
+    since: Since,
     /// The greatest length that each object has had.
     lengths: Vec<u64>,
-    parse: ParseLine<R>,
+    parse: ParseLine,
 }
 
-impl<R> Log<R> {
-    pub(super) fn new(lines: Lines<R>, parse: ParseLine<R>) -> Self {
+impl<R: Read> Log<R> {
+    pub(super) fn new(lines: Lines<R>, parse: ParseLine) -> Self {
         Self {
             lines,
             objects: Names::default(),
@@ -33,6 +42,31 @@ impl<R> Log<R> {
             lengths: Vec::new(),
             parse,
         }
+    }
+
+    /// Parses the request of `line`; `None` if it moves no bytes of an object.
+    fn access(&mut self, line: &str) -> Result<Option<Access>, TraceError> {
+        let parsed = (self.parse)(line).map_err(|mismatch| self.lines.mismatch(mismatch))?;
+        let Some(request) = parsed else { return Ok(None) };
+        let at = self.since.first_line(request.at);
+        let Some(operation) = operation(request.kind) else {
+            return Ok(None);
+        };
+        // The body of an answer to a write is not the object.
+        let is_read = request.kind == RequestKind::Read;
+        let offset_bytes = request.offset_bytes.filter(|_| is_read).unwrap_or(0);
+        let end_bytes = offset_bytes.saturating_add(request.bytes);
+        let access = Access {
+            at,
+            client: self.clients.number(&*request.client),
+            object: self.objects.number(&(request.bucket, request.key)),
+            object_bytes: request.object_bytes.unwrap_or(end_bytes).max(end_bytes),
+            offset_bytes,
+            bytes: request.bytes,
+            operation,
+        };
+        self.lines.check(&Piece::from(&access))?;
+        Ok(Some(access))
     }
 
     /// Gives a write or a deletion the greatest length that the object has had, so that it invalidates every
@@ -60,15 +94,27 @@ impl<R: Read> Iterator for Log<R> {
                 Ok(line) => line,
                 Err(error) => return Some(Err(error)),
             };
-            if let Some(access) = (self.parse)(self, &line).transpose() {
+            if let Some(access) = self.access(&line).transpose() {
                 return Some(access.map(|access| self.outdating_all(access)));
             }
         }
     }
 }
 
+/// Parses a line of a node's log. A request that names no object moves no bytes of one.
+pub(super) fn node_request(line: &str) -> Result<Option<Request<'_>>, Mismatch> {
+    let request = node::request(line)?;
+    Ok(request.map(|request| match (&request.bucket, &request.key) {
+        (Some(_), Some(_)) => request,
+        _ => Request {
+            kind: RequestKind::Other,
+            ..request
+        },
+    }))
+}
+
 /// The operation of a request; `None` if it moves no bytes of an object.
-pub(super) const fn operation(kind: RequestKind) -> Option<Operation> {
+const fn operation(kind: RequestKind) -> Option<Operation> {
     match kind {
         RequestKind::Read => Some(Operation::Read),
         RequestKind::Write => Some(Operation::Write),
@@ -82,13 +128,13 @@ pub(super) const fn operation(kind: RequestKind) -> Option<Operation> {
 /// Merged logs of several servers are only roughly in order: a time before the first line counts as that of
 /// the first line.
 #[derive(Debug, Default)]
-pub(super) struct Since {
+struct Since {
     first: Option<OffsetDateTime>,
 }
 
 impl Since {
     /// Converts `at` to the time of the trace.
-    pub(super) fn first_line(&mut self, at: OffsetDateTime) -> Time {
+    fn first_line(&mut self, at: OffsetDateTime) -> Time {
         let nanos = (at - *self.first.get_or_insert(at)).whole_nanoseconds();
         Time(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
     }

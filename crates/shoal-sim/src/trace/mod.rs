@@ -1,10 +1,9 @@
-//! Recorded requests and jobs. One format per file.
+//! Recorded requests and jobs. One format per file; the access logs share one.
 //!
 //! Readers stream: memory grows with the number of distinct names, not with the length of a trace (a workflow
 //! in WfCommons JSON is one document and is held whole). A reader stops at a line that it cannot parse, or
 //! whose numbers a run cannot count, and reports the number of the line and the expected form.
 
-mod access_log;
 mod csv;
 mod error;
 mod format;
@@ -14,7 +13,6 @@ mod log;
 mod oracle_general;
 mod packed;
 mod recording;
-mod s3_log;
 mod swim;
 mod wfcommons;
 
@@ -22,8 +20,8 @@ use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use shoal_logs::Mismatch;
 use shoal_logs::line::{LineEnd, read_line};
+use shoal_logs::{Mismatch, s3_server};
 
 pub use self::error::TraceError;
 pub use self::format::Format;
@@ -83,8 +81,10 @@ impl Trace {
         Ok(match format {
             Format::Csv => Self::Accesses(Box::new(csv::Csv::new(lines)?)),
             Format::OracleGeneral => Self::Accesses(Box::new(oracle_general::OracleGeneral::new(lines))),
-            Format::S3Log => Self::Accesses(Box::new(Log::new(lines, s3_log::access))),
-            Format::AccessLog => Self::Accesses(Box::new(Log::new(lines, access_log::access))),
+            Format::S3Log => Self::Accesses(Box::new(Log::new(lines, |line| {
+                s3_server::request(line).map(Some)
+            }))),
+            Format::AccessLog => Self::Accesses(Box::new(Log::new(lines, log::node_request))),
             Format::Swim => Self::Jobs(Box::new(swim::Swim::new(lines))),
             Format::WfCommons => Self::Jobs(Box::new(wfcommons::read(lines)?)),
         })
