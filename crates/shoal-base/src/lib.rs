@@ -1,9 +1,10 @@
-//! Eleven small modules that crates of Shoal share. A twelfth needs an equally good reason.
+//! Twelve small modules that crates of Shoal share. A thirteenth needs an equally good reason.
 
 pub mod amount;
 pub mod chance;
 pub mod clock;
 pub mod encoding;
+pub mod hex;
 pub mod piece_buffer;
 pub mod secret;
 pub mod seeded;

@@ -2,7 +2,6 @@
 //! files next to the buckets. This module creates, replaces and removes them together.
 
 use std::ffi::OsStr;
-use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -12,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use md5::{Digest, Md5};
 use s3s::{S3Result, s3_error};
+use shoal_base::hex;
 
 /// Bucket of incomplete objects. No client can name it: bucket names do not begin with a dot.
 pub(super) const STAGING: &str = ".staging";
@@ -256,18 +256,8 @@ fn hash(path: &Path) -> io::Result<String> {
     let mut buffer = vec![0; 1 << 16];
     loop {
         match file.read(&mut buffer)? {
-            0 => return Ok(hex(&hasher.finalize())),
+            0 => return Ok(hex::text(&hasher.finalize())),
             length => hasher.update(&buffer[..length]),
         }
     }
-}
-
-/// Formats bytes as lower-case hex digits.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes
-        .iter()
-        .fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-            write!(text, "{byte:02x}").expect("writing to a string does not fail");
-            text
-        })
 }

@@ -10,10 +10,11 @@ use s3s::dto::{
 };
 use s3s::{S3, S3Error, S3Request, S3Response, S3Result, s3_error};
 use sha2::{Digest, Sha256};
+use shoal_base::hex;
 
 use super::conditions::{Conditions, Evaluation};
 use super::lake::DirectoryLake;
-use super::layout::{STAGING, Staged, hex};
+use super::layout::{STAGING, Staged};
 use super::read::precondition_failed;
 
 /// Minimum size of every part but the last one.
@@ -321,7 +322,7 @@ fn upload_key(bucket: &str, name: &str) -> String {
         .chain_update([0])
         .chain_update(name)
         .finalize();
-    hex(&digest[..16])
+    hex::text(&digest[..16])
 }
 
 /// Returns the content encoding to store. `aws-chunked` is a transfer encoding; S3 does not store it.

@@ -2,7 +2,7 @@
 
 use md5::{Digest as _, Md5};
 
-use crate::sigv4::hex;
+use shoal_base::hex;
 
 /// The ETag, in quotes, of an object or a part with this MD5.
 pub fn of_md5(md5: &[u8]) -> String {

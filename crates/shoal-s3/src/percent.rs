@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use crate::sigv4::hex;
+use shoal_base::hex;
 
 /// Decodes a part of a path, in which `+` is literal. `None` for an invalid escape.
 pub fn decode_path(bytes: &[u8]) -> Option<Cow<'_, [u8]>> {

@@ -11,10 +11,10 @@ use bytes::Bytes;
 use http::HeaderMap;
 use lru::LruCache;
 use parking_lot::Mutex;
+use shoal_base::hex;
 use shoal_policy::{Source, VersionId};
 use shoal_s3::object::Version;
 use shoal_s3::payload::{Algorithm, Digests};
-use shoal_s3::sigv4::hex;
 
 use crate::fetch::read_context::ReadContext;
 use crate::single_flight::FetchError;

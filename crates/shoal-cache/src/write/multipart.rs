@@ -12,13 +12,13 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, header};
 use shoal_base::chance;
+use shoal_base::hex;
 use shoal_net::clock;
 use shoal_policy::ObjectId;
 use shoal_s3::etag;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::operation::Classified;
 use shoal_s3::range::ByteRange;
-use shoal_s3::sigv4::hex;
 use shoal_store::Urgency;
 
 use super::Uncached;

@@ -11,6 +11,7 @@
 
 use async_trait::async_trait;
 use redis::{Script, ScriptInvocation};
+use shoal_base::hex;
 use shoal_policy::ObjectId;
 
 use super::{Redis, bytes, millis, nodes};
@@ -21,14 +22,14 @@ use crate::{ENTRY_LIFE, Silent};
 
 impl Redis {
     fn about_name<'a>(&self, script: &'a Script, name: ObjectId) -> ScriptInvocation<'a> {
-        script.key(format!("{}:o:{}", self.prefix, hex(&name.0)))
+        script.key(format!("{}:o:{}", self.prefix, hex::text(&name.0)))
     }
 
     /// Prepares a request that gives the name the token `fresh` if it has none.
     fn settling<'a>(&self, script: &'a Script, name: ObjectId, fresh: Token) -> ScriptInvocation<'a> {
         let mut request = self.about_name(script, name);
         request
-            .arg(hex(&fresh.0.to_be_bytes()))
+            .arg(hex::text(&fresh.0.to_be_bytes()))
             .arg(u8::from(self.needs_replicas))
             .arg(millis(SETTLING))
             .arg(millis(ENTRY_LIFE));
@@ -50,7 +51,9 @@ impl Names for Redis {
 
     async fn begin(&self, name: ObjectId, change: Change, fresh: Token) -> Result<Option<Promoted>, Silent> {
         let mut request = self.settling(&self.scripts.begin, name, fresh);
-        request.arg(hex(&change.0.to_be_bytes())).arg(millis(CHANGE_LIFE));
+        request
+            .arg(hex::text(&change.0.to_be_bytes()))
+            .arg(millis(CHANGE_LIFE));
         let answer: String = self.link.run(&request).await?;
         if answer.is_empty() {
             return Ok(None);
@@ -61,7 +64,7 @@ impl Names for Redis {
 
     async fn end(&self, name: ObjectId, change: Change) -> Result<(), Silent> {
         let mut request = self.about_name(&self.scripts.end, name);
-        request.arg(hex(&change.0.to_be_bytes()));
+        request.arg(hex::text(&change.0.to_be_bytes()));
         self.link.run(&request).await
     }
 
@@ -69,7 +72,7 @@ impl Names for Redis {
         let mut request = self.scripts.attend.key(format!("{}:p", self.prefix));
         request
             .arg(&bytes(mine.node))
-            .arg(hex(&mine.rules.to_be_bytes()))
+            .arg(hex::text(&mine.rules.to_be_bytes()))
             .arg(at.map_or(String::new(), |at| at.0.to_string()))
             .arg(millis(PRESENCE_LIFE));
         let (time, present): (u64, Vec<(Vec<u8>, String)>) = self.link.run(&request).await?;
@@ -82,14 +85,6 @@ impl Names for Redis {
             present: present.collect(),
         })
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 fn number(digits: &str) -> Option<u64> {

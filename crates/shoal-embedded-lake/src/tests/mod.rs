@@ -10,12 +10,12 @@ use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use md5::{Digest, Md5};
 
-use super::layout::hex;
 use super::{EmbeddedLake, EmbeddedLakeError};
 use client::{Desk, element, error, header};
+use shoal_base::hex;
 
 fn etag(body: &[u8]) -> String {
-    format!("\"{}\"", hex(&Md5::digest(body)))
+    format!("\"{}\"", hex::text(&Md5::digest(body)))
 }
 
 #[tokio::test]

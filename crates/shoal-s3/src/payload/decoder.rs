@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::sigv4::hex;
+use shoal_base::hex;
 
 /// The largest signed chunk. Such a chunk is held until its signature is verified, so it must be bounded. AWS
 /// clients send 64 KiB to 1 MiB.

@@ -4,7 +4,7 @@ use super::decoder::ChunkError;
 use super::digests::Algorithm;
 use super::memory_limit::NoRoom;
 use crate::error::{ErrorCode, S3Error};
-use crate::sigv4::hex;
+use shoal_base::hex;
 
 /// Why a body was aborted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
