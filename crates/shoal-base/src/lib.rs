@@ -1,10 +1,11 @@
-//! Twelve small modules that crates of Shoal share. A thirteenth needs an equally good reason.
+//! Thirteen small modules that crates of Shoal share. A fourteenth needs an equally good reason.
 
 pub mod amount;
 pub mod chance;
 pub mod clock;
 pub mod encoding;
 pub mod hex;
+pub mod moment;
 pub mod piece_buffer;
 pub mod secret;
 pub mod seeded;

@@ -20,6 +20,7 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use shoal_base::chance;
+use shoal_base::moment::millis_since_1970;
 use shoal_store::Store;
 use shoal_store::journal::{Journal, JournalError};
 use tokio::sync::watch;
@@ -70,7 +71,7 @@ impl Bulletin {
     pub fn open(me: u64, store: &Store) -> Result<Arc<Self>, JournalError> {
         let mut board = Board::default();
         board.set_members([me].into());
-        let now_ms = millis(clock::utc_now());
+        let now_ms = millis_since_1970(clock::utc_now());
         let path = store.node_folder().join("bulletin");
         let journal = Journal::open(&path, store.file_room(), |line| {
             if let Ok((key, record)) = exchange::read::<(Key, Record)>(line) {
@@ -107,10 +108,10 @@ impl Bulletin {
             let mut board = self.board.lock();
             let record = Record {
                 stamp: board.next_stamp(key, self.me),
-                expires_ms: millis(expires),
+                expires_ms: millis_since_1970(expires),
                 body: body.into(),
             };
-            board.take(key, record.clone(), millis(clock::utc_now()))?;
+            board.take(key, record.clone(), millis_since_1970(clock::utc_now()))?;
             record
         };
         self.write_down(&[(key, record)]);
@@ -252,7 +253,7 @@ impl Bulletin {
 
     /// Takes the records of another node that are newer. Returns whether any was.
     fn take(&self, records: Vec<(Key, Record)>) -> bool {
-        let now_ms = millis(clock::utc_now());
+        let now_ms = millis_since_1970(clock::utc_now());
         let taken: Vec<_> = {
             let mut board = self.board.lock();
             let taken = records.into_iter().filter(is_plausible);
@@ -269,7 +270,11 @@ impl Bulletin {
     }
 
     fn forget_expired(&self) {
-        if self.board.lock().forget_expired(millis(clock::utc_now())) {
+        if self
+            .board
+            .lock()
+            .forget_expired(millis_since_1970(clock::utc_now()))
+        {
             self.changes.send_modify(|changes| *changes += 1);
         }
     }
@@ -319,10 +324,4 @@ async fn ask<T: for<'a> serde::Deserialize<'a>>(peer: &Peer, message: &Message) 
             None
         }
     }
-}
-
-/// Milliseconds since 1970.
-fn millis(time: SystemTime) -> u64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -16,10 +16,11 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use shoal_base::moment::millis_since_1970;
 use shoal_base::{chance, clock};
 use tokio::time::Instant;
 use ulid::Ulid;
@@ -407,8 +408,6 @@ fn another_life() -> EngineError {
 
 /// Returns a new id, for a dirty object, a change, or a life of a node.
 pub fn new_id() -> Ulid {
-    let since_1970 = clock::utc_now().duration_since(SystemTime::UNIX_EPOCH);
-    let millis = since_1970.unwrap_or_default().as_millis() as u64;
     let random = u128::from(chance::bits()) << 64 | u128::from(chance::bits());
-    Ulid::from_parts(millis, random)
+    Ulid::from_parts(millis_since_1970(clock::utc_now()), random)
 }

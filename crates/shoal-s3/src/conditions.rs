@@ -3,9 +3,10 @@
 //! A node evaluates only conditions that all stores interpret alike: one entity tag, and dates in the past.
 //! AWS, `MinIO`, Ceph and versitygw differ on everything else, valid in RFC 9110 or not.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use http::{HeaderMap, HeaderName, header};
+use shoal_base::moment::since_1970;
 
 use crate::etag;
 
@@ -114,16 +115,14 @@ fn date(text: &str) -> Option<SystemTime> {
 
 /// Compares whole seconds, because HTTP dates have no fractions.
 fn modified_after(last_modified: Option<SystemTime>, since: SystemTime) -> bool {
-    let seconds = |time: SystemTime| {
-        time.duration_since(UNIX_EPOCH)
-            .unwrap_or(Duration::ZERO)
-            .as_secs()
-    };
+    let seconds = |time| since_1970(time).as_secs();
     last_modified.is_some_and(|modified| seconds(modified) > seconds(since))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const ETAG: &str = "\"abc-2\"";

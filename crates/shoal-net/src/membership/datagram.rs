@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
+use shoal_base::moment::since_1970;
 use subtle::ConstantTimeEq;
 
 use crate::words;
@@ -141,8 +142,7 @@ pub(super) fn seconds_ahead(datagram: &[u8], now: SystemTime) -> Option<i64> {
 }
 
 fn seconds(time: SystemTime) -> u64 {
-    let since_1970 = time.duration_since(SystemTime::UNIX_EPOCH);
-    since_1970.unwrap_or_default().as_secs()
+    since_1970(time).as_secs()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use shoal_base::moment::millis_since_1970;
 use shoal_policy::NodeId;
 
 /// Identity and topology of a node.
@@ -87,8 +88,7 @@ impl Member {
 /// Returns the generation of a member that starts at `now`. It is higher than that of the node's previous
 /// run, which other nodes may remember.
 pub fn generation(now: SystemTime) -> u64 {
-    let since_1970 = now.duration_since(SystemTime::UNIX_EPOCH);
-    since_1970.unwrap_or_default().as_millis() as u64
+    millis_since_1970(now)
 }
 
 /// Returns the id of a name, the same on every machine: the first 64 bits of its SHA-256.

@@ -1,10 +1,11 @@
 //! Results of configuration reloads.
 
 use std::fmt::Display;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use shoal_base::moment::since_1970;
 
 /// Results of reloads, for `/status` and metrics.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ impl Reloads {
     /// Creates an empty history; the node starts at `now`.
     pub fn since(now: SystemTime) -> Self {
         Self(Mutex::new(ReloadHistory {
-            read_at: unix_seconds(now),
+            read_at: since_1970(now).as_secs(),
             ..ReloadHistory::default()
         }))
     }
@@ -41,7 +42,7 @@ impl Reloads {
         match taken_over {
             Ok(need_restart) => {
                 history.reloads += 1;
-                history.read_at = unix_seconds(now);
+                history.read_at = since_1970(now).as_secs();
                 history.error = None;
                 need_restart.clone_into(&mut history.need_restart);
             }
@@ -56,8 +57,4 @@ impl Reloads {
     pub fn history(&self) -> ReloadHistory {
         self.0.lock().clone()
     }
-}
-
-fn unix_seconds(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

@@ -1,15 +1,14 @@
 //! Probes of a store. One writes, reads, lists and removes a piece; a second one copies a piece.
 
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use shoal_base::chance;
-use shoal_net::clock;
 use shoal_net::endpoint::BoxError;
+use shoal_registry::session::new_id;
 use shoal_s3::range::ByteRange;
-use ulid::Ulid;
 
 use super::store::{ByteStore, ByteStream, PieceSum, ProbeError, PutError, StoreError};
 
@@ -139,12 +138,7 @@ async fn check_listed(store: &dyn ByteStore, place: &str, key: &str) -> Result<(
 
 /// Returns a key that no other piece has.
 pub(super) fn new_key() -> String {
-    let since_epoch = clock::utc_now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let random = u128::from(chance::bits()) << 64 | u128::from(chance::bits());
-    format!(
-        "probe/{}",
-        Ulid::from_parts(since_epoch.as_millis() as u64, random)
-    )
+    format!("probe/{}", new_id())
 }
 
 /// Returns random bytes, which no earlier probe has written.

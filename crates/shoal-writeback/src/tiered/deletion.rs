@@ -6,9 +6,10 @@
 //! DELETE without a change. Once the lake has removed its object, the dirty object is removed too.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use http::{HeaderMap, HeaderName, header};
+use shoal_base::moment::since_1970;
 use shoal_cache::exchange::{Admitted, ResponseResult};
 use shoal_cache::lake::errors::precondition_failed;
 use shoal_registry::changes::LakeChange;
@@ -162,8 +163,7 @@ fn date(text: &str) -> Option<SystemTime> {
 }
 
 fn seconds(time: SystemTime) -> u64 {
-    let since_1970 = time.duration_since(SystemTime::UNIX_EPOCH);
-    since_1970.unwrap_or(Duration::ZERO).as_secs()
+    since_1970(time).as_secs()
 }
 
 #[cfg(test)]

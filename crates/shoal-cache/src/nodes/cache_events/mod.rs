@@ -16,10 +16,11 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use shoal_base::moment::since_1970;
 use shoal_net::clock;
 use shoal_net::membership::{Member, Members};
 use shoal_net::metrics::{Counts, WordCounts};
@@ -144,8 +145,7 @@ impl EventExchange {
     }
 
     fn receive(&self, sender: NodeId, messages: Vec<CacheEventMessage>) {
-        let now = clock::utc_now().duration_since(SystemTime::UNIX_EPOCH);
-        let (now, came) = (now.unwrap_or_default(), messages.len());
+        let (now, came) = (since_1970(clock::utc_now()), messages.len());
         let events = messages.into_iter().filter_map(|message| message.into_event(now));
         let events: Vec<CacheEvent> = events.collect();
         self.rejected

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use serde::{Deserialize, Serialize};
 use shoal_base::encoding::Malformed;
+use shoal_base::moment::millis_since_1970;
 use shoal_cache::obtain::Obtain;
 use shoal_cache::peer::{BlockRequest, CallerName};
 use shoal_net::link::PromiseId;
@@ -289,8 +290,7 @@ impl Question {
 
 impl Pin {
     fn to_numbers(self) -> (u128, u64) {
-        let since = self.until.duration_since(UNIX_EPOCH).unwrap_or_default();
-        (self.order.0, u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+        (self.order.0, millis_since_1970(self.until))
     }
 
     fn of_numbers((order, until_ms): (u128, u64)) -> Self {

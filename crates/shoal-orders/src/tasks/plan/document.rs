@@ -4,6 +4,7 @@ use std::str::FromStr as _;
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
+use shoal_base::moment::since_1970;
 use shoal_plan::Document;
 use shoal_plan::document::{DocumentError, ExpectedFile, Extent};
 use shoal_plan::execution::TRANSFERS_MAX;
@@ -106,8 +107,7 @@ pub(super) fn moment(epoch_ms: u64, seconds: f64) -> Moment {
 
 /// A time on the clock of a document.
 pub(super) fn seconds(epoch_ms: u64, now: SystemTime) -> f64 {
-    let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    (since.as_millis() as f64 - epoch_ms as f64) / 1e3
+    (since_1970(now).as_millis() as f64 - epoch_ms as f64) / 1e3
 }
 
 fn ends_s(document: &Document) -> f64 {

@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
+use shoal_base::moment::millis_since_1970;
 use shoal_cache::cooperation::Cooperation;
 use tokio::sync::watch;
 use ulid::Ulid;
@@ -188,9 +189,8 @@ fn read<T: DeserializeOwned>(known: &mut Read<T>, bodies: Vec<(u128, Arc<[u8]>)>
 
 /// A new id; later ones are greater.
 pub(in crate::tasks) fn new_id(now: SystemTime) -> u128 {
-    let millis = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let random = u128::from(shoal_base::chance::bits()) << 64 | u128::from(shoal_base::chance::bits());
-    Ulid::from_parts(millis.as_millis() as u64, random).0
+    Ulid::from_parts(millis_since_1970(now), random).0
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use shoal_base::moment::millis_since_1970;
 use shoal_net::clock;
 use shoal_s3::time::rfc3339;
 use time::OffsetDateTime;
@@ -46,8 +47,7 @@ impl Moment {
 
 impl From<SystemTime> for Moment {
     fn from(time: SystemTime) -> Self {
-        let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let millis = Duration::from_millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+        let millis = Duration::from_millis(millis_since_1970(time));
         Self(SystemTime::UNIX_EPOCH).plus(millis)
     }
 }

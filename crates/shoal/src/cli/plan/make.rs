@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use shoal_base::clock::utc_now;
+use shoal_base::moment::millis_since_1970;
 use shoal_history::moment::{DAY_MS, MOMENT_FORM};
 use shoal_history::run::normalized;
 use shoal_history::summary::Summary;
@@ -299,8 +300,7 @@ fn read_text(path: &Path) -> Result<String, Failure> {
 }
 
 fn now() -> Moment {
-    let since = utc_now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Moment::from_ms(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    Moment::from_ms(i64::try_from(millis_since_1970(utc_now())).unwrap_or(i64::MAX))
 }
 
 fn start(text: &str) -> Result<Start, String> {
