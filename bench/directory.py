@@ -22,7 +22,7 @@ from real.scratch import scratch
 from bench.process_facts import cpu_seconds
 
 ROOT = Path(__file__).parents[1]
-SCRIPTS = ROOT / "crates/shoal-directory/src/redis"
+SCRIPTS = ROOT / "crates/shoal-directory/src/redis/scripts"
 GROUP_BLOCKS, HOLDERS_MAX = 32, 32
 LIFE_MS, CLAIM_MS = 3_600_000, 10_000
 # Blocks that come and go at a node, each second, and how long they do.

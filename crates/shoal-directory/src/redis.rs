@@ -38,7 +38,7 @@ use crate::{
 
 const NODE_BYTES: usize = size_of::<u64>();
 
-// As in `redis/entries.lua`.
+// As in `redis/scripts/entries.lua`.
 const _: () = assert!(GROUP_BLOCKS == 32);
 
 /// A directory in Redis.
@@ -74,26 +74,26 @@ struct Scripts {
 impl Scripts {
     fn new() -> Self {
         let after = |prelude: &str, code: &str| Script::new(&[prelude, code].concat());
-        let of_entries = |code| after(include_str!("redis/entries.lua"), code);
-        let of_names = |code| after(include_str!("redis/server.lua"), code);
-        let of_extensions = |code| after(include_str!("redis/extended.lua"), code);
+        let of_entries = |code| after(include_str!("redis/scripts/entries.lua"), code);
+        let of_names = |code| after(include_str!("redis/scripts/server.lua"), code);
+        let of_extensions = |code| after(include_str!("redis/scripts/extended.lua"), code);
         Self {
-            locate: of_entries(include_str!("redis/locate.lua")),
-            held: of_entries(include_str!("redis/held.lua")),
-            dropped: of_entries(include_str!("redis/dropped.lua")),
-            used: of_entries(include_str!("redis/used.lua")),
-            leave: of_entries(include_str!("redis/leave.lua")),
-            take: of_entries(include_str!("redis/take.lua")),
-            entry: of_entries(include_str!("redis/entry.lua")),
-            exchange: of_entries(include_str!("redis/exchange.lua")),
-            mark: Script::new(include_str!("redis/mark.lua")),
-            token: of_names(include_str!("redis/token.lua")),
-            begin: of_names(include_str!("redis/begin.lua")),
-            end: Script::new(include_str!("redis/end.lua")),
-            attend: of_names(include_str!("redis/attend.lua")),
-            extend: of_extensions(include_str!("redis/extend.lua")),
-            retract: Script::new(include_str!("redis/retract.lua")),
-            extensions: of_extensions(include_str!("redis/extensions.lua")),
+            locate: of_entries(include_str!("redis/scripts/locate.lua")),
+            held: of_entries(include_str!("redis/scripts/held.lua")),
+            dropped: of_entries(include_str!("redis/scripts/dropped.lua")),
+            used: of_entries(include_str!("redis/scripts/used.lua")),
+            leave: of_entries(include_str!("redis/scripts/leave.lua")),
+            take: of_entries(include_str!("redis/scripts/take.lua")),
+            entry: of_entries(include_str!("redis/scripts/entry.lua")),
+            exchange: of_entries(include_str!("redis/scripts/exchange.lua")),
+            mark: Script::new(include_str!("redis/scripts/mark.lua")),
+            token: of_names(include_str!("redis/scripts/token.lua")),
+            begin: of_names(include_str!("redis/scripts/begin.lua")),
+            end: Script::new(include_str!("redis/scripts/end.lua")),
+            attend: of_names(include_str!("redis/scripts/attend.lua")),
+            extend: of_extensions(include_str!("redis/scripts/extend.lua")),
+            retract: Script::new(include_str!("redis/scripts/retract.lua")),
+            extensions: of_extensions(include_str!("redis/scripts/extensions.lua")),
         }
     }
 }
