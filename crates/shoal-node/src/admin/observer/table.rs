@@ -159,7 +159,7 @@ observed! {
         "Looks of reads at the directory for changes of a coherent object, by outcome: settled, unsettled (it may be changing), silent, or node-absent (a node cannot report its changes)."
         => |s| each(s.coherence.iter().flat_map(|coherence| coherence.looks.clone()));
     Counter coherent_waits{}
-        "Writes of coherent objects that waited, because the directory could not be told of them."
+        "Writes of coherent objects that waited because the directory did not answer."
         => |s| one(s.coherence.as_ref().map_or(0, |coherence| coherence.waits));
     Gauge coherent_changes{} "Writes of coherent objects through this node that may still take effect."
         => |s| one(s.coherence.as_ref().map_or(0, |coherence| coherence.changes_under_way));
