@@ -38,6 +38,11 @@ async fn an_object_that_its_writer_calls_short_lived_stays_and_a_normal_one_goes
         node.lake.object("b", "tmp/normal").is_some()
     })
     .await;
+    until("the entry of the normal object ends", async || {
+        node.status().await["write_back"]["objects"] == 2
+    })
+    .await;
+    // The others are older: they would be flushed by now.
     tokio::time::sleep(Duration::from_secs(1)).await;
     for (key, seed) in [("tmp/short", 1), ("tmp/parts", 2)] {
         assert!(node.lake.object("b", key).is_none(), "{key}");
