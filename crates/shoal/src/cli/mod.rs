@@ -4,7 +4,7 @@ mod cluster;
 mod failure;
 mod output;
 mod plan;
-mod serving;
+mod servers;
 mod settings;
 mod sim;
 
@@ -15,7 +15,7 @@ use shoal_orders::TaskKind;
 
 use cluster::{explain, flush, node, orders, status, task, top};
 use failure::Failure;
-use serving::{dev, lookup, serve};
+use servers::{dev, lookup, serve};
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 the command or the configuration was refused.";
 

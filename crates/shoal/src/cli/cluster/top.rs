@@ -16,7 +16,7 @@ use super::overview::{NodeView, Overview, Traffic};
 use super::status::{remarks, rows, summary, table};
 use crate::cli::block_on;
 use crate::cli::failure::Failure;
-use crate::cli::serving::signals::Signals;
+use crate::cli::servers::signals::Signals;
 
 /// Interval at which the command polls the nodes.
 const REFRESH: Duration = Duration::from_secs(1);
