@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 use shoal_policy::admission::Refusal;
 
-use super::ledger::Usage;
-use super::pinning::PinCounts;
+use super::ledger::{PinCounts, Usage};
 
 /// Why a block was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

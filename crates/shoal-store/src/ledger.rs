@@ -29,7 +29,7 @@ use shoal_s3::object::Extent;
 
 use self::c2p::EventTimes;
 pub(super) use self::c2p::c2ps;
-pub use self::pins::Kept;
+pub use self::pins::{Kept, PinCounts};
 
 use self::index::Index;
 use self::mapped_lru::MappedLru;
@@ -37,7 +37,6 @@ use self::mappings::Mappings;
 use self::pin_orders::Pins;
 use self::readers::Readers;
 use super::files::mapping::Mapping;
-use super::pinning::PinCounts;
 
 type Resident = Residency<BlockId, Layered<BlockId, Named<BlockId>>>;
 

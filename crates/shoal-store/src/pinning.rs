@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
 use shoal_base::clock;
 use shoal_policy::admission::Refusal;
 use shoal_policy::{BlockId, ObjectId};
@@ -36,18 +35,6 @@ const PAIR_BYTES: u64 = 16;
 pub struct Pinning {
     ground: Arc<Ground>,
     journal: Mutex<Option<Journal>>,
-}
-
-/// The pins of a store, for operators.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct PinCounts {
-    /// Pinned objects, with stored blocks or without.
-    pub objects: u64,
-    /// Disk space of pinned blocks in bytes.
-    pub bytes: u64,
-    /// The maximum disk space of pinned blocks in bytes.
-    pub bytes_max: u64,
 }
 
 /// A record of the journal.

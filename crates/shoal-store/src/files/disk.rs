@@ -24,7 +24,8 @@ use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{Advice, OFlags, fadvise};
 use shoal_policy::{BlockId, VersionId};
 
-use super::folder::{self, FolderLock, MARKER, StoreError};
+use super::error::StoreError;
+use super::folder::{self, FolderLock, MARKER};
 use super::footer::{Checksum, Footer, FooterError, Tail};
 
 /// Number of folders over which blocks are distributed.

@@ -2,6 +2,7 @@
 
 pub(crate) mod blocking;
 pub(crate) mod disk;
+pub(crate) mod error;
 pub(crate) mod folder;
 pub(crate) mod footer;
 pub mod mapped_files;

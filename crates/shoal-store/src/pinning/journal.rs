@@ -13,9 +13,9 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use shoal_policy::admission::Refusal;
 
 use super::file_room::FileRoom;
+pub use crate::files::error::JournalError;
 use crate::files::footer::Checksum;
 
 /// The largest record in bytes.
@@ -33,17 +33,6 @@ pub struct Journal {
     file: File,
     bytes: u64,
     room: FileRoom,
-}
-
-/// Why a record was not written.
-#[derive(Debug, thiserror::Error)]
-pub enum JournalError {
-    /// The store has no room for it.
-    #[error("there is no room on the disk: {}", .0.as_str())]
-    NoRoom(Refusal),
-    /// The disk failed.
-    #[error(transparent)]
-    Io(#[from] io::Error),
 }
 
 impl Journal {

@@ -20,7 +20,7 @@ use crate::eviction::layers::Layers;
 use crate::eviction::removal::Removal;
 use crate::eviction::worths::Worths;
 use crate::files::disk::{Disk, DiskFault};
-use crate::files::folder::StoreError;
+use crate::files::error::StoreError;
 use crate::ground::Ground;
 use crate::ledger::Ledger;
 use crate::pinning::Pinning;
