@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::Refusal;
-use super::claim::SignatureLocation;
+use super::location::SignatureLocation;
 use crate::sigv4::{SERVICE, TERMINATOR, Timestamp, words};
 
 /// A credential as the request writes it: an access key and four words of scope.

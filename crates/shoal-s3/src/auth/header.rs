@@ -1,13 +1,18 @@
 //! The `Authorization` header: `AWS4-HMAC-SHA256 Credential=…, SignedHeaders=…, Signature=…`.
 
 use std::borrow::Cow;
+use std::time::SystemTime;
 
-use http::HeaderValue;
+use http::header::DATE;
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::Refusal;
-use super::claim::SignatureLocation;
-use super::credential::shown;
-use crate::sigv4::{ALGORITHM, words};
+use super::claim::{CONTENT_SHA256, Claim, find, has_token};
+use super::credential::{Credential, shown};
+use super::location::SignatureLocation;
+use crate::sigv4::{ALGORITHM, Timestamp, words};
+
+static AMZ_DATE: HeaderName = HeaderName::from_static("x-amz-date");
 
 /// The three parts of the header.
 #[derive(Debug, PartialEq, Eq)]
@@ -57,6 +62,37 @@ impl<'a> Authorization<'a> {
             signature: signature.ok_or_else(missing("missing Signature."))?,
         })
     }
+
+    /// Builds a claim from the header and from those that give the time and the payload hash.
+    pub(super) fn into_claim(self, headers: &'a HeaderMap) -> Result<Claim<'a>, Refusal> {
+        let payload_hash = find(headers, &CONTENT_SHA256).ok_or(Refusal::MissingPayloadHash)?;
+        let location = SignatureLocation::Header;
+        Ok(Claim {
+            location,
+            credential: Credential::parse(Cow::Borrowed(self.credential), location)?,
+            signed_headers: Cow::Borrowed(self.signed_headers),
+            signature: Cow::Borrowed(self.signature.as_bytes()),
+            timestamp: date(headers)?,
+            payload_hash: Cow::Borrowed(payload_hash.as_bytes()),
+            has_token: has_token(headers),
+        })
+    }
+}
+
+/// Reads `x-amz-date`, or else `Date` in its own format or that of signatures.
+fn date(headers: &HeaderMap) -> Result<Timestamp, Refusal> {
+    if let Some(date) = find(headers, &AMZ_DATE) {
+        return Timestamp::parse(date.as_bytes()).ok_or(Refusal::MissingDate);
+    }
+    let date = headers.get(DATE).ok_or(Refusal::MissingDate)?;
+    Timestamp::parse(date.as_bytes())
+        .or_else(|| http_date(date))
+        .ok_or(Refusal::MissingDate)
+}
+
+fn http_date(date: &HeaderValue) -> Option<Timestamp> {
+    let time: SystemTime = httpdate::parse_http_date(date.to_str().ok()?).ok()?;
+    Some(Timestamp::at(time))
 }
 
 fn malformed(detail: impl Into<Cow<'static, str>>) -> Refusal {

@@ -6,6 +6,7 @@
 mod claim;
 mod credential;
 mod header;
+mod location;
 mod presigned;
 mod refusal;
 
@@ -16,13 +17,16 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use http::header::HOST;
+use http::header::{AUTHORIZATION, HOST};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method};
 
 pub use refusal::Refusal;
 
-use self::claim::{CONTENT_SHA256, Claim, SignatureLocation};
+use self::claim::{CONTENT_SHA256, Claim};
+use self::header::Authorization;
+use self::location::SignatureLocation;
+use self::presigned::Parameters;
 use crate::error::S3Error;
 use crate::identity::{Caller, Identities, Identity};
 use crate::payload::Payload;
@@ -105,7 +109,7 @@ impl Gate {
     pub fn admit(&self, parts: &Parts, now: SystemTime) -> Result<Verified, Refusal> {
         refuse_repeated(&parts.headers)?;
         let host = host(parts)?;
-        match Claim::read(parts)? {
+        match claim(parts)? {
             None if !self.accepts_anonymous && parts.method != Method::OPTIONS => Err(Refusal::Anonymous),
             None => admit_anonymous(&parts.headers),
             // A browser's preflight for a presigned URL. The URL proves nothing here: its signature is for
@@ -253,6 +257,20 @@ fn host(parts: &Parts) -> Result<Cow<'_, [u8]>, Refusal> {
         (Some(host), _) => Ok(Cow::Borrowed(host.as_bytes())),
         (None, Some(authority)) => Ok(Cow::Borrowed(authority.as_bytes())),
         (None, None) => Err(Refusal::MissingHost),
+    }
+}
+
+/// Reads the one claim that a request may make; `None` if it makes none.
+fn claim(parts: &Parts) -> Result<Option<Claim<'_>>, Refusal> {
+    let query = Parameters::read(parts.uri.query().unwrap_or_default())?;
+    let authorization = parts.headers.get(AUTHORIZATION).filter(|value| !value.is_empty());
+    match (authorization, query) {
+        (Some(_), Some(_)) => Err(Refusal::TwoKindsOfCredentials),
+        (Some(authorization), None) => Authorization::parse(authorization)?
+            .into_claim(&parts.headers)
+            .map(Some),
+        (None, Some(query)) => query.into_claim(&parts.headers).map(Some),
+        (None, None) => Ok(None),
     }
 }
 

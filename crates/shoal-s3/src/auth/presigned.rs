@@ -6,8 +6,9 @@ use std::time::Duration;
 use http::HeaderMap;
 
 use super::Refusal;
-use super::claim::{CONTENT_SHA256, Claim, SignatureLocation, has_token};
+use super::claim::{CONTENT_SHA256, Claim, has_token};
 use super::credential::Credential;
+use super::location::SignatureLocation;
 use crate::percent::decode_query;
 use crate::sigv4::canonical::split_pair;
 use crate::sigv4::{ALGORITHM, PARAMETERS, Timestamp};

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::claim::SignatureLocation;
+use super::location::SignatureLocation;
 use crate::error::{ErrorCode, S3Error};
 use crate::sigv4::canonical::CanonicalError;
 

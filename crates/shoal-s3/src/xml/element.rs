@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use quick_xml::Writer;
 use quick_xml::events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event};
 
-use super::read::is_allowed;
 use super::{Document, Malformed, NAMESPACE};
 
 /// An element and its content.
@@ -221,6 +220,11 @@ fn escaped(text: &str) -> String {
         }
     }
     escaped
+}
+
+/// Returns true if XML 1.0 allows the character. S3 and its clients also use others, as references.
+pub(super) fn is_allowed(character: char) -> bool {
+    matches!(character, '\t' | '\n' | '\r' | ' '..='\u{fffd}' | '\u{10000}'..)
 }
 
 /// A text for people to read: characters that XML cannot express are replaced.

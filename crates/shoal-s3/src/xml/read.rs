@@ -8,7 +8,7 @@ use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::{BytesDecl, BytesRef, BytesStart, Event};
 use quick_xml::name::ResolveResult;
 
-use super::element::{Content, Element};
+use super::element::{Content, Element, is_allowed};
 use super::{Malformed, NAMESPACE};
 
 /// The most levels of a document. The deepest document of S3 has six.
@@ -308,11 +308,6 @@ fn meant(reference: &BytesRef<'_>) -> Result<String, Malformed> {
 
 fn text_of(bytes: &[u8]) -> Result<&str, Malformed> {
     std::str::from_utf8(bytes).map_err(|_| Malformed)
-}
-
-/// Returns true if XML 1.0 allows the character. S3 and its clients also use others, as references.
-pub(super) fn is_allowed(character: char) -> bool {
-    matches!(character, '\t' | '\n' | '\r' | ' '..='\u{fffd}' | '\u{10000}'..)
 }
 
 fn is_blank(text: &str) -> bool {
