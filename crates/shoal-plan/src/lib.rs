@@ -9,6 +9,7 @@
 //! `shoal-planner`, a program of its own; `small::SmallSolver` solves small ones in this process.
 
 pub mod augment;
+pub mod decision;
 pub mod document;
 pub mod execution;
 pub mod explain;

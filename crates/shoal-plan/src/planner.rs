@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::augment::Page;
+use crate::decision::Decision;
 use crate::formulation::{DEADLINE_SHARE, Formulation, Fractional};
 use crate::instance::Instance;
 use crate::lp::{LpSolver, Solution, SolveError};
@@ -38,22 +38,6 @@ pub enum PlanError {
     /// The solver failed.
     #[error(transparent)]
     Solve(#[from] SolveError),
-}
-
-/// The decision about an instance: its schedule and pages, and bounds for any plan.
-#[derive(Clone, Debug)]
-pub struct Decision {
-    /// The objective: the most deadlines also if the link cannot serve every job, and after
-    /// [`crate::replan`].
-    pub objective: Objective,
-    /// The fetches, the cached bytes and the remote reads.
-    pub schedule: Schedule,
-    /// Pages that are kept beside the plan.
-    pub pages: Vec<Page>,
-    /// No plan serves more jobs.
-    pub planned_at_most: f64,
-    /// No plan has a lower peak, if all jobs are planned.
-    pub peak_share_at_least: Option<f64>,
 }
 
 /// Plans a request.

@@ -7,10 +7,10 @@
 use std::collections::HashMap;
 
 use crate::augment::augment;
+use crate::decision::Decision;
 use crate::instance::Instance;
 use crate::model::{Objective, Request, RequestError};
 use crate::plan::{Cached, FilePlan, Outcome, Plan, Usage};
-use crate::planner::Decision;
 use crate::schedule::Schedule;
 use crate::write::write;
 

@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
+use crate::decision::Decision;
 use crate::instance::{FileUse, Instance};
 use crate::model::{Request, VERSION};
 use crate::plan::{
     Cached, Eviction, FilePlan, JobPlan, Outcome, Plan, Quality, ReadPlan, Reason, Short, TransferPlan, Usage,
 };
-use crate::planner::Decision;
 use crate::schedule::{FileSchedule, Schedule};
 use crate::slots::Slots;
 use crate::translate::{Blocks, Skyline, translate};

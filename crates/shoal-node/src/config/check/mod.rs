@@ -10,8 +10,8 @@ mod rules;
 mod texts;
 mod tier;
 
-use super::load::Lists;
 use super::load::file::Entry;
+use super::load::lists::Lists;
 use super::problem::{Problem, Provenance};
 use super::settings::ConfigDraft;
 use super::{Config, Role, TierConfig};

@@ -1,6 +1,7 @@
 //! Applies the layers of a configuration: flag over environment variable over file over default.
 
 pub(super) mod file;
+pub(super) mod lists;
 mod tier;
 
 use std::fmt;
@@ -12,11 +13,12 @@ use shoal_base::secret::Secret;
 use shoal_base::small_file;
 
 use self::file::{Assignment, Entry, File};
+use self::lists::Lists;
 use super::check;
 use super::problem::{ConfigError, Problem, Provenance};
 use super::settings::{ConfigDraft, SECRETS, SETTINGS, Setting, position, removed_variable};
 use super::value::{RawValue, Value};
-use super::{Config, FreshnessRule, IdentityConfig, LookupPlace, Role, TierConfig, WriteRule};
+use super::{Config, FreshnessRule, IdentityConfig, LookupPlace, Role, WriteRule};
 
 /// The environment variable with the path of the configuration file, used if no flag gives one.
 pub const FILE_VARIABLE: &str = "SHOAL_CONFIG";
@@ -129,15 +131,6 @@ impl Config {
             Err(ConfigError { problems })
         }
     }
-}
-
-/// The entries of all lists, each with its text in the file. Invalid entries are left out.
-pub(super) struct Lists<'f> {
-    pub(super) freshness_rules: Vec<(FreshnessRule, &'f Entry)>,
-    pub(super) write_rules: Vec<(WriteRule, &'f Entry)>,
-    pub(super) tiers: Vec<(TierConfig, &'f Entry)>,
-    pub(super) places: Vec<(LookupPlace, &'f Entry)>,
-    pub(super) identities: Vec<(IdentityConfig, &'f Entry)>,
 }
 
 impl<'f> Lists<'f> {
