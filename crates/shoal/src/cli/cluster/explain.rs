@@ -15,10 +15,9 @@ use shoal_s3::uri::S3Uri;
 
 use super::admin::{AdminPort, failed};
 use super::overview::pages_of;
-use super::status::table;
 use crate::cli::block_on;
 use crate::cli::failure::Failure;
-use crate::cli::output::{Tone, bytes, counted, print_message, print_result};
+use crate::cli::output::{Tone, bytes, counted, print_message, print_result, table};
 
 const AFTER_HELP: &str = "\
 Words for a block on a node:

@@ -7,8 +7,8 @@ use rustix::termios::tcgetwinsize;
 use shoal_net::clock;
 use shoal_orders::{Task, TaskState};
 
+use super::plan_state::job_counts;
 use crate::cli::output::{bytes, counted, overwrite, talk};
-use crate::cli::plan::job_counts;
 
 /// Interval of lines if stderr is not a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);

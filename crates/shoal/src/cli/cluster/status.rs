@@ -12,12 +12,12 @@ use shoal_orders::{JobStatus, TaskState};
 use super::admin::{AdminPort, failed};
 use super::link::link_words;
 use super::overview::{Answer, NodeView, Overview, TasksView, Traffic};
+use super::plan_state::job_counts;
 use super::progress::line;
 use super::task::what;
 use crate::cli::block_on;
 use crate::cli::failure::Failure;
-use crate::cli::output::{bytes, counted, print_result, some_of};
-use crate::cli::plan::job_counts;
+use crate::cli::output::{bytes, counted, print_result, some_of, table};
 
 const AFTER_HELP: &str = "\
 The columns local, peer and lake are shares of the bytes sent to clients. In part are those of the reads of several
@@ -202,30 +202,6 @@ fn shares(traffic: Traffic, lake_p99_ms: Option<f64>) -> [String; 8] {
         lake_p99_ms.map_or_else(|| "-".into(), |ms| format!("{ms} ms")),
         asked(traffic.peers_asked, traffic.peers_failed),
     ]
-}
-
-/// Formats a table with columns as wide as their widest cell.
-pub(crate) fn table<const N: usize>(rows: &[[String; N]]) -> String {
-    let shown = |row: &[String; N]| row.each_ref().map(|cell| terminal::line(cell).into_owned());
-    let rows: Vec<_> = rows.iter().map(shown).collect();
-    let width = |column: usize| {
-        rows.iter()
-            .map(|row| row[column].chars().count())
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: [usize; N] = std::array::from_fn(width);
-    let mut text = String::new();
-    for row in &rows {
-        let cells = row
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:<width$}"));
-        let line = cells.collect::<Vec<_>>().join("  ");
-        text += line.trim_end();
-        text.push('\n');
-    }
-    text
 }
 
 /// Formats what has no column in the table.

@@ -10,12 +10,11 @@ use shoal_orders::{Task, TaskKind, TaskList, TaskState};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::admin::{AdminPort, Poll, failed};
+use super::plan_state;
 use super::progress::{ProgressDisplay, kind};
-use super::status::table;
 use crate::cli::block_on;
 use crate::cli::failure::Failure;
-use crate::cli::output::{Tone, bytes, counted, print_message, print_result, some_of};
-use crate::cli::plan;
+use crate::cli::output::{Tone, bytes, counted, print_message, print_result, some_of, table};
 
 /// Path of the tasks page.
 pub(crate) const PATH: &str = "/tasks";
@@ -142,7 +141,7 @@ pub(crate) async fn follow(client: &AdminClient, mut task: Task, json: bool) -> 
 
 pub(crate) fn show(task: &Task, json: bool) {
     print_result(json, task, || match task.order.request.kind {
-        TaskKind::Plan => plan::summary(task),
+        TaskKind::Plan => plan_state::summary(task),
         _ => summary(task),
     });
 }

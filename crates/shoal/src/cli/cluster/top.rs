@@ -13,9 +13,10 @@ use tokio::sync::mpsc;
 
 use super::admin::{AdminPort, failed};
 use super::overview::{NodeView, Overview, Traffic};
-use super::status::{remarks, rows, summary, table};
+use super::status::{remarks, rows, summary};
 use crate::cli::block_on;
 use crate::cli::failure::Failure;
+use crate::cli::output::table;
 use crate::cli::servers::signals::Signals;
 
 /// Interval at which the command polls the nodes.

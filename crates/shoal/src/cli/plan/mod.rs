@@ -11,8 +11,6 @@ mod words;
 
 use clap::{Args, Subcommand};
 
-pub(super) use carry::{PATH, job_counts, summary};
-
 use super::failure::Failure;
 
 const EXAMPLES: &str = "
