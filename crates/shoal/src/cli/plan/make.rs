@@ -23,14 +23,11 @@ use super::draft::{Draft, Terms};
 use super::history::{HistoryFlags, span};
 use super::planner::PlannerFlags;
 use super::predict::window;
-use super::what_if::{Comparison, WhatIf};
+use super::what_if::{Comparison, WhatIf, bandwidth};
 use super::words::{explained, summary};
 use crate::cli::failure::Failure;
 use crate::cli::output::{Tone, print, print_message, talk};
 
-/// The form of a bandwidth, for messages.
-pub(super) const BANDWIDTH_FORM: &str =
-    "a number and Kbit, Mbit, Gbit, or a size a second, such as 10Gbit or 1.2GB/s";
 /// The largest plan or list of cached files that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 30;
 /// A history that ended earlier than this before the window is old.
@@ -310,14 +307,6 @@ fn start(text: &str) -> Result<Start, String> {
     Moment::parse(text)
         .map(Start::At)
         .ok_or_else(|| format!("hint: write {MOMENT_FORM}, or `now`"))
-}
-
-/// A bandwidth on the command line: `10Gbit` is `10Gbit/s`.
-pub(super) fn bandwidth(text: &str) -> Result<Rate, String> {
-    Rate::parse(text)
-        .or_else(|| Rate::parse(&format!("{text}/s")))
-        .filter(|Rate(rate)| rate.is_finite())
-        .ok_or_else(|| format!("hint: write {BANDWIDTH_FORM}"))
 }
 
 fn size(text: &str) -> Result<Size, String> {

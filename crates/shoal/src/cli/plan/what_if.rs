@@ -7,8 +7,8 @@ use shoal_plan::what_if::{Change, Effect};
 use shoal_plan::{Plan, Request};
 use shoal_sim::units::{Rate, SIZE_FORM, Size, human_bytes};
 
-use super::make::{BANDWIDTH_FORM, bandwidth};
-
+/// The form of a bandwidth, for messages.
+const BANDWIDTH_FORM: &str = "a number and Kbit, Mbit, Gbit, or a size a second, such as 10Gbit or 1.2GB/s";
 /// Jobs that a row names.
 const NAMED: usize = 3;
 /// Multiples beyond this are absurd.
@@ -230,6 +230,14 @@ pub(super) fn first_of<T: AsRef<str>>(names: &[T], most: usize) -> String {
 )]
 pub(super) fn amount(bytes: f64) -> String {
     human_bytes(bytes.round() as u64)
+}
+
+/// Reads a bandwidth on the command line: `10Gbit` is `10Gbit/s`.
+pub(super) fn bandwidth(text: &str) -> Result<Rate, String> {
+    Rate::parse(text)
+        .or_else(|| Rate::parse(&format!("{text}/s")))
+        .filter(|Rate(rate)| rate.is_finite())
+        .ok_or_else(|| format!("hint: write {BANDWIDTH_FORM}"))
 }
 
 #[cfg(test)]
