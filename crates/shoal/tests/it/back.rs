@@ -30,6 +30,7 @@ use shoal_node::config::{Config, WriteMode, WriteRule};
 use crate::client::{Client, Reply};
 use crate::lake::Content;
 use crate::node::{BLOCK, Node};
+use crate::waiting::value;
 
 /// Returns an object of a few blocks, the last one short.
 pub(crate) fn bytes(seed: u64) -> Bytes {
@@ -81,30 +82,9 @@ pub(crate) fn texts(reply: &Reply, element: &str) -> Vec<String> {
 pub(crate) async fn flush(node: &Node, below: &str) -> serde_json::Value {
     let order = node.order(&format!("/flush?below={below}")).await;
     assert_eq!(order.status, StatusCode::ACCEPTED, "{}", order.text());
-    for _ in 0..1_000 {
-        let status = node.status().await;
-        if status["write_back"]["flush"]["running"] == false {
-            return status["write_back"].clone();
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("the flush does not end");
-}
-
-/// Waits until `is_so` returns true.
-pub(crate) async fn until(what: &str, is_so: impl AsyncFn() -> bool) {
-    let is_so = is_so_within(Duration::from_secs(30), is_so).await;
-    assert!(is_so, "it does not come to pass that {what}");
-}
-
-/// Waits up to about `limit` until `is_so` returns true. Returns false on timeout.
-async fn is_so_within(limit: Duration, is_so: impl AsyncFn() -> bool) -> bool {
-    let pause = Duration::from_millis(20);
-    for _ in 0..limit.as_millis() / pause.as_millis() {
-        if is_so().await {
-            return true;
-        }
-        tokio::time::sleep(pause).await;
-    }
-    false
+    let write_back = async || node.status().await["write_back"].clone();
+    value("the flush ends", write_back, |status| {
+        status["flush"]["running"] == false
+    })
+    .await
 }

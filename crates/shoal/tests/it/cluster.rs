@@ -21,7 +21,6 @@ mod writing;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::StatusCode;
@@ -32,6 +31,7 @@ use shoal_node::config::{Config, CooperationMode};
 use crate::client::Reply;
 use crate::lake::{Content, Lake, Object};
 use crate::node::{BLOCK, Node, lake};
+use crate::waiting::value;
 
 pub(crate) use self::wire::Wire;
 
@@ -95,36 +95,24 @@ impl Cluster {
 
     /// Waits until every connected node sees this many members.
     pub(crate) async fn sees(&self, members: usize) {
-        for _ in 0..1_000 {
-            let seen = join_all(self.nodes.iter().map(seen)).await;
-            if seen.iter().all(|seen| seen.len() == members) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        panic!("the nodes do not see {members} members");
+        let seen = async || join_all(self.nodes.iter().map(seen)).await;
+        let what = format!("every node sees {members} members");
+        value(&what, seen, |seen| seen.iter().all(|seen| seen.len() == members)).await;
     }
 
     /// Waits until every node has learned that `name` is in `state`.
     pub(crate) async fn wait_for_state(&self, name: &str, state: &str) {
-        let told = async |node: &Node| {
+        let members = async |node: &Node| {
             let page: Value = serde_json::from_slice(&node.admin("/members").await.body).unwrap();
-            let members = page["members"].as_array().unwrap().clone();
-            members
-                .iter()
-                .any(|member| member["name"] == name && member["state"] == state)
+            page["members"].as_array().unwrap().clone()
         };
-        for _ in 0..1_000 {
-            if join_all(self.nodes.iter().map(told))
-                .await
-                .into_iter()
-                .all(|told| told)
-            {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        panic!("not every node knows that {name} is {state}");
+        let is_in_state = |member: &Value| member["name"] == name && member["state"] == state;
+        let what = format!("every node sees that {name} is {state}");
+        let members = async || join_all(self.nodes.iter().map(members)).await;
+        value(&what, members, |views| {
+            views.iter().all(|view| view.iter().any(is_in_state))
+        })
+        .await;
     }
 
     /// Puts an object of this many blocks, each with different bytes.

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -16,6 +15,7 @@ use shoal_store::{Health, Store, Urgency};
 use crate::lake::Request;
 use crate::node::{BLOCK, Node};
 use crate::read::{cache, get, put};
+use crate::waiting::{until, value};
 
 #[tokio::test]
 async fn a_failing_disk_costs_speed_and_is_used_again_when_it_works() {
@@ -46,12 +46,7 @@ async fn a_failing_disk_costs_speed_and_is_used_again_when_it_works() {
     );
 
     std::fs::rename(&away, &aside).unwrap();
-    for _ in 0..200 {
-        if paused(&node).await == 0 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    until("fills go on", async || paused(&node).await == 0).await;
     node.client().get("/b/other").send().await;
     node.settle().await;
     let healed = node.client().get("/b/other").send().await;
@@ -72,18 +67,15 @@ async fn metric(node: &Node, name: &str) -> u64 {
 
 /// Waits until this many bytes are counted: a client may have its last byte slightly earlier.
 async fn has_sent(node: &Node, from_local: u64, from_lake: u64) {
-    let mut sent = [0, 0];
-    for _ in 0..500 {
-        sent = [
+    let expected = [from_local, from_lake];
+    let sent = async || {
+        [
             metric(node, "shoal_read_bytes_total{source=\"local\"}").await,
             metric(node, "shoal_read_bytes_total{source=\"lake\"}").await,
-        ];
-        if sent == [from_local, from_lake] {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("{sent:?} and not {from_local} from this node, {from_lake} from the lake");
+        ]
+    };
+    let what = format!("{expected:?} bytes were sent from this node and the lake");
+    value(&what, sent, |sent| *sent == expected).await;
 }
 
 #[tokio::test]
@@ -126,9 +118,8 @@ async fn a_block_that_still_arrives_is_the_lakes() {
     });
     // One request for each of the two blocks, shared by both readers.
     gate.arrived(2).await;
-    while metric(&node, "shoal_coalesced_requests_total").await < 2 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let coalesced = async || metric(&node, "shoal_coalesced_requests_total").await;
+    value("both requests are shared", coalesced, |count| *count >= 2).await;
     gate.open();
     for reader in readers {
         let reply = reader.await.unwrap();

@@ -1,14 +1,11 @@
 //! Stories of two identities of which one wants more than there is.
 
-use std::time::Duration;
-
 use http::StatusCode;
 
 use crate::client::Reply;
 use crate::lake::{ANONYMOUS, Access, Request};
 use crate::node::{Node, OTHER_KEY};
-
-const PAUSE: Duration = Duration::from_millis(5);
+use crate::waiting::{until, value};
 
 /// Objects `b/hog-0`, `b/hog-1`, … and `b/light`.
 async fn node_with(objects: usize, change: impl FnOnce(&mut shoal_node::config::Config)) -> Node {
@@ -52,15 +49,15 @@ async fn a_request_reaches_the_lake_before_the_hundred_that_another_identity_sen
     let gate = node.lake.hold(|_| true);
     let hogs = hog(&node, 100);
     gate.arrived(2).await;
-    while waiting_of(&node, "lake-access-key").await < 50 {
-        tokio::time::sleep(PAUSE).await;
-    }
+    let waiting = async || waiting_of(&node, "lake-access-key").await;
+    value("half of them wait", waiting, |waiting| *waiting >= 50).await;
 
     let client = node.other();
     let light = tokio::spawn(async move { client.get("/b/light").send().await });
-    while !node.lake.requests().iter().any(|request| !is_of_the_hog(request)) {
-        tokio::time::sleep(PAUSE).await;
-    }
+    until("the other identity's request arrives", async || {
+        node.lake.count(|request| !is_of_the_hog(request)) > 0
+    })
+    .await;
     let before = node.lake.count(is_of_the_hog);
     assert!(before < 60, "{before} of 100 went first");
 
@@ -114,15 +111,14 @@ async fn a_request_beyond_the_bound_waits_and_is_served_when_a_place_is_free() {
     gate.arrived(2).await;
     let client = node.client();
     let waiting = tokio::spawn(async move { client.get("/b/light").send().await });
-    while !node
-        .admin("/metrics")
-        .await
-        .text()
-        .contains("shoal_waiting_requests{identity=\"lake-access-key\"} 1\n")
-    {
+    until("it waits", async || {
         assert!(!waiting.is_finished(), "it is neither served nor refused at once");
-        tokio::time::sleep(PAUSE).await;
-    }
+        let metrics = node.admin("/metrics").await;
+        metrics
+            .text()
+            .contains("shoal_waiting_requests{identity=\"lake-access-key\"} 1\n")
+    })
+    .await;
     gate.open();
     assert_eq!(waiting.await.unwrap().status, StatusCode::OK);
     for hog in first {

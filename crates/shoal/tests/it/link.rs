@@ -7,9 +7,10 @@ use serde_json::Value;
 use shoal_net::clock;
 use shoal_node::config::{Bandwidth, BandwidthScope, Config};
 
-use crate::back::{back, bytes, flush, until, write_back};
+use crate::back::{back, bytes, flush, write_back};
 use crate::lake::{Access, Content};
 use crate::node::{Node, OTHER_KEY};
+use crate::waiting::until;
 
 const MB: u64 = 1_000_000;
 

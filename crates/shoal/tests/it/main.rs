@@ -39,5 +39,6 @@ mod tasks;
 mod through;
 mod tls;
 mod understood;
+mod waiting;
 mod whole;
 mod write;

@@ -17,6 +17,7 @@ use tokio::net::TcpSocket;
 
 use crate::client::{Client, Reply};
 use crate::lake::{ACCESS_KEY, Lake, SECRET_KEY};
+use crate::waiting::value;
 
 /// Small blocks, so that small objects have many.
 pub(crate) const BLOCK: u64 = 64 << 10;
@@ -199,17 +200,18 @@ impl Node {
 
     /// Reads until the blocks that are on their way have landed, so that the next read finds them.
     pub(crate) async fn settle(&self) {
-        for _ in 0..500 {
+        let under_way = async || {
             let status = self.status().await;
-            if status["reads"]["flights"] == 0
-                && status["reads"]["fill_bytes"] == 0
-                && status["writes"]["underway"] == 0
-            {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        panic!("blocks are still on their way");
+            [
+                status["reads"]["flights"].clone(),
+                status["reads"]["fill_bytes"].clone(),
+                status["writes"]["underway"].clone(),
+            ]
+        };
+        value("no block is under way", under_way, |counts| {
+            counts.iter().all(|count| *count == 0)
+        })
+        .await;
     }
 
     pub(crate) async fn stop(self) {

@@ -5,7 +5,6 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
@@ -13,6 +12,7 @@ use serde_json::Value;
 
 use crate::client::Client;
 use crate::commands::shoal;
+use crate::waiting::until;
 
 pub(crate) struct Process {
     child: Child,
@@ -77,14 +77,11 @@ impl Process {
 
     /// Waits for this many log lines with these words; returns the latest.
     pub(crate) async fn says_again(&self, words: &str, times: usize) -> Value {
-        for _ in 0..1_500 {
-            let found = self.lines(words);
-            if found.len() >= times {
-                return found[times - 1].clone();
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        panic!("it does not say {words:?}: {:#?}", self.log.lock());
+        until(&format!("it logs {words:?}"), async || {
+            self.lines(words).len() >= times
+        })
+        .await;
+        self.lines(words)[times - 1].clone()
     }
 
     /// The lines of the log with these words so far.

@@ -1,7 +1,5 @@
 //! `/readyz` says what readers will meet.
 
-use std::time::Duration;
-
 use http::StatusCode;
 use serde_json::Value;
 use shoal_base::secret::Secret;
@@ -9,6 +7,7 @@ use shoal_base::secret::Secret;
 use crate::cluster::Cluster;
 use crate::lake::{ACCESS_KEY, Fault, SECRET_KEY};
 use crate::node::{Node, lake};
+use crate::waiting::value;
 
 /// The status of `/readyz`, and the conditions that hold.
 async fn readiness(node: &Node) -> (StatusCode, Vec<String>) {
@@ -22,15 +21,9 @@ async fn readiness(node: &Node) -> (StatusCode, Vec<String>) {
 
 /// Waits until that is what `/readyz` says.
 async fn becomes(node: &Node, status: StatusCode, conditions: &[&str]) {
-    let mut said = readiness(node).await;
-    for _ in 0..1_500 {
-        if said.0 == status && said.1 == conditions {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        said = readiness(node).await;
-    }
-    panic!("{said:?} instead of {status} {conditions:?}");
+    let what = format!("/readyz returns {status} {conditions:?}");
+    let is_right = |(now, held): &(StatusCode, Vec<String>)| *now == status && held == conditions;
+    value(&what, async || readiness(node).await, is_right).await;
 }
 
 #[tokio::test]

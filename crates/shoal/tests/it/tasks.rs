@@ -8,14 +8,13 @@ pub(crate) mod manifest;
 mod pin;
 mod prefetch;
 
-use std::time::Duration;
-
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Reply};
 use crate::lake::{ACCESS_KEY, Content, Object};
 use crate::node::{BLOCK, Node};
+use crate::waiting::value;
 
 /// An order about `uri`, in the name of the owner of the lake's account.
 pub(crate) fn order(kind: &str, uri: &str) -> Value {
@@ -46,15 +45,7 @@ pub(crate) async fn task(node: &Node, id: &str) -> Value {
 
 /// Waits until a task is as it should be.
 pub(crate) async fn until(node: &Node, id: &str, is: impl Fn(&Value) -> bool) -> Value {
-    let mut last = Value::Null;
-    for _ in 0..1_500 {
-        last = task(node, id).await;
-        if is(&last) {
-            return last;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("the task is still {last:#}");
+    value("the task is as it should be", async || task(node, id).await, is).await
 }
 
 pub(crate) fn is_over(task: &Value) -> bool {

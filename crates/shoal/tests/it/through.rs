@@ -3,8 +3,6 @@
 mod asking;
 mod parts;
 
-use std::time::Duration;
-
 use bytes::Bytes;
 use http::StatusCode;
 use shoal_node::config::{WriteMode, WriteRule};
@@ -12,6 +10,7 @@ use shoal_node::config::{WriteMode, WriteRule};
 use crate::client::{Call, Payload, Reply};
 use crate::lake::{Access, Content, Request};
 use crate::node::{BLOCK, Node, OTHER_KEY};
+use crate::waiting::until;
 use crate::write::modes;
 
 /// An object of some blocks, the last one short.
@@ -44,14 +43,10 @@ async fn write_through(node: &Node, key: &str, bytes: &Bytes) -> Reply {
 /// Waits until no written block is on the disk without a name. Returns whether none is there with a name.
 async fn keeps_nothing(node: &Node) -> bool {
     node.settle().await;
-    for _ in 0..500 {
-        let aside = std::fs::read_dir(node.store_path().join("aside")).unwrap();
-        if aside.count() == 0 {
-            return node.store().counters().blocks == 0;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("a block without a name stays on the disk");
+    let aside = node.store_path().join("aside");
+    let has_none = async || std::fs::read_dir(&aside).unwrap().count() == 0;
+    until("no block without a name is on the disk", has_none).await;
+    node.store().counters().blocks == 0
 }
 
 #[tokio::test]

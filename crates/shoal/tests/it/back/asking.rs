@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use http::{Method, StatusCode};
 
-use super::{back, bytes, flush, reads, until, write_back};
+use super::{back, bytes, flush, reads, write_back};
 use crate::lake::{ACCESS_KEY, Access, Request};
 use crate::node::{Node, OTHER_KEY};
+use crate::waiting::until;
 
 fn is_permission(request: &Request) -> bool {
     request.method == Method::POST && request.parameter("uploads").is_some()

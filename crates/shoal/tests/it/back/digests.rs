@@ -17,11 +17,12 @@ use shoal_registry::{DirtyVersion, Name};
 
 use super::multipart::{etag, upload};
 use super::store::{BUCKET, Beside};
-use super::{bytes, flush, reads, until, write_back};
+use super::{bytes, flush, reads, write_back};
 use crate::client::Client;
 use crate::cluster::Cluster;
 use crate::lake::{Content, Fault, Object, Request};
 use crate::node::{BLOCK, Node};
+use crate::waiting::{until, value};
 
 /// Starts two nodes with a tier in a separate store. An object that one node writes is not cached on the
 /// other.
@@ -327,13 +328,9 @@ async fn an_entry_of_an_earlier_build_is_read_and_flushed_and_a_flipped_bit_of_i
     let [_, flipped_part] = beside.pieces(parts[1].len()).try_into().unwrap();
     let [_, flipped] = beside.pieces(bytes(2).len()).try_into().unwrap();
     let stopped = node.halt().await;
-    let engine = loop {
-        match Embedded::open(beside.registry.path()) {
-            Ok(engine) => break engine,
-            // The node may still have it open.
-            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
-        }
-    };
+    // The node may still have it open.
+    let open = async || Embedded::open(beside.registry.path());
+    let engine = value("the registry is free", open, Result::is_ok).await.unwrap();
     // A separate node, whose trash list nobody processes.
     let names = Names::new(Arc::new(engine), 99, Duration::from_hours(1));
     for number in 1..=2 {

@@ -8,10 +8,11 @@ use http::StatusCode;
 use shoal_node::config::Fallback;
 
 use super::cluster::cluster;
-use super::{back, bytes, flush, reads, until, write_back};
+use super::{back, bytes, flush, reads, write_back};
 use crate::cluster::Cluster;
 use crate::lake::{Content, Fault, Request};
 use crate::node::{BLOCK, Node};
+use crate::waiting::until;
 
 fn is_put(request: &Request) -> bool {
     request.is_put() && request.key.starts_with(b"tmp/")

@@ -5,9 +5,10 @@ use std::time::Duration;
 use http::StatusCode;
 use shoal_node::config::Config;
 
-use super::{assert_back, back, bytes, flush, multipart, reads, until, write_back};
+use super::{assert_back, back, bytes, flush, multipart, reads, write_back};
 use crate::lake::Request;
 use crate::node::Node;
+use crate::waiting::until;
 
 const LIFETIME: &str = "x-shoal-lifetime";
 

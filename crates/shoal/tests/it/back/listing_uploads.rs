@@ -7,11 +7,12 @@ use shoal_net::clock;
 
 use super::cluster::cluster;
 use super::multipart::{begin, complete, list, parts, put};
-use super::{back, texts, until};
+use super::{back, texts};
 use crate::client::{Client, Reply};
 use crate::cluster::Cluster;
 use crate::lake::{Access, Lake};
 use crate::node::{Node, OTHER_KEY};
+use crate::waiting::until;
 
 const HOUR: Duration = Duration::from_hours(1);
 

@@ -8,12 +8,13 @@ use http::StatusCode;
 use md5::{Digest, Md5};
 use shoal_node::config::Config;
 
-use super::{assert_back, back, flush, reads, until, write_back};
+use super::{assert_back, back, flush, reads, write_back};
 use crate::chunks::Checksum;
 use crate::client::{Client, Payload, Reply};
 use crate::cluster::Cluster;
 use crate::lake::{Content, Fault, Gate, Request, hex};
 use crate::node::{BLOCK, Node};
+use crate::waiting::until;
 
 /// Slightly more than S3's minimum for a part that is not the last one, and not a multiple of a block.
 const PART: u64 = (5 << 20) + 100;

@@ -2,10 +2,11 @@
 
 use http::{Method, StatusCode};
 
-use super::{back, bytes, flush, reads, texts, until, write_back};
+use super::{back, bytes, flush, reads, texts, write_back};
 use crate::client::{Call, Client};
 use crate::lake::{ANONYMOUS, Access, Request};
 use crate::node::{Node, OTHER_KEY};
+use crate::waiting::until;
 
 const POLICY: &str = r#"{"Statement": [{"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::b/*"}]}"#;
 

@@ -11,10 +11,11 @@ use shoal_node::config::Config;
 
 use super::multipart::begin;
 use super::slow::Slow;
-use super::{back, bytes, flush, reads, texts, until, write_back};
+use super::{back, bytes, flush, reads, texts, write_back};
 use crate::client::{Call, Client, Reply};
 use crate::lake::{ACCESS_KEY, ANONYMOUS, Access, Fault, Gate, Request};
 use crate::node::{Node, OTHER_KEY};
+use crate::waiting::until;
 
 /// The access key of an identity that the lake does not know.
 const UNKNOWN_KEY: &str = "unknown-access-key";

@@ -3,8 +3,9 @@
 use bytes::Bytes;
 use http::StatusCode;
 
-use super::{back, bytes, texts, until, write_back};
+use super::{back, bytes, texts, write_back};
 use crate::node::Node;
+use crate::waiting::until;
 
 async fn condition(node: &Node, name: &str) -> Option<String> {
     let status = node.status().await;

@@ -11,11 +11,12 @@ use shoal_s3::identity::Account;
 use tempfile::TempDir;
 use ulid::Ulid;
 
-use super::{assert_back, back, bytes, flush, is_so_within, reads, until, write_back};
+use super::{assert_back, back, bytes, flush, reads, write_back};
 use crate::client::{Client, Reply};
 use crate::lake::{ACCESS_KEY, Fault, Lake, Object, Request, SECRET_KEY};
 use crate::node::{Node, lake};
 use crate::process::Process;
+use crate::waiting::until;
 
 pub(super) const BUCKET: &str = "pieces-of-t";
 const HOUR: Duration = Duration::from_hours(1);
@@ -211,8 +212,11 @@ async fn metrics_count_the_pieces_that_a_node_sweeps() {
             tokio::time::pause();
             tokio::time::advance(HOUR).await;
             tokio::time::resume();
-            let shown = async || shows(pieces, bytes).await;
-            if is_so_within(Duration::from_millis(500), shown).await {
+            let swept = until("they are swept", async || shows(pieces, bytes).await);
+            if tokio::time::timeout(Duration::from_millis(500), swept)
+                .await
+                .is_ok()
+            {
                 return;
             }
         }

@@ -13,6 +13,7 @@ use super::{Cluster, free_address};
 use crate::client::Reply;
 use crate::lake::{Access, Fault, Request};
 use crate::node::OTHER_KEY;
+use crate::waiting::{until, value};
 
 /// A name that is new to the directory settles within this time, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -31,15 +32,11 @@ impl Cluster {
 
     /// Reads through a node until a read asks the lake nothing.
     async fn is_warm(&self, node: usize, key: &str) {
-        let began = clock::instant();
-        loop {
-            assert!(began.elapsed() < PATIENCE, "{key} does not settle at n{node}");
+        until(&format!("n{node} reads {key} without the lake"), async || {
             self.get(node, key).await;
-            if self.asks_nothing(node, key).await {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
+            self.asks_nothing(node, key).await
+        })
+        .await;
     }
 
     /// Returns true if a read through a node asks the lake nothing.
@@ -168,9 +165,12 @@ async fn a_node_with_other_rules_ends_the_trust_of_all() {
         })
         .await;
     cluster.sees(3).await;
-    while cluster.coherence(0).await["absent"] != serde_json::json!(["n2"]) {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    value(
+        "n2 is absent",
+        async || cluster.coherence(0).await,
+        |coherence| coherence["absent"] == serde_json::json!(["n2"]),
+    )
+    .await;
     assert!(!cluster.asks_nothing(0, "k").await);
     assert_eq!(cluster.put_through(2, "k", "second").await.status, StatusCode::OK);
     assert_eq!(cluster.get(0, "k").await.body, "second");

@@ -11,6 +11,7 @@ use super::redis::Redis;
 use super::{Cluster, Wire, free_address};
 use crate::lake::Request;
 use crate::node::BLOCK;
+use crate::waiting::until;
 
 fn by_directory(_: usize, config: &mut Config) {
     config.cooperation.mode = CooperationMode::Directory;
@@ -260,16 +261,12 @@ async fn nodes_share_what_they_read_by_way_of_redis_and_go_on_without_it() {
     assert!(cluster.lake.body_bytes_sent() <= 2 * second.len() as u64);
 
     redis.start_again();
-    let answers = async || {
-        for node in 0..3 {
-            while cluster.has_condition(node, "directory-silent").await {
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(30), answers())
-        .await
-        .unwrap();
+    for node in 0..3 {
+        until(&format!("the directory answers n{node}"), async || {
+            !cluster.has_condition(node, "directory-silent").await
+        })
+        .await;
+    }
     cluster.lake.forget_requests();
     let third = cluster.put("third", 10);
     join_all((0..300).map(|reader| cluster.read(reader % 3, "third", &third))).await;

@@ -1,23 +1,16 @@
 //! A node that is to go gives away what it holds.
 
-use std::time::Duration;
-
 use http::StatusCode;
 use serde_json::Value;
 
 use super::{Cluster, Wire, seen};
 use crate::node::{BLOCK, Node};
+use crate::waiting::value;
 
 /// Waits until a node has given away what others take, and says what became of it.
 async fn drained(node: &Node) -> Value {
-    for _ in 0..2_000 {
-        let drain = node.status().await["drain"].clone();
-        if drain["state"] == "drained" {
-            return drain;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("the node is still draining: {}", node.status().await["drain"]);
+    let drain = async || node.status().await["drain"].clone();
+    value("the node is drained", drain, |drain| drain["state"] == "drained").await
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use super::{Cluster, Wire, free_address};
 use crate::back::{assert_back, back};
 use crate::lake::Content;
 use crate::node::BLOCK;
+use crate::waiting::value;
 
 /// Room for some 80 blocks. A twentieth of it is kept free ahead of need: more than a story reads at a time,
 /// so that no block leaves before the directory was asked.
@@ -162,9 +163,8 @@ async fn last_copies_move_to_a_node_whose_blocks_are_worth_less() {
         })
         .await;
     cluster.ways[0].becomes(Wire::Whole);
-    while cluster.nodes[0].status().await["directory"]["gwf"]["pushes_under_way"] != 0 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let pushes = async || cluster.nodes[0].status().await["directory"]["gwf"]["pushes_under_way"].clone();
+    value("no push is under way", pushes, |pushes| *pushes == 0).await;
     cluster.settle_reports().await;
     assert_eq!(
         cluster.pushes(0, "taken").await,

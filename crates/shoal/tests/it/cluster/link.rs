@@ -18,10 +18,10 @@ use shoal_s3::range::ByteRange;
 use tokio::task::JoinHandle;
 
 use super::{Cluster, SECRET};
-use crate::back::until;
 use crate::lake::{ACCESS_KEY, Content};
 use crate::link::{class, metered, moved};
 use crate::node::{BLOCK, Node};
+use crate::waiting::until;
 
 const MB: u64 = 1_000_000;
 const BANDWIDTH: u64 = 6 * MB;

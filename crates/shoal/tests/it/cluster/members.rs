@@ -1,10 +1,9 @@
 //! Stories of membership: nodes that join, leave, die, or have another secret.
 
-use std::time::Duration;
-
 use shoal_base::secret::Secret;
 
 use super::{Cluster, Wire, seen};
+use crate::waiting::value;
 
 #[tokio::test]
 async fn nodes_find_each_other_through_one_seed() {
@@ -22,13 +21,12 @@ async fn a_node_that_stops_is_gone_at_once_and_one_that_dies_within_seconds() {
     cluster.sees(2).await;
     cluster.ways[1].becomes(Wire::Cut);
     // The dead node receives nothing but can still send: it may come back once and be removed again.
-    for _ in 0..1_000 {
-        if seen(&cluster.nodes[0]).await == ["n0"] {
-            return cluster.stop().await;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("n0 sees one that nobody reaches");
+    let members = async || seen(&cluster.nodes[0]).await;
+    value("n0 sees nobody that is not reached", members, |seen| {
+        *seen == ["n0"]
+    })
+    .await;
+    cluster.stop().await;
 }
 
 #[tokio::test]

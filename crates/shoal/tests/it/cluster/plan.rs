@@ -4,7 +4,7 @@
 mod commands;
 mod promise;
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use futures_util::future::join_all;
 use http::StatusCode;
@@ -19,6 +19,7 @@ use crate::client::{Client, Reply};
 use crate::lake::{ACCESS_KEY, Access, Content, Object, Request};
 use crate::link::metered;
 use crate::node::{BLOCK, Node};
+use crate::waiting::value;
 
 fn gets(request: &Request) -> bool {
     request.is_get() && request.is_of_object()
@@ -146,18 +147,16 @@ async fn start(node: &Node, document: &Document) -> Value {
 
 /// Waits until the plan is as it should be on a node.
 pub(crate) async fn until(node: &Node, is: impl Fn(&Value) -> bool) -> Value {
-    let mut last = Value::Null;
-    for _ in 0..1_500 {
+    let plan = async || {
         let reply = node.admin("/plan").await;
-        if reply.status == StatusCode::OK {
-            last = serde_json::from_slice(&reply.body).unwrap();
-            if is(&last) {
-                return last;
-            }
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("the plan is still {last:#}");
+        let is_there = reply.status == StatusCode::OK;
+        is_there.then(|| serde_json::from_slice::<Value>(&reply.body).unwrap())
+    };
+    let plan = value("the plan is as it should be", plan, |plan| {
+        plan.as_ref().is_some_and(&is)
+    })
+    .await;
+    plan.expect("the wait is over when there is one")
 }
 
 async fn pinned_bytes(cluster: &Cluster) -> u64 {
@@ -408,13 +407,8 @@ async fn a_later_plan_takes_the_place_of_the_one_in_force_and_an_end_ends_its_pi
         again.text()
     );
     until(&cluster.nodes[1], |plan| plan["state"] == "cancelled").await;
-    for _ in 0..500 {
-        if pinned_bytes(&cluster).await == 0 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert_eq!(pinned_bytes(&cluster).await, 0);
+    let pinned = async || pinned_bytes(&cluster).await;
+    value("its pins are gone", pinned, |bytes| *bytes == 0).await;
     // While a node is away, the other one is at home for its blocks, and fetches them.
     assert!(
         cluster.lake.count(gets) <= 8,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::free_address;
+use crate::waiting::value;
 
 /// An empty Redis on a port of its own, without persistence.
 pub(super) struct Redis {
@@ -74,13 +75,8 @@ impl Redis {
     /// Waits until it has the entries of two objects again.
     pub(super) async fn knows_again(&self) {
         let script = "EVAL \"return #redis.call('KEYS', 'shoal:b:*')\" 0";
-        for _ in 0..300 {
-            if self.ask(script) == ":2\r\n" {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        panic!("nothing is told again");
+        let objects = async || self.ask(script);
+        value("the entries are back", objects, |count| count == ":2\r\n").await;
     }
 
     pub(super) fn kill(&mut self) {

@@ -10,6 +10,7 @@ use super::Cluster;
 use crate::back::digests::{block_files, flip};
 use crate::lake::{ANONYMOUS, Access, Content, Fault, Object, Request};
 use crate::node::{BLOCK, OTHER_KEY};
+use crate::waiting::value;
 
 #[tokio::test]
 async fn a_block_read_by_one_node_is_served_to_its_neighbours() {
@@ -259,15 +260,9 @@ async fn every_block_is_in_one_layer_and_moves_when_homes_do() {
     );
     cluster.add(|_, _| ()).await;
     cluster.sees(2).await;
-    let mut layers = cluster.blocks(0).await;
-    for _ in 0..200 {
-        if layers["L1"] > 0 {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-        layers = cluster.blocks(0).await;
-    }
-    assert!(layers["L1"] > 0 && layers["L3"] > 0, "{layers:?}");
+    let layers = async || cluster.blocks(0).await;
+    let layers = value("blocks have moved to L1", layers, |layers| layers["L1"] > 0).await;
+    assert!(layers["L3"] > 0, "{layers:?}");
     assert_eq!(layers.values().sum::<u64>(), 32);
     cluster.stop().await;
 }

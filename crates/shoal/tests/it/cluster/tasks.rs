@@ -14,6 +14,7 @@ use crate::lake::ACCESS_KEY;
 use crate::lake::Request;
 use crate::node::{BLOCK, Node};
 use crate::tasks::{begin, carry_out, is_over, manifest, order, task, until};
+use crate::waiting::{self, value};
 
 fn gets(request: &Request) -> bool {
     request.is_get() && request.is_of_object()
@@ -35,13 +36,12 @@ async fn blocks(cluster: &Cluster) -> Vec<u64> {
 
 /// Waits until a node lists a task.
 async fn wait_for_task(node: &Node, id: &str) -> Value {
-    for _ in 0..500 {
-        if node.admin(&format!("/tasks/{id}")).await.status == StatusCode::OK {
-            return task(node, id).await;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("the node does not hear of {id}");
+    let page = async || node.admin(&format!("/tasks/{id}")).await.status;
+    value("the node lists the task", page, |status| {
+        *status == StatusCode::OK
+    })
+    .await;
+    task(node, id).await
 }
 
 #[tokio::test]
@@ -235,12 +235,10 @@ async fn the_list_of_a_task_outlives_the_node_that_took_it() {
     let id = posted["id"].as_str().unwrap();
     let running = until(&cluster.nodes[0], id, |task| task["objects"]["done"] == 3).await;
     let has_list = |node: &Node| node.store_path().join("node/manifests").join(id).exists();
-    for _ in 0..500 {
-        if cluster.nodes.iter().filter(|node| has_list(node)).count() >= 2 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    waiting::until("a second node has the list", async || {
+        cluster.nodes.iter().filter(|node| has_list(node)).count() >= 2
+    })
+    .await;
     // Both the node that took the list and the one that runs the task go, if these are two.
     let runner = runner(&cluster, &running);
     let mut gone = vec![cluster.nodes.remove(runner).halt().await];
@@ -249,9 +247,7 @@ async fn the_list_of_a_task_outlives_the_node_that_took_it() {
         cluster.sees(2).await;
         until(&cluster.nodes[1], id, |task| task["objects"]["done"] == 3).await;
         // It copies the list as the node that goes on would, or as the one after that.
-        while !has_list(&cluster.nodes[1]) {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        waiting::until("another one has it", async || has_list(&cluster.nodes[1])).await;
         gone.push(cluster.nodes.remove(0).halt().await);
         cluster.ways.remove(0);
         cluster.sees(1).await;

@@ -15,6 +15,7 @@ use shoal_store::RemovalReason;
 
 use super::{Cluster, SECRET, Wire};
 use crate::node::BLOCK;
+use crate::waiting::{until, value};
 
 /// Room for some 50 blocks, all of it for blocks that are at home on the node.
 fn keeps_objects_whole(_: usize, config: &mut Config) {
@@ -85,15 +86,8 @@ impl Cluster {
 
     /// Waits until what a node knows of an object's completeness is as it should be.
     async fn knows(&self, node: usize, key: &str, is_right: impl Fn(&Value) -> bool) {
-        let mut known = Value::Null;
-        for _ in 0..500 {
-            known = self.completeness(node, key).await;
-            if is_right(&known) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        panic!("n{node} knows of {key}: {known}");
+        let completeness = async || self.completeness(node, key).await;
+        value(&format!("n{node} is right about {key}"), completeness, is_right).await;
     }
 
     /// Has a node give up one block of an object, as if it needed the room.
@@ -103,17 +97,23 @@ impl Cluster {
 
     /// Has a node give up one of some blocks of an object.
     async fn gives_up(&self, node: usize, key: &str, is_one: impl Fn(&BlockId) -> bool) -> BlockId {
-        for _ in 0..500 {
+        let give_up = async || {
             for block in self.resident(node, key).await.into_iter().filter(&is_one) {
                 let leaving = vec![(block, RemovalReason::Room)];
                 // A reader that is done may hold a block for a while.
                 if self.nodes[node].store().part_with(leaving).await.is_empty() {
-                    return block;
+                    return Some(block);
                 }
             }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        panic!("n{node} keeps its blocks of {key} for ever");
+            None
+        };
+        let given_up = value(
+            &format!("n{node} gives up a block of {key}"),
+            give_up,
+            Option::is_some,
+        )
+        .await;
+        given_up.expect("the wait is over when there is one")
     }
 
     /// Another end that knows the secret and can say anything to a node.
@@ -258,12 +258,10 @@ async fn events_that_got_lost_are_learned_with_later_ones() {
     cluster.ways[0].becomes(Wire::Stuck);
     cluster.gives_up_one(1, key).await;
     let lost = r#"shoal_messages_total{kind="cache-event",outcome="lost"}"#;
-    for _ in 0..500 {
-        if cluster.metric(1, lost).await > 0 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until("a message of n1 is lost", async || {
+        cluster.metric(1, lost).await > 0
+    })
+    .await;
     cluster.ways[0].becomes(Wire::Whole);
     assert_eq!(
         held(&cluster.completeness(0, key).await, "n1"),
@@ -291,15 +289,13 @@ async fn found(cluster: &Cluster, node: usize) -> [u64; 3] {
 
 /// Waits until a node has counted this many reads.
 async fn has_counted(cluster: &Cluster, node: usize, expected: [u64; 3]) {
-    let mut counts = [0; 3];
-    for _ in 0..500 {
-        counts = found(cluster, node).await;
-        if counts == expected {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("n{node} counts {counts:?} and not {expected:?}");
+    let what = format!("n{node} has counted {expected:?}");
+    value(
+        &what,
+        async || found(cluster, node).await,
+        |counts| *counts == expected,
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -443,13 +439,7 @@ async fn a_node_that_keeps_no_objects_whole_passes_events_over() {
     let (key, bytes) = cluster.reads_spread(12).await;
     let key = key.as_str();
     let sent = r#"shoal_messages_total{kind="cache-event",outcome="sent"}"#;
-    for _ in 0..500 {
-        if cluster.metric(0, sent).await > 0 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert!(cluster.metric(0, sent).await > 0);
+    until("an event is sent", async || cluster.metric(0, sent).await > 0).await;
     assert_eq!(cluster.completeness(1, key).await, Value::Null);
     cluster.read(1, key, &bytes).await;
     assert_eq!(bytes.len() as u64, 12 * BLOCK);

@@ -8,6 +8,7 @@ use shoal_net::endpoint::{Failure, RequestBody};
 
 use super::{STALL_TIMEOUT, endpoint, failure, get, put, read, read_text, request};
 use crate::lake::{Content, Cut, Fault, Lake, Request};
+use crate::waiting::until;
 
 #[tokio::test]
 async fn a_large_body_arrives_whole() {
@@ -179,8 +180,6 @@ async fn a_reader_that_leaves_ends_the_transfer_and_one_that_pauses_holds_it() {
     tokio::time::sleep(STALL_TIMEOUT * 2).await;
     body.frame().await.unwrap().unwrap();
     drop(body);
-    while !lake.last_request().abandoned {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until("the transfer ends", async || lake.last_request().abandoned).await;
     assert!(lake.body_bytes_sent() < 64 << 20);
 }

@@ -13,6 +13,7 @@ use super::{is_over, put_objects, until};
 use crate::client::{Client, Reply};
 use crate::lake::{ACCESS_KEY, Request};
 use crate::node::Node;
+use crate::waiting;
 
 /// Sends a list.
 pub(crate) async fn send(node: &Node, query: &str, list: impl Into<Bytes>) -> Reply {
@@ -70,13 +71,9 @@ async fn a_list_names_its_objects_exactly() {
     assert_eq!(node.lake.count(Request::is_get), 0);
     node.client().get("/b/ab").send().await;
     assert_ne!(node.lake.count(Request::is_get), 0, "it was not on the list");
-    for _ in 0..500 {
-        if lists(&node) == 0 {
-            return node.stop().await;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
-    panic!("the list of a task that is over stays");
+    let is_gone = async || lists(&node) == 0;
+    waiting::until("the list of a task that is over is gone", is_gone).await;
+    node.stop().await;
 }
 
 #[tokio::test]
@@ -311,18 +308,9 @@ async fn many_quick_tasks_with_lists_each_run_once_and_none_fails() {
     });
     let posted: Vec<_> = stream::iter(posts).buffer_unordered(8).collect().await;
     assert!(posted.iter().all(|status| *status == StatusCode::ACCEPTED));
-    let ended = async || {
-        let page = node.admin("/status").await;
-        let tasks = serde_json::from_slice::<Value>(&page.body).unwrap()["tasks"].clone();
-        (tasks["queued"] == 0 && tasks["running"] == 0).then_some(tasks)
-    };
-    for _ in 0..3_000 {
-        if let Some(tasks) = ended().await {
-            let page = node.admin("/tasks?state=failed").await;
-            assert_eq!(tasks["failed"], 0, "{}", page.text());
-            return;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
-    panic!("the tasks do not end");
+    let tasks = async || node.status().await["tasks"].clone();
+    let are_over = |tasks: &Value| tasks["queued"] == 0 && tasks["running"] == 0;
+    let tasks = waiting::value("the tasks end", tasks, are_over).await;
+    let page = node.admin("/tasks?state=failed").await;
+    assert_eq!(tasks["failed"], 0, "{}", page.text());
 }

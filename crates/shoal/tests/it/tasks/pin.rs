@@ -12,12 +12,18 @@ use shoal_store::Share;
 use super::{begin, carry_out, is_over, manifest, order, post, put_objects, until};
 use crate::lake::{Content, Object, Request};
 use crate::node::{BLOCK, Node};
+use crate::waiting::{self, value};
 
 fn pin(uri: &str, seconds: u64) -> Value {
     let until = Moment::from(clock::utc_now() + Duration::from_secs(seconds));
     let mut pin = order("pin", uri);
     pin["until"] = json!(until.to_string());
     pin
+}
+
+/// The number of objects that a node has pinned.
+async fn pinned(node: &Node) -> u64 {
+    node.status().await["store"]["pins"]["objects"].as_u64().unwrap()
 }
 
 /// A node with room for about `blocks` blocks.
@@ -138,12 +144,12 @@ async fn pins_end_at_their_time_and_survive_a_restart_until_then() {
     let brief = carry_out(&node, &pin("s3://b/brief/", 2)).await;
     assert_eq!(brief["state"], "done", "{brief:#}");
     let node = node.restart_after(|_| ()).await;
-    for _ in 0..500 {
-        if node.status().await["store"]["pins"]["objects"] == 1 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    value(
+        "the brief pin ends",
+        async || pinned(&node).await,
+        |pins| *pins == 1,
+    )
+    .await;
     scan(&node, 100).await;
     node.lake.forget_requests();
     node.client().get("/b/kept/a").send().await;
@@ -170,7 +176,7 @@ async fn an_unpinned_prefix_is_like_any_other_and_ends_the_orders_below_it() {
     );
     assert_eq!(super::task(&node, &order_a).await["state"], "cancelled");
     assert_eq!(super::task(&node, &order_all).await["state"], "done");
-    assert_eq!(node.status().await["store"]["pins"]["objects"], 1);
+    assert_eq!(pinned(&node).await, 1);
     scan(&node, 100).await;
     node.lake.forget_requests();
     node.client().get("/b/kept/b/1").send().await;
@@ -201,18 +207,13 @@ async fn a_pin_that_goes_on_leaves_out_what_was_unpinned_by_prefix_or_by_list() 
     gate.open();
     let task = until(&node, &id, is_over).await;
     assert_eq!(task["state"], "done", "{task:#}");
-    assert_eq!(node.status().await["store"]["pins"]["objects"], 2);
+    assert_eq!(pinned(&node).await, 2);
     // Nothing asks for the list once the pin is gone.
     assert_eq!(manifest::lists(&node), 1);
     let cancelled = node.order(&format!("/tasks/{id}/cancel")).await;
     assert_eq!(cancelled.status, StatusCode::OK, "{}", cancelled.text());
-    for _ in 0..500 {
-        if manifest::lists(&node) == 0 {
-            return node.stop().await;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("the list stays");
+    waiting::until("the list is gone", async || manifest::lists(&node) == 0).await;
+    node.stop().await;
 }
 
 /// Checks the number of objects that a pin has pinned, and that one was left out because it was unpinned.
@@ -220,7 +221,7 @@ async fn leaves_one_unpinned(node: &Node, task: &Value, pinned: u64) {
     let objects = &task["objects"];
     let counts = (&task["state"], &objects["done"], &objects["skipped"]);
     assert_eq!(counts, (&"done".into(), &pinned.into(), &1.into()), "{task:#}");
-    assert_eq!(node.status().await["store"]["pins"]["objects"], pinned);
+    assert_eq!(self::pinned(node).await, pinned);
 }
 
 #[tokio::test]
@@ -248,12 +249,7 @@ async fn an_unpin_holds_for_objects_of_a_page_that_a_pin_has_begun() {
     let gate = node.lake.hold(gets);
     let id = begin(&node, &pin("s3://b/kept/", 600)).await;
     // The page is under way.
-    for _ in 0..500 {
-        if node.lake.count(gets) > 0 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    waiting::until("the lake has a request", async || node.lake.count(gets) > 0).await;
     let unpin = manifest::carry_out(&node, "unpin", "s3://b/kept/29").await;
     assert_eq!(unpin["state"], "done", "{unpin:#}");
     gate.open();
@@ -287,7 +283,7 @@ async fn an_unpin_that_was_cancelled_before_it_began_is_not_obeyed() {
         (&"done".into(), &2.into()),
         "{task:#}"
     );
-    assert_eq!(node.status().await["store"]["pins"]["objects"], 2);
+    assert_eq!(pinned(&node).await, 2);
     node.stop().await;
 }
 
@@ -299,17 +295,10 @@ async fn the_pins_of_a_cancelled_order_end() {
     until(&node, &id, is_over).await;
     let reply = node.order(&format!("/tasks/{id}/cancel")).await;
     assert_eq!(reply.status, StatusCode::OK, "{}", reply.text());
-    for _ in 0..500 {
-        if node.status().await["store"]["pins"]["objects"] == 0 {
-            assert_eq!(
-                node.order(&format!("/tasks/{id}/cancel")).await.status,
-                StatusCode::CONFLICT
-            );
-            return node.stop().await;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("the pins do not end");
+    value("the pins end", async || pinned(&node).await, |pins| *pins == 0).await;
+    let again = node.order(&format!("/tasks/{id}/cancel")).await;
+    assert_eq!(again.status, StatusCode::CONFLICT);
+    node.stop().await;
 }
 
 #[tokio::test]

@@ -1,0 +1,39 @@
+//! Waits for a condition, never for a time: a busy machine is slow, and slow is not wrong.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use shoal_base::clock;
+
+/// What comes at all comes within this time on the busiest machine.
+const LIMIT: Duration = Duration::from_mins(1);
+
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Waits until `is_so` returns true; `what` completes the sentence "still waiting until …".
+///
+/// # Panics
+/// If it does not within a minute.
+pub(crate) async fn until(what: &str, is_so: impl AsyncFnMut() -> bool) {
+    value(what, is_so, |is_so| *is_so).await;
+}
+
+/// Reads a value until it is right, and returns it.
+///
+/// # Panics
+/// If it is not within a minute, with the last value.
+pub(crate) async fn value<T: Debug>(
+    what: &str,
+    mut read: impl AsyncFnMut() -> T,
+    is_right: impl Fn(&T) -> bool,
+) -> T {
+    let began = clock::instant();
+    loop {
+        let value = read().await;
+        if is_right(&value) {
+            return value;
+        }
+        assert!(began.elapsed() < LIMIT, "still waiting until {what}: {value:#?}");
+        tokio::time::sleep(PAUSE).await;
+    }
+}
