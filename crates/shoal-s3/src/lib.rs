@@ -1,23 +1,10 @@
-//! The S3 protocol itself. Nothing here knows about nodes, lakes or dirty objects, so any other module may
+//! The S3 protocol itself. Nothing here depends on nodes, lakes or dirty objects, so any other module may
 //! use it.
 
-// Names.
-pub mod etag;
-pub mod glob;
-pub mod identity;
-pub mod object;
-mod percent;
-pub mod prefix;
-pub mod target;
-pub mod uri;
-
-// Requests.
-pub mod conditions;
-pub mod framing;
-pub mod hop_by_hop;
-pub mod operation;
-pub mod range;
-pub mod read_head;
+// Names and what they refer to: buckets, keys, versions, identities.
+mod names;
+// A request without its signature and body: its head, what it asks for, its ranges and conditions.
+mod request;
 
 // Signatures and bodies.
 pub mod auth;
@@ -29,3 +16,6 @@ pub mod error;
 pub mod error_xml;
 pub mod time;
 pub mod xml;
+
+pub use names::{etag, glob, identity, object, prefix, target, uri};
+pub use request::{conditions, framing, hop_by_hop, operation, range, read_head};

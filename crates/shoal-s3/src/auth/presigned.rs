@@ -9,7 +9,7 @@ use super::Refusal;
 use super::claim::{CONTENT_SHA256, Claim, has_token};
 use super::credential::Credential;
 use super::location::SignatureLocation;
-use crate::percent::decode_query;
+use crate::names::percent::decode_query;
 use crate::sigv4::canonical::split_pair;
 use crate::sigv4::{ALGORITHM, PARAMETERS, Timestamp};
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 use http::{HeaderMap, HeaderName};
 
 use super::{SeedSignature, SigningKey, Timestamp, string_to_sign, words};
-use crate::percent;
+use crate::names::percent;
 
 /// The parts of a request that a signature covers.
 #[derive(Clone, Copy, Debug)]

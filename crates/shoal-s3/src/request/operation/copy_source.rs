@@ -5,8 +5,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::addressing::bucket_name;
 use super::query::Query;
 use crate::error::{ErrorCode, S3Error};
+use crate::names::percent::decode_path;
 use crate::object::ObjectName;
-use crate::percent::decode_path;
 use crate::target;
 
 /// The header that names the source of a copy.

@@ -6,8 +6,8 @@
 use http::uri::PathAndQuery;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
+use crate::names::percent::decode_path;
 use crate::object::ObjectName;
-use crate::percent::decode_path;
 
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::error::{ErrorCode, S3Error};
-use crate::percent::decode_path;
+use crate::names::percent::decode_path;
 
 /// The bucket, or the object in it, that a request names; neither for the service itself.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 
 use super::parameters::is_known;
 use crate::error::{ErrorCode, S3Error};
-use crate::percent::decode_query;
+use crate::names::percent::decode_query;
 use crate::sigv4;
 use crate::sigv4::canonical::SIGNATURE_PARAMETER;
 use crate::target;

@@ -1,0 +1,10 @@
+//! Names and what they refer to: buckets, keys, versions, identities.
+
+pub mod etag;
+pub mod glob;
+pub mod identity;
+pub mod object;
+pub(crate) mod percent;
+pub mod prefix;
+pub mod target;
+pub mod uri;
