@@ -1,9 +1,10 @@
 //! The chain of signatures that runs through the chunks of an aws-chunked body.
 
 use sha2::{Digest, Sha256};
+use shoal_base::hex;
 
 use super::payload_hash::EMPTY_SHA256;
-use super::{Signature, SigningKey, Timestamp, hex};
+use super::{Signature, SigningKey, Timestamp};
 
 /// The start of a chain: the signature of the request head, and the inputs of that signature.
 #[derive(Clone, Debug)]
@@ -63,11 +64,12 @@ impl ChunkSigner {
 
 #[cfg(test)]
 mod tests {
+    use sha2::{Digest, Sha256};
+    use shoal_base::hex;
     use shoal_base::secret::Secret;
 
     use super::{ChunkSigner, SeedSignature};
-    use crate::sigv4::{Signature, SigningKey, Timestamp, hex, scope};
-    use sha2::{Digest, Sha256};
+    use crate::sigv4::{Signature, SigningKey, Timestamp, scope};
 
     /// The account, the day and the region of Amazon's published examples.
     fn seed(signature: &str) -> SeedSignature {

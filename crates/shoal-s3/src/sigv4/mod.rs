@@ -17,7 +17,7 @@ mod tests;
 pub use chunks::{ChunkSigner, SeedSignature};
 pub use keys::{KeyCache, SigningKey};
 pub use payload_hash::PayloadHash;
-pub use shoal_base::hex;
+use shoal_base::hex;
 pub use sign::{SignError, Signer};
 pub use signature::Signature;
 pub use timestamp::Timestamp;

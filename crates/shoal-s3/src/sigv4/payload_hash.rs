@@ -3,8 +3,7 @@
 use std::borrow::Cow;
 
 use http::HeaderValue;
-
-use super::hex;
+use shoal_base::hex;
 
 /// SHA-256 of nothing, in hexadecimal.
 pub const EMPTY_SHA256: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";

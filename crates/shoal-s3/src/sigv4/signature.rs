@@ -2,9 +2,8 @@
 
 use std::fmt;
 
+use shoal_base::hex;
 use subtle::{Choice, ConstantTimeEq};
-
-use super::hex;
 
 const DIGITS: usize = 64;
 

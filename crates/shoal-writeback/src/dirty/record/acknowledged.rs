@@ -2,7 +2,7 @@
 //! and all bytes that leave the tier are checked against them.
 
 use shoal_base::encoding::{Malformed, Reader};
-use shoal_s3::sigv4::hex;
+use shoal_base::hex;
 
 use crate::tier::{ChunkDigests, chunk_bytes_for, count};
 
@@ -130,10 +130,7 @@ impl Chunks {
 
 /// Returns the MD5 in an ETag, or `None` if the ETag has another form.
 pub(crate) fn md5_in(etag: &str) -> Option<[u8; 16]> {
-    let digits: Option<Vec<u8>> = etag.trim_matches('"').bytes().map(hex::digit).collect();
-    let (pairs, rest) = digits.as_deref()?.as_chunks();
-    let bytes: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
-    bytes.try_into().ok().filter(|_| rest.is_empty())
+    hex::decode(etag.trim_matches('"').as_bytes())
 }
 
 /// Encodes the digests of one piece, or their absence.
