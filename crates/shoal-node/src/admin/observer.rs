@@ -148,7 +148,7 @@ impl Pages for Observer {
     }
 
     fn flush(&self, below: Option<S3Uri>) -> FlushProgress {
-        self.write_back.flush(below)
+        self.write_back.flushes.begin(below)
     }
 
     fn handoff(&self) -> Option<&Arc<Handoff>> {

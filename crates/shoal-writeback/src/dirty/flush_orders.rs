@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use shoal_s3::object::ObjectName;
 use shoal_s3::uri::S3Uri;
 
-use super::objects::DirtyObjects;
+use super::tiers::entries::Entries;
 use crate::tier::TierUnavailable;
 
 /// Number of objects that an order flushes in parallel.
@@ -21,16 +21,9 @@ const LOOKS: u32 = 10;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Executes flush orders. A new order replaces the current one.
-#[derive(Default)]
 pub struct FlushOrders {
-    dirty: Option<Arc<DirtyObjects>>,
-    now: Arc<Mutex<Now>>,
-}
-
-#[derive(Default)]
-struct Now {
-    order: u64,
-    progress: FlushProgress,
+    entries: Arc<Entries>,
+    latest: Arc<Mutex<FlushProgress>>,
 }
 
 /// The progress of the latest order.
@@ -54,51 +47,46 @@ pub struct FlushProgress {
 
 impl FlushOrders {
     /// Creates the executor of orders on these dirty objects.
-    pub fn of(dirty: &Arc<DirtyObjects>) -> Self {
+    pub fn new(entries: &Arc<Entries>) -> Self {
         Self {
-            dirty: Some(Arc::clone(dirty)),
-            now: Arc::default(),
+            entries: Arc::clone(entries),
+            latest: Arc::default(),
         }
     }
 
     /// Returns the progress of the latest order.
     pub fn progress(&self) -> FlushProgress {
-        self.now.lock().progress.clone()
+        self.latest.lock().clone()
     }
 
     /// Starts a task that flushes what is dirty on any node. The progress of an earlier order is discarded.
     pub fn begin(&self, below: Option<S3Uri>) -> FlushProgress {
-        let mut now = self.now.lock();
-        now.order += 1;
-        now.progress = FlushProgress {
-            order: now.order,
+        let mut latest = self.latest.lock();
+        *latest = FlushProgress {
+            order: latest.order + 1,
             running: true,
             below: below.as_ref().map(ToString::to_string),
             ..FlushProgress::default()
         };
-        if let Some(dirty) = &self.dirty {
-            let (dirty, now, order) = (Arc::clone(dirty), Arc::clone(&self.now), now.order);
-            tokio::spawn(async move { carry_out(&dirty, &now, order, below.as_ref()).await });
-        } else {
-            now.progress.running = false;
-        }
-        now.progress.clone()
+        let (entries, progress, order) = (Arc::clone(&self.entries), Arc::clone(&self.latest), latest.order);
+        tokio::spawn(async move { carry_out(&entries, &progress, order, below.as_ref()).await });
+        latest.clone()
     }
 }
 
-async fn carry_out(dirty: &DirtyObjects, now: &Mutex<Now>, order: u64, below: Option<&S3Uri>) {
+async fn carry_out(entries: &Entries, latest: &Mutex<FlushProgress>, order: u64, below: Option<&S3Uri>) {
     let note = |change: &dyn Fn(&mut FlushProgress)| {
-        let mut now = now.lock();
-        if now.order == order {
-            change(&mut now.progress);
+        let mut latest = latest.lock();
+        if latest.order == order {
+            change(&mut latest);
         }
     };
-    match all_below_patiently(dirty, below).await {
+    match all_below_patiently(entries, below).await {
         Ok(names) => {
             note(&|progress| progress.left = names.len() as u64);
             stream::iter(names)
                 .for_each_concurrent(PARALLEL, |name| async move {
-                    let flushed = dirty.entries.flush_in_background(&name).await.is_ok();
+                    let flushed = entries.flush_in_background(&name).await.is_ok();
                     note(&|progress| {
                         progress.left -= 1;
                         progress.flushed += u64::from(flushed);
@@ -115,26 +103,26 @@ async fn carry_out(dirty: &DirtyObjects, now: &Mutex<Now>, order: u64, below: Op
 /// As [`all_below`], but retries while a registry does not answer: an order has no client that would time
 /// out.
 async fn all_below_patiently(
-    dirty: &DirtyObjects,
+    entries: &Entries,
     below: Option<&S3Uri>,
 ) -> Result<Vec<ObjectName>, TierUnavailable> {
     for _ in 1..LOOKS {
-        if let Ok(names) = all_below(dirty, below).await {
+        if let Ok(names) = all_below(entries, below).await {
             return Ok(names);
         }
         tokio::time::sleep(PAUSE).await;
     }
-    all_below(dirty, below).await
+    all_below(entries, below).await
 }
 
 /// Returns the names of the objects that are dirty on any node, all or those below a prefix.
-async fn all_below(dirty: &DirtyObjects, below: Option<&S3Uri>) -> Result<Vec<ObjectName>, TierUnavailable> {
+async fn all_below(entries: &Entries, below: Option<&S3Uri>) -> Result<Vec<ObjectName>, TierUnavailable> {
     let mut names = BTreeMap::new();
-    for (bucket, prefix) in dirty.entries.prefixes() {
+    for (bucket, prefix) in entries.rules.back_prefixes() {
         let Some(prefix) = narrowed(&bucket, &prefix, below) else {
             continue;
         };
-        for manifest in dirty.entries.list(&bucket, prefix).await? {
+        for manifest in entries.list(&bucket, prefix).await? {
             let name = manifest.name.clone();
             names.insert((Arc::clone(&name.bucket), Arc::clone(&name.key)), name);
         }

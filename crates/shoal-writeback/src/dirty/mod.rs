@@ -37,7 +37,7 @@ pub use self::record::scope::Scope;
 pub(crate) use self::record::scope::{BEHIND_PREFIX, bytes_in};
 pub use self::record::writing::{PendingWrite, WriteError};
 pub use self::refusals::{NEARLY_FULL, no_permission, not_begun, not_flushed, try_again};
-pub use self::stock::status::{Figures, TierStatus, UploadEnd, WriteBackOutcome};
+pub use self::stock::status::{TierPage, TierStatus};
 pub use self::tiers::entries::{Entries, FlushFailed, Lookup};
 pub use self::tiers::{TierError, TierSettings};
 pub use self::uploads::{

@@ -34,9 +34,7 @@ use super::record::manifest::{Manifest, Naming, Record};
 use super::record::part_layout::PartLayout;
 use super::record::writing::{PendingWrite, WriteError};
 use super::stock::intake::receive_nothing;
-use super::stock::outcomes::Outcomes;
-use super::stock::registry_room::RegistryNearlyFull;
-use super::stock::status::{Figures, WriteBackOutcome};
+use super::stock::status::{Outcomes, RegistryNearlyFull, WriteBackOutcome};
 use super::tiers::entries::{Entries, FlushFailed, Lookup};
 use super::tiers::{Tier, TierError, TierSettings};
 use crate::tier::{ByteStore, ChunkDigests, Damage, TierBytes, TierConfig, TierUnavailable};
@@ -285,7 +283,7 @@ impl DirtyObjects {
                 return Err(TierUnavailable::because(&error).into());
             }
         }
-        self.shared.outcomes.count(WriteBackOutcome::Committed);
+        self.shared.outcomes.writes.count(WriteBackOutcome::Committed);
         self.invalidate(name);
         if lifetime == Lifetime::Short
             && let Some(directory) = &self.directory
@@ -385,21 +383,9 @@ impl DirtyObjects {
 
 /// For operators, and for a node that is about to stop.
 impl DirtyObjects {
-    /// Returns counts of dirty objects, and the outcomes of writes since the node started.
-    pub fn figures(&self) -> Figures {
-        let figures = self.entries.tiers.iter().map(Tier::figures);
-        Figures {
-            objects: figures.clone().map(|figures| figures.objects).sum(),
-            bytes: self
-                .entries
-                .tiers
-                .iter()
-                .map(|tier| tier.store.fill().stored_bytes)
-                .sum(),
-            outcomes: self.shared.outcomes.writes(),
-            uploads: figures.map(|figures| figures.uploads).sum(),
-            upload_ends: self.shared.outcomes.uploads(),
-        }
+    /// Returns the outcomes of writes and uploads since the node started.
+    pub(crate) fn outcomes(&self) -> &Outcomes {
+        &self.shared.outcomes
     }
 
     /// Returns the objects whose bytes in a tier recently differed from the acknowledged ones.

@@ -16,7 +16,7 @@ use shoal_policy::cleaning::Load;
 use shoal_registry::changes::Changes;
 use shoal_registry::engine::embedded::{Embedded, OpenError};
 use shoal_registry::engine::etcd::Etcd;
-use shoal_registry::engine::{Engine, EngineError};
+use shoal_registry::engine::{Engine, EngineError, Room};
 use shoal_registry::names::Names;
 use shoal_registry::session::Session;
 use shoal_registry::uploads::Uploads;
@@ -30,8 +30,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::flush::cleaner::{Cleaner, Shared};
 use super::flush::flush_transfers::FlushTransfers;
 use super::flush::pacing::Pacing;
-use super::stock::registry_room::{RegistryNearlyFull, RegistryRoom};
-use super::stock::status::TierStatus;
+use super::stock::status::{RegistryNearlyFull, TierPage, TierStatus};
 use super::stock::survey::Survey;
 use super::stock::sweep::Sweeper;
 use super::stock::tier_store::{StoredBytes, TierStore};
@@ -78,7 +77,10 @@ pub(super) struct Tier {
     pub(super) flushes: Arc<FlushTransfers>,
     lake: Arc<Endpoint>,
     sweeper: Sweeper,
-    room: RegistryRoom,
+    /// How full the registry was when it was last asked.
+    room: Mutex<Option<Room>>,
+    /// How operators make more room in it.
+    remedy: &'static str,
     survey: Mutex<Survey>,
     /// Notified when a write has found no room.
     was_full: Notify,
@@ -87,11 +89,11 @@ pub(super) struct Tier {
 
 /// Counts for one tier.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct TierFigures {
-    pub(super) objects: u64,
-    pub(super) uploads: u64,
+struct TierFigures {
+    objects: u64,
+    uploads: u64,
     /// The age of the oldest object that is not marked short-lived.
-    pub(super) oldest: Option<Duration>,
+    oldest: Option<Duration>,
 }
 
 /// The settings that apply to each tier of a node.
@@ -177,7 +179,8 @@ impl Tier {
             flushes,
             lake,
             sweeper,
-            room: RegistryRoom::new(Arc::clone(&name), remedy(&config.registry)),
+            room: Mutex::default(),
+            remedy: remedy(&config.registry),
             survey: Mutex::default(),
             was_full: Notify::new(),
             figures: Mutex::default(),
@@ -282,8 +285,11 @@ impl Tier {
 
     /// Counts the dirty objects, and queries how full the registry is.
     pub(super) async fn refresh(&self) {
-        if let Err(error) = self.room.look(&**self.names.engine()).await {
-            tracing::debug!(%error, tier = %self.name, "the registry's fill level is unknown");
+        match self.names.engine().room().await {
+            Ok(room) => *self.room.lock() = Some(room),
+            Err(error) => {
+                tracing::debug!(%error, tier = %self.name, "the registry's fill level is unknown");
+            }
         }
         if let Ok(figures) = self.count().await {
             *self.figures.lock() = figures;
@@ -349,7 +355,14 @@ impl Tier {
     ///
     /// The remaining room is reserved for what makes room.
     pub(super) fn check_room(&self) -> Result<(), RegistryNearlyFull> {
-        self.room.check()
+        let room = self.room.lock().filter(|room| room.is_scarce());
+        room.map_or(Ok(()), |room| {
+            Err(RegistryNearlyFull {
+                tier: Arc::clone(&self.name),
+                remedy: self.remedy,
+                room,
+            })
+        })
     }
 
     /// Counts the dirty objects that this node wrote.
@@ -357,28 +370,35 @@ impl Tier {
         Ok(self.count().await?.objects)
     }
 
-    pub(super) fn figures(&self) -> TierFigures {
-        *self.figures.lock()
-    }
-
     /// Returns the state for operators.
     pub(super) fn status(&self) -> TierStatus {
-        let (figures, fill) = (self.figures(), self.store.fill());
-        TierStatus {
-            name: Arc::clone(&self.name),
-            is_reachable: self.session.owner().is_some(),
+        let (figures, fill, pace) = (*self.figures.lock(), self.store.fill(), self.pace());
+        let (survey, room, failed) = (self.survey.lock().clone(), *self.room.lock(), self.worker.failed());
+        let page = TierPage {
+            name: self.name.to_string(),
+            reachable: self.session.owner().is_some(),
             objects: figures.objects,
             bytes: fill.stored_bytes,
             capacity_bytes: fill.capacity_bytes,
-            is_full: self.store.is_full(),
-            registry: self.room.room(),
-            nearly_full: self.check_room().err(),
-            survey: self.survey.lock().clone(),
             uploads: figures.uploads,
-            oldest: figures.oldest,
-            pace: self.pace(),
-            adopted: self.worker.adopted().len(),
-            failed: self.worker.failed(),
+            upload_bytes: survey.upload_bytes,
+            without_rule: survey.uncovered,
+            registry_bytes: room.map(|room| room.used_bytes),
+            registry_quota_bytes: room.map(|room| room.quota_bytes),
+            oldest_seconds: figures.oldest.map(|age| age.as_secs()),
+            age_seconds: pace.age.as_secs(),
+            short_age_seconds: pace.short_age.as_secs(),
+            parallel: pace.parallel,
+            adopted_nodes: self.worker.adopted().len(),
+            failed: failed.len(),
+        };
+        TierStatus {
+            page,
+            is_full: self.store.is_full(),
+            nearly_full: self.check_room().err(),
+            without_rule: survey.example,
+            upload_age: pace.upload_age,
+            failed,
             swept: self.sweeper.total(),
         }
     }

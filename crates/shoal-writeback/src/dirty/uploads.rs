@@ -245,8 +245,8 @@ impl DirtyObjects {
                 .await;
             self.invalidate(&upload.name);
             let record = done.map_err(incomplete)?;
-            self.shared.outcomes.count(WriteBackOutcome::Committed);
-            self.shared.outcomes.count_upload(UploadEnd::Completed);
+            self.shared.outcomes.writes.count(WriteBackOutcome::Committed);
+            self.shared.outcomes.uploads.count(UploadEnd::Completed);
             let of_record = Completed::of_record(&upload.name, upload.id, &record);
             let (_, completed) = of_record.map_err(|error| TierUnavailable::because(&error))?;
             return Ok(Arc::new(completed));
@@ -267,7 +267,7 @@ impl DirtyObjects {
         if let Err(error) = ended {
             tracing::warn!(%error, object = ?upload.name, "the completion of an upload could not be recorded");
         }
-        self.shared.outcomes.count_upload(UploadEnd::Completed);
+        self.shared.outcomes.uploads.count(UploadEnd::Completed);
         Ok(Arc::new(completed))
     }
 
@@ -320,7 +320,7 @@ impl DirtyObjects {
         let upload = &kept.upload;
         let tier = tier_of(&self.entries, &upload.name)?;
         tier.uploads.abort(&kept.found).await.map_err(unusable)?;
-        self.shared.outcomes.count_upload(UploadEnd::Aborted);
+        self.shared.outcomes.uploads.count(UploadEnd::Aborted);
         Ok(())
     }
 

@@ -45,7 +45,7 @@ impl Snapshot {
             writes: WritesPage {
                 underway: self.core.write_through.underway(),
             },
-            write_back: self.write_back.page(),
+            write_back: self.write_back.page.clone(),
             cooperation: self.cooperation(),
             directory: self.directory(),
             tasks: TasksPage {

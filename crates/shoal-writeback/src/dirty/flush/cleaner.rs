@@ -20,8 +20,7 @@ use super::pacing::Pacing;
 use crate::dirty::permission::Permissions;
 use crate::dirty::record::keys::{object_name, size_in};
 use crate::dirty::record::manifest::{Manifest, Naming};
-use crate::dirty::stock::outcomes::Outcomes;
-use crate::dirty::stock::status::WriteBackOutcome;
+use crate::dirty::stock::status::{Outcomes, WriteBackOutcome};
 use crate::dirty::stock::tier_store::StoredBytes;
 use crate::tier::{ByteStore, Damages};
 
@@ -70,7 +69,7 @@ impl Cleaner {
         let size_bytes = version.size_bytes;
         self.pacing.flushed(written.as_ref(), size_bytes, began);
         self.shared.grants.invalidate_object(&manifest.name);
-        let outcomes = &self.shared.outcomes;
+        let outcomes = &self.shared.outcomes.writes;
         match written {
             Ok(uploaded) => {
                 if let Uploaded::OtherEtag(named) = uploaded {

@@ -1,8 +1,6 @@
 //! What a tier keeps: bytes in its store, entries in its registry, and the figures about both.
 
 pub(crate) mod intake;
-pub(crate) mod outcomes;
-pub(crate) mod registry_room;
 pub(crate) mod status;
 pub(crate) mod survey;
 pub(crate) mod sweep;

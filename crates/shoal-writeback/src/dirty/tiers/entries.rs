@@ -80,11 +80,6 @@ impl Entries {
         self.rules.allow_back_below(bucket, prefix)
     }
 
-    /// Returns the buckets and prefixes below which objects may be dirty.
-    pub(crate) fn prefixes(&self) -> Vec<(String, Vec<u8>)> {
-        self.rules.back_prefixes()
-    }
-
     pub(in crate::dirty) fn rule(&self, name: &ObjectName) -> Option<(BackRule, &Tier)> {
         let rule = self.rules.back_rule(name)?;
         Some((rule, &self.tiers[rule.tier]))
