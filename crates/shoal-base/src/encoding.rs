@@ -108,6 +108,15 @@ impl<'a> Reader<'a> {
     /// Fails with [`Malformed`] if the bytes end too early.
     pub fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let length = self.u32()? as usize;
+        self.take(length)
+    }
+
+    /// Reads `length` bytes.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if fewer bytes are left.
+    pub fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
         let (taken, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
         self.0 = rest;
         Ok(taken)

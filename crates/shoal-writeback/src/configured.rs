@@ -32,27 +32,20 @@ pub async fn open(
 ) -> Result<Vec<(TierConfig, Arc<dyn ByteStore>)>, TierError> {
     let mut opened = Vec::with_capacity(tiers.len());
     for tier in tiers {
-        let store = open_store(tier, limits).await?;
+        let store: Result<Arc<dyn ByteStore>, String> = match &tier.store {
+            TierStoreConfig::Folder(folder) => match FolderStore::open(folder.clone()).await {
+                Ok(store) => Ok(Arc::new(store)),
+                Err(error) => Err(error.to_string()),
+            },
+            TierStoreConfig::S3(bucket) => open_bucket(bucket, limits).await,
+        };
+        let store = store.map_err(|problem| TierError::new(&tier.name, &problem))?;
         opened.push((tier.clone(), store));
     }
     Ok(opened)
 }
 
-async fn open_store(tier: &TierConfig, limits: &Limits) -> Result<Arc<dyn ByteStore>, TierError> {
-    let refused = |problem: String| TierError::new(&tier.name, &problem);
-    match &tier.store {
-        TierStoreConfig::Folder(folder) => {
-            let store = FolderStore::open(folder.clone()).await;
-            Ok(Arc::new(store.map_err(|error| refused(error.to_string()))?))
-        }
-        TierStoreConfig::S3(bucket) => {
-            let store = open_bucket(bucket, limits).await.map_err(refused)?;
-            Ok(Arc::new(store))
-        }
-    }
-}
-
-async fn open_bucket(bucket: &S3StoreConfig, limits: &Limits) -> Result<S3Store, String> {
+async fn open_bucket(bucket: &S3StoreConfig, limits: &Limits) -> Result<Arc<dyn ByteStore>, String> {
     let store = LakeConfig {
         endpoint: bucket.endpoint.clone(),
         region: bucket.region.clone(),
@@ -71,7 +64,11 @@ async fn open_bucket(bucket: &S3StoreConfig, limits: &Limits) -> Result<S3Store,
         large: bucket.class_large.clone(),
         large_bytes: S3StoreConfig::LARGE_BYTES,
     };
-    Ok(S3Store::new(Arc::new(endpoint), &bucket.bucket, classes))
+    Ok(Arc::new(S3Store::new(
+        Arc::new(endpoint),
+        &bucket.bucket,
+        classes,
+    )))
 }
 
 /// Returns the settings of this node that apply to every tier.

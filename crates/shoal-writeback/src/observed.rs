@@ -91,7 +91,7 @@ impl WriteBack {
 
     /// Returns the current state.
     pub fn figures(&self) -> WriteBackFigures {
-        let (tiers, outcomes) = (self.dirty.entries.tiers(), self.dirty.outcomes());
+        let (tiers, outcomes) = (self.dirty.entries.tiers(), &self.dirty.shared.outcomes);
         let sum = |read: fn(&TierPage) -> u64| tiers.iter().map(|tier| read(&tier.page)).sum();
         let failed = tiers.iter().flat_map(|tier| &tier.failed);
         let troubled = failed.take(TROUBLES_SHOWN).map(|failed| TroubledObject {
@@ -115,7 +115,7 @@ impl WriteBack {
         WriteBackFigures {
             page,
             tiers,
-            damaged: self.dirty.damaged(),
+            damaged: self.dirty.shared.damages.objects(),
         }
     }
 }

@@ -22,7 +22,7 @@ use super::record::writing::{PendingWrite, WriteError, is_metadata, of_flush};
 use super::tiers::Tier;
 use super::tiers::entries::Lookup;
 use crate::headers::those;
-use crate::tier::{Piece, StoreError, TierUnavailable};
+use crate::tier::{Piece, StoreError};
 
 /// Number of pieces of one object that the store copies in parallel.
 const PARALLEL: usize = 4;
@@ -104,7 +104,7 @@ impl DirtyObjects {
         Write { name, lifetime, .. }: Write<'_>,
         caller: &Caller,
     ) -> Result<Arc<Version>, NotCopied> {
-        let (Some(manifest), Some(dirty)) = (&source.manifest, &source.found.entry.current) else {
+        let Some(manifest) = &source.manifest else {
             return Err(NotCopied::SourceGone);
         };
         let of_name = self
@@ -117,20 +117,19 @@ impl DirtyObjects {
         if !tier.store.copies() {
             return Err(NotCopied::AtLake(Uncached::Copy));
         }
-        let size_bytes = dirty.size_bytes;
-        let headers = request.headers_of_copy(&manifest.headers);
+        let size_bytes = manifest.version.size_bytes;
+        let headers = request.headers_of_copy(&manifest.record.headers);
         let write = PendingWrite::with_headers(name, size_bytes, headers, caller);
         let write = write.map_err(NotCopied::AtLake)?;
         self.clearances
             .permit(&write, caller)
             .await
             .map_err(NotCopied::AtLake)?;
-        let of_source = Record::of_bytes(&dirty.record).map_err(|error| TierUnavailable::because(&error));
         let record = Record {
             writer: write.writer,
             modified: clock::utc_now(),
             headers: write.headers,
-            ..of_source.map_err(WriteError::from)?
+            ..manifest.record.clone()
         };
         let data = copy_pieces(tier, &manifest.pieces).await?;
         let entered = self.enter(NewObject {

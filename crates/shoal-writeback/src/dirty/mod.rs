@@ -32,7 +32,6 @@ pub use self::objects::{DirtyObjects, Parts, Received};
 pub use self::permission::{Action, Permission, beside, of_permission};
 pub use self::record::checksums::{Checksum, ChecksumSpec, ChecksumType, element_name};
 pub use self::record::manifest::{Manifest, is_writer};
-pub use self::record::part_layout::{PartLayout, PlacedPart};
 pub use self::record::scope::Scope;
 pub(crate) use self::record::scope::{BEHIND_PREFIX, bytes_in};
 pub use self::record::writing::{PendingWrite, WriteError};

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -37,7 +38,7 @@ use super::stock::intake::receive_nothing;
 use super::stock::status::{Outcomes, RegistryNearlyFull, WriteBackOutcome};
 use super::tiers::entries::{Entries, FlushFailed, Lookup};
 use super::tiers::{Tier, TierError, TierSettings};
-use crate::tier::{ByteStore, ChunkDigests, Damage, TierBytes, TierConfig, TierUnavailable};
+use crate::tier::{ByteStore, ChunkDigests, TierBytes, TierConfig, TierUnavailable};
 
 /// How long a change of a name waits for dirty objects under that name to be flushed.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -56,7 +57,7 @@ pub struct DirtyObjects {
     directory: Option<Arc<BlockDirectory>>,
     /// The time that short-lived objects stay in a tier.
     short_age: Duration,
-    pub(super) shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// The parts of a node that [`DirtyObjects`] uses.
@@ -144,7 +145,13 @@ impl DirtyObjects {
         };
         let lake = Arc::clone(&parts.lake);
         let shared = Arc::new(Shared {
-            lake_writer: LakeWriter::new(parts.lake, parts.store, parts.fetcher, parts.identities),
+            lake_writer: LakeWriter {
+                lake: parts.lake,
+                store: parts.store,
+                fetcher: parts.fetcher,
+                identities: parts.identities,
+                names_by_parts: AtomicBool::new(false),
+            },
             through: parts.through,
             grants: parts.grants,
             permissions: Arc::clone(&permissions),
@@ -176,11 +183,8 @@ impl DirtyObjects {
 
     /// Returns a reader of a dirty object's bytes.
     pub fn bytes(&self, lookup: &Lookup, manifest: &Manifest) -> TierBytes {
-        self.bytes_in(&self.entries.tiers[lookup.tier], manifest)
-    }
-
-    pub(super) fn bytes_in(&self, tier: &Tier, manifest: &Manifest) -> TierBytes {
-        manifest.bytes(Arc::clone(tier.store.bytes()), &self.shared.damages)
+        let store = self.entries.tiers[lookup.tier].store.bytes();
+        manifest.bytes(Arc::clone(store), &self.shared.damages)
     }
 
     /// Receives the bytes of an accepted write. They are invisible to reads until they are committed.
@@ -378,18 +382,5 @@ impl DirtyObjects {
                 }
             }
         }
-    }
-}
-
-/// For operators, and for a node that is about to stop.
-impl DirtyObjects {
-    /// Returns the outcomes of writes and uploads since the node started.
-    pub(crate) fn outcomes(&self) -> &Outcomes {
-        &self.shared.outcomes
-    }
-
-    /// Returns the objects whose bytes in a tier recently differed from the acknowledged ones.
-    pub fn damaged(&self) -> Vec<(Arc<str>, Damage)> {
-        self.shared.damages.objects()
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use shoal_cache::write::Uncached;
-use shoal_net::endpoint::Endpoint;
+use shoal_net::endpoint::{BoxError, Endpoint};
 use shoal_net::shutdown::Shutdown;
 use shoal_policy::cleaning::Load;
 use shoal_registry::changes::Changes;
@@ -33,7 +33,7 @@ use super::flush::pacing::Pacing;
 use super::stock::status::{RegistryNearlyFull, TierPage, TierStatus};
 use super::stock::survey::Survey;
 use super::stock::sweep::Sweeper;
-use super::stock::tier_store::{StoredBytes, TierStore};
+use super::stock::tier_store::TierStore;
 use crate::tier::{ByteStore, RegistryConfig, TierConfig, TierUnavailable};
 
 /// Other nodes consider this node dead if its session has not been renewed for this time.
@@ -64,7 +64,7 @@ const UNBOUNDED: Load = Load {
 pub(super) struct Tier {
     /// The name in the configuration.
     pub(super) name: Arc<str>,
-    pub(super) store: TierStore,
+    pub(super) store: Arc<TierStore>,
     pub(super) names: Names,
     pub(super) uploads: Uploads,
     pub(super) changes: Arc<Changes>,
@@ -89,8 +89,8 @@ pub(super) struct Tier {
 
 /// Counts for one tier.
 #[derive(Clone, Copy, Debug, Default)]
-struct TierFigures {
-    objects: u64,
+pub(super) struct TierFigures {
+    pub(super) objects: u64,
     uploads: u64,
     /// The age of the oldest object that is not marked short-lived.
     oldest: Option<Duration>,
@@ -142,33 +142,28 @@ impl Tier {
         shared: Arc<Shared>,
     ) -> Result<Self, TierError> {
         let name: Arc<str> = config.name.as_str().into();
-        let engine = open_registry(&name, &config.registry).await?;
+        let engine = open_registry(&name, &config.registry).await;
+        let engine = engine.map_err(|error| TierError::new(&name, &error))?;
         let names = Names::new(Arc::clone(&engine), node, fence);
         // The lock on the block store ensures that no other process uses the folder.
         let session = Session::new(engine, node, SESSION).kept_in(folder.join(format!("life-{name}")));
         let session = Arc::new(session);
         let changes = Arc::new(Changes::new(names.clone(), Arc::clone(&session)));
-        let stored = Arc::<StoredBytes>::default();
+        let store = TierStore::new(Arc::clone(&name), store, config.capacity_bytes);
+        let store = Arc::new(store);
         let pacing = Arc::new(Pacing::new(pace));
-        let lake = Arc::clone(shared.lake_writer.lake());
+        let lake = Arc::clone(&shared.lake_writer.lake);
         let flushes = Arc::<FlushTransfers>::default();
         let cleaner = Cleaner {
             store: Arc::clone(&store),
-            stored: Arc::clone(&stored),
             pacing: Arc::clone(&pacing),
             flushes: Arc::clone(&flushes),
             shared,
         };
         let worker = Worker::new(Arc::clone(&changes), cleaner, pace);
-        let sweeper = Sweeper::new(
-            Arc::clone(&name),
-            Arc::clone(&store),
-            names.clone(),
-            Arc::clone(&stored),
-        );
-        let store = TierStore::new(Arc::clone(&name), store, stored, config.capacity_bytes);
         Ok(Self {
             uploads: Uploads::new(names.clone()),
+            sweeper: Sweeper::new(Arc::clone(&store), names.clone()),
             store,
             names,
             changes,
@@ -178,7 +173,6 @@ impl Tier {
             pacing,
             flushes,
             lake,
-            sweeper,
             room: Mutex::default(),
             remedy: remedy(&config.registry),
             survey: Mutex::default(),
@@ -296,7 +290,7 @@ impl Tier {
         }
     }
 
-    async fn count(&self) -> Result<TierFigures, EngineError> {
+    pub(super) async fn count(&self) -> Result<TierFigures, EngineError> {
         let count = |list| self.names.count(list, self.node);
         // The list is ordered by id, and ids begin with the time of the write.
         let oldest = self.names.listed(NodeList::Dirty, self.node, None, 1).await?;
@@ -365,15 +359,14 @@ impl Tier {
         })
     }
 
-    /// Counts the dirty objects that this node wrote.
-    pub(super) async fn dirty_objects(&self) -> Result<u64, EngineError> {
-        Ok(self.count().await?.objects)
-    }
-
     /// Returns the state for operators.
     pub(super) fn status(&self) -> TierStatus {
         let (figures, fill, pace) = (*self.figures.lock(), self.store.fill(), self.pace());
-        let (survey, room, failed) = (self.survey.lock().clone(), *self.room.lock(), self.worker.failed());
+        let (survey, room, failed) = (
+            self.survey.lock().clone(),
+            *self.room.lock(),
+            self.worker.failed(),
+        );
         let page = TierPage {
             name: self.name.to_string(),
             reachable: self.session.owner().is_some(),
@@ -415,21 +408,14 @@ const fn remedy(registry: &RegistryConfig) -> &'static str {
     }
 }
 
-async fn open_registry(tier: &str, config: &RegistryConfig) -> Result<Arc<dyn Engine>, TierError> {
+async fn open_registry(tier: &str, config: &RegistryConfig) -> Result<Arc<dyn Engine>, BoxError> {
     match config {
         RegistryConfig::Embedded(folder) => {
             let folder = folder.clone();
             let opening = tokio::task::spawn_blocking(move || open_embedded(&folder));
-            let opened = opening.await.expect("opening a registry does not panic");
-            Ok(opened.map_err(|error| TierError::new(tier, &error))?)
+            Ok(opening.await.expect("opening a registry does not panic")?)
         }
-        RegistryConfig::Etcd(etcd) => {
-            let settings = etcd
-                .settings(tier)
-                .map_err(|error| TierError::new(tier, &error))?;
-            let etcd = Etcd::new(&settings).map_err(|error| TierError::new(tier, &error))?;
-            Ok(Arc::new(etcd))
-        }
+        RegistryConfig::Etcd(etcd) => Ok(Arc::new(Etcd::new(&etcd.settings(tier)?)?)),
     }
 }
 

@@ -102,7 +102,7 @@ impl Asker<'_> {
     /// Returns true if the caller may learn if a dirty object meets conditions: it has written the object, or
     /// the lake lets it know about the object.
     pub(super) async fn may_judge(self, manifest: &Manifest) -> Result<bool, S3Error> {
-        if is_writer(self.caller, &manifest.writer) {
+        if is_writer(self.caller, &manifest.record.writer) {
             return Ok(true);
         }
         let name = &manifest.name;

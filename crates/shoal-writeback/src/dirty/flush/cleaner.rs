@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt};
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
 use shoal_cache::grants::Grants;
 use shoal_cache::write::WriteThrough;
 use shoal_net::clock;
@@ -18,11 +18,11 @@ use super::flush_transfers::FlushTransfers;
 use super::lake_writer::{LakeWrite, LakeWriteError, LakeWriter, Uploaded};
 use super::pacing::Pacing;
 use crate::dirty::permission::Permissions;
-use crate::dirty::record::keys::{object_name, size_in};
+use crate::dirty::record::keys::object_name;
 use crate::dirty::record::manifest::{Manifest, Naming};
 use crate::dirty::stock::status::{Outcomes, WriteBackOutcome};
-use crate::dirty::stock::tier_store::StoredBytes;
-use crate::tier::{ByteStore, Damages};
+use crate::dirty::stock::tier_store::TierStore;
+use crate::tier::Damages;
 
 /// What all tiers of a node share.
 pub(crate) struct Shared {
@@ -38,9 +38,7 @@ pub(crate) struct Shared {
 
 /// Cleans one tier.
 pub(crate) struct Cleaner {
-    pub(crate) store: Arc<dyn ByteStore>,
-    /// Gets the number of bytes that are removed.
-    pub(crate) stored: Arc<StoredBytes>,
+    pub(crate) store: Arc<TierStore>,
     /// Gets the lake's responses.
     pub(crate) pacing: Arc<Pacing>,
     /// Has the flushes in flight.
@@ -50,11 +48,11 @@ pub(crate) struct Cleaner {
 
 impl Cleaner {
     async fn write(&self, name: &Name, version: &DirtyVersion, change: &LakeChange) -> FlushEnd {
-        let manifest = object_name(name).map(|name| Manifest::of(&name, version, &self.shared.naming));
+        let manifest = object_name(name).map(|name| Manifest::new(&name, version, &self.shared.naming));
         let Some(Ok(manifest)) = manifest else {
             return FlushEnd::NotWritten("this build cannot read the record of the object".into());
         };
-        let bytes = manifest.bytes(Arc::clone(&self.store), &self.shared.damages);
+        let bytes = manifest.bytes(Arc::clone(self.store.bytes()), &self.shared.damages);
         let under_way = self.flushes.begin(name);
         let write = LakeWrite {
             manifest: &manifest,
@@ -96,7 +94,7 @@ impl Cleaner {
                     _ if failure.may_exist => FlushEnd::Unknown(why.into()),
                     None => FlushEnd::NotWritten(why.into()),
                     Some(remedy) => {
-                        tell_refused(&manifest.name, &why, remedy);
+                        log_refused(&manifest.name, &why, remedy);
                         FlushEnd::Refused(format!("{why}; {remedy}").into())
                     }
                 }
@@ -106,16 +104,16 @@ impl Cleaner {
 
     /// Forgets the remembered permission of the writer if the lake refuses the object for lack of one.
     fn forget_permission(&self, manifest: &Manifest, error: &LakeWriteError) {
-        let is_refusal =
-            matches!(error, LakeWriteError::Refused(status) if matches!(status.as_u16(), 401 | 403));
-        if is_refusal && let Ok(writer) = self.shared.lake_writer.writer(&manifest.writer) {
+        if let LakeWriteError::Refused(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) = error
+            && let Ok(writer) = self.shared.lake_writer.writer(&manifest.record.writer)
+        {
             self.shared.permissions.forget(writer.id(), &manifest.name.bucket);
         }
     }
 }
 
 /// Logs that the lake refuses an object, at most once a second.
-fn tell_refused(name: &ObjectName, why: &str, remedy: &str) {
+fn log_refused(name: &ObjectName, why: &str, remedy: &str) {
     static LINES: LogThrottle = LogThrottle::new();
     if let Some(unsaid) = LINES.admit(clock::instant()) {
         tracing::warn!(
@@ -137,16 +135,11 @@ impl Lake for Cleaner {
 
     fn discard<'a>(&'a self, key: &'a str) -> BoxFuture<'a, bool> {
         async move {
-            match self.store.remove(&[Arc::from(key)]).await {
-                Ok(()) => {
-                    self.stored.remove(size_in(key));
-                    true
-                }
-                Err(error) => {
-                    tracing::debug!(%error, key, "obsolete bytes could not be removed from a tier");
-                    false
-                }
+            let removed = self.store.remove(&[Arc::from(key)]).await;
+            if let Err(error) = &removed {
+                tracing::debug!(%error, key, "obsolete bytes could not be removed from a tier");
             }
+            removed.is_ok()
         }
         .boxed()
     }

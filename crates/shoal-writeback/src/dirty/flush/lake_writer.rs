@@ -26,7 +26,7 @@ use shoal_s3::range::ByteRange;
 use shoal_s3::sigv4::PayloadHash;
 use shoal_store::Store;
 
-pub(in crate::dirty) use self::error::{LakeWriteError, NotWritten};
+pub(crate) use self::error::{LakeWriteError, NotWritten};
 use self::named::Named;
 use self::proven::ProvenBlocks;
 use crate::dirty::record::acknowledged::md5_in;
@@ -36,14 +36,14 @@ use crate::tier::TierBytes;
 /// Number of blocks read ahead of what the lake has accepted.
 const AHEAD: usize = 2;
 
-/// Writes dirty objects to the lake.
+/// Writes dirty objects to the lake, on behalf of `identities`.
 pub(crate) struct LakeWriter {
-    lake: Arc<Endpoint>,
-    store: Arc<Store>,
-    fetcher: Arc<Fetcher>,
-    identities: Arc<Identities>,
+    pub(crate) lake: Arc<Endpoint>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) fetcher: Arc<Fetcher>,
+    pub(crate) identities: Arc<Identities>,
     /// True once the lake has given a multipart object the ETag that S3 defines, the MD5 of its parts' MD5s.
-    names_by_parts: AtomicBool,
+    pub(crate) names_by_parts: AtomicBool,
 }
 
 /// The write of one object to the lake.
@@ -84,27 +84,6 @@ impl BodyFailure {
 }
 
 impl LakeWriter {
-    /// Writes on behalf of `identities`.
-    pub(crate) fn new(
-        lake: Arc<Endpoint>,
-        store: Arc<Store>,
-        fetcher: Arc<Fetcher>,
-        identities: Arc<Identities>,
-    ) -> Self {
-        Self {
-            lake,
-            store,
-            fetcher,
-            identities,
-            names_by_parts: AtomicBool::new(false),
-        }
-    }
-
-    /// Returns the lake to write to.
-    pub(crate) fn lake(&self) -> &Arc<Endpoint> {
-        &self.lake
-    }
-
     /// Writes the object to the lake as its writer would have: all acknowledged bytes, or nothing. Blocks on
     /// this node's disk that turn out wrong are removed, and the bytes are read from the tier.
     ///
@@ -113,10 +92,11 @@ impl LakeWriter {
     /// The lake does not have the object, or its state is unknown.
     pub(crate) async fn write(&self, write: LakeWrite<'_>) -> Result<Uploaded, NotWritten> {
         let written = self.try_to_write(write).await;
-        let wrong = written.as_ref().err().map(|failure| &failure.error);
-        let wrong =
-            wrong.filter(|error| matches!(error, LakeWriteError::WrongBytes(_) | LakeWriteError::OtherMd5));
-        let Some(wrong) = wrong else {
+        let Err(NotWritten {
+            error: wrong @ (LakeWriteError::WrongBytes(_) | LakeWriteError::OtherMd5),
+            ..
+        }) = &written
+        else {
             return written;
         };
         tracing::warn!(object = ?write.manifest.name, %wrong, "the blocks of a dirty object are removed from the disk");
@@ -125,40 +105,23 @@ impl LakeWriter {
     }
 
     async fn try_to_write(&self, write: LakeWrite<'_>) -> Result<Uploaded, NotWritten> {
-        if write.manifest.part_layout.is_whole() {
-            let written = self.write_whole(write).await;
-            written.map_err(LakeWriteError::into_end)
-        } else {
-            self.write_in_parts(write).await
-        }
-    }
-
-    async fn write_whole(&self, write: LakeWrite<'_>) -> Result<Uploaded, LakeWriteError> {
-        let manifest = write.manifest;
-        let caller = self.writer(&manifest.writer)?;
-        let client = self.client(&caller);
-        let failure = BodyFailure::default();
-        let whole = ByteRange::new(0, manifest.version.size_bytes);
-        let body = self.body(write, whole, caller, failure.clone());
-        let mut headers = manifest.headers.clone();
-        headers.extend(write.conditions.clone());
-        if let Some(md5) = md5_in(&manifest.version.etag) {
-            headers.insert(CONTENT_MD5, content_md5(&md5));
-        }
-        let request = client.put(manifest.target.clone());
-        let request = EndpointRequest {
-            payload: PayloadHash::Unsigned,
-            ..request.with_headers(headers).with_body(body)
+        let caller = self.writer(&write.manifest.record.writer)?;
+        // The lake is asked in the turns of this node.
+        let client = S3Client {
+            payer: NODE,
+            ..S3Client::of_caller(&self.lake, &caller)
         };
-        write.check()?;
-        let answered = client.send(request, write.options()).await;
-        failure.check()?;
-        let head = answered?.ok()?.head;
-        let named = Named::judge(&head.headers, &manifest.version.etag, &client, &manifest.target);
-        Ok(match named.await? {
-            Named::ByMd5 => Uploaded::Same,
-            _ => Uploaded::OtherEtag(head.headers.get(header::ETAG).cloned()),
-        })
+        let attempt = Attempt {
+            writer: self,
+            write,
+            caller,
+            client,
+        };
+        if write.manifest.record.part_layout.is_whole() {
+            Ok(attempt.write_whole().await?)
+        } else {
+            attempt.write_in_parts().await
+        }
     }
 
     /// Returns the identity on whose behalf an object of `writer` is written.
@@ -167,76 +130,87 @@ impl LakeWriter {
         let identity = identity.ok_or_else(|| LakeWriteError::UnknownWriter(Arc::clone(writer)))?;
         Ok(Caller::Identity(identity))
     }
+}
 
-    /// Returns the client that writes on behalf of `caller`, in the turns of this node.
-    fn client(&self, caller: &Caller) -> S3Client {
-        S3Client {
-            payer: NODE,
-            ..S3Client::of_caller(&self.lake, caller)
+/// One attempt to write an object.
+struct Attempt<'a> {
+    writer: &'a LakeWriter,
+    write: LakeWrite<'a>,
+    caller: Caller,
+    client: S3Client,
+}
+
+impl Attempt<'_> {
+    async fn write_whole(&self) -> Result<Uploaded, LakeWriteError> {
+        let manifest = self.write.manifest;
+        let (body, failure) = self.body(ByteRange::new(0, manifest.version.size_bytes));
+        let mut headers = manifest.record.headers.clone();
+        headers.extend(self.write.conditions.clone());
+        if let Some(md5) = md5_in(&manifest.version.etag) {
+            headers.insert(CONTENT_MD5, content_md5(&md5));
+        }
+        let request = self.client.put(manifest.target.clone());
+        let request = EndpointRequest {
+            payload: PayloadHash::Unsigned,
+            ..request.with_headers(headers).with_body(body)
+        };
+        self.check()?;
+        let answered = self.client.send(request, self.options()).await;
+        failure.check()?;
+        let headers = answered?.ok()?.head.headers;
+        let named = self.judge(&headers, &manifest.version.etag).await?;
+        Ok(match named {
+            Named::ByMd5 => Uploaded::Same,
+            _ => Uploaded::OtherEtag(headers.get(header::ETAG).cloned()),
+        })
+    }
+
+    /// Checks the right to send before a request begins. This only saves a useless request: the bytes are
+    /// checked as they are sent.
+    fn check(&self) -> Result<(), LakeWriteError> {
+        let may_send = self.write.permit.may_send();
+        may_send.then_some(()).ok_or(LakeWriteError::SessionOver)
+    }
+
+    fn options(&self) -> SendOptions<'_> {
+        SendOptions {
+            permit: Some(self.write.permit),
+            transfer: self.write.transfer,
         }
     }
 
     /// Returns the blocks of a range that lies in one piece of the object.
-    fn blocks(
-        &self,
-        LakeWrite { manifest, bytes, .. }: LakeWrite<'_>,
-        range: ByteRange,
-        caller: Caller,
-    ) -> ProvenBlocks {
-        let account = self.lake.account_for(&caller);
+    fn blocks(&self, range: ByteRange) -> ProvenBlocks {
+        let (writer, manifest) = (self.writer, self.write.manifest);
+        let (account, caller) = (self.client.account.clone(), self.caller.clone());
         let context = ReadContext::of_peer(account, caller, Some(manifest.name.clone()), HeaderMap::new());
         let reader = BlockReader {
-            store: Arc::clone(&self.store),
-            fetcher: Arc::clone(&self.fetcher),
+            store: Arc::clone(&writer.store),
+            fetcher: Arc::clone(&writer.fetcher),
             version: Arc::clone(&manifest.version),
             context: Arc::new(context),
-            obtain: Obtain::Kept(Arc::new(bytes.clone())),
+            obtain: Obtain::Kept(Arc::new(self.write.bytes.clone())),
         };
         let window = ReadAheadWindow { now: 1, max: AHEAD };
         let blocks = BlockStream::new(Arc::new(reader), range, window, None);
         ProvenBlocks::new(blocks, manifest.piece_at(range))
     }
 
-    /// Returns a range of the object as a request body.
-    fn body(
-        &self,
-        write: LakeWrite<'_>,
-        range: ByteRange,
-        caller: Caller,
-        failure: BodyFailure,
-    ) -> RequestBody {
-        let blocks = self.blocks(write, range, caller);
-        let pieces = stream::unfold(Some(blocks), move |blocks| {
-            let failure = failure.clone();
-            async move {
-                let mut blocks = blocks?;
-                let error = match blocks.next().await? {
-                    Ok(piece) => return Some((Ok(Frame::data(piece)), Some(blocks))),
-                    Err(error) => error,
-                };
-                let told = BoxError::from(error.to_string());
-                failure.set(error);
-                Some((Err(told), None))
+    /// Returns a range of the object as a request body, and the place of the reason if it ends early.
+    fn body(&self, range: ByteRange) -> (RequestBody, BodyFailure) {
+        let failure = BodyFailure::default();
+        let state = (self.blocks(range), failure.clone());
+        let pieces = stream::try_unfold(state, |(mut blocks, failure)| async move {
+            match blocks.next().await.transpose() {
+                Ok(piece) => Ok(piece.map(|piece| (Frame::data(piece), (blocks, failure)))),
+                Err(error) => {
+                    let message = BoxError::from(error.to_string());
+                    failure.set(error);
+                    Err(message)
+                }
             }
         });
-        RequestBody::from_stream(range.len(), StreamBody::new(pieces).boxed_unsync())
-    }
-}
-
-impl LakeWrite<'_> {
-    /// Checks the right to send before a request begins. This only saves a useless request: the bytes are
-    /// checked as they are sent.
-    fn check(&self) -> Result<(), LakeWriteError> {
-        let may_send = self.permit.may_send();
-        may_send.then_some(()).ok_or(LakeWriteError::SessionOver)
-    }
-}
-
-impl<'a> LakeWrite<'a> {
-    fn options(self) -> SendOptions<'a> {
-        SendOptions {
-            permit: Some(self.permit),
-            transfer: self.transfer,
-        }
+        let body = RequestBody::from_stream(range.len(), StreamBody::new(pieces).boxed_unsync());
+        (body, failure)
     }
 }

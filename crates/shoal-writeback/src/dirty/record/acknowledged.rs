@@ -20,7 +20,7 @@ pub(crate) struct Acknowledged {
 }
 
 /// The digests of an object's chunks, all pieces in one list.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Chunks {
     chunk_bytes: u64,
     digests: Vec<u64>,
@@ -78,10 +78,7 @@ impl Acknowledged {
 
     /// Encodes the digests.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        let none = Chunks {
-            chunk_bytes: 0,
-            digests: Vec::new(),
-        };
+        let none = Chunks::default();
         let Chunks { chunk_bytes, digests } = self.chunks.as_ref().unwrap_or(&none);
         out.extend_from_slice(&chunk_bytes.to_le_bytes());
         out.extend_from_slice(&(digests.len() as u32).to_le_bytes());
@@ -97,21 +94,20 @@ impl Acknowledged {
 
     /// Inverse of [`Acknowledged::write`].
     pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let (chunk_bytes, digests) = (reader.u64()?, list(reader, Reader::u64)?);
-        let chunks = (chunk_bytes > 0).then_some(Chunks { chunk_bytes, digests });
+        let (chunk_bytes, count) = (reader.u64()?, reader.u32()?);
+        let digests = (0..count).map(|_| reader.u64()).collect::<Result<_, _>>()?;
         let count = reader.u32()?;
         let [checksum_bytes] = reader.array()?;
-        let mut parts = Vec::new();
-        for _ in 0..count {
-            let md5 = reader.array()?;
-            let mut checksum = Vec::with_capacity(checksum_bytes.into());
-            for _ in 0..checksum_bytes {
-                let [byte] = reader.array()?;
-                checksum.push(byte);
-            }
-            parts.push(PartDigest { md5, checksum });
-        }
-        Ok(Self { chunks, parts })
+        let part = |_| {
+            Ok(PartDigest {
+                md5: reader.array()?,
+                checksum: reader.take(checksum_bytes.into())?.to_vec(),
+            })
+        };
+        Ok(Self {
+            parts: (0..count).map(part).collect::<Result<_, _>>()?,
+            chunks: (chunk_bytes > 0).then_some(Chunks { chunk_bytes, digests }),
+        })
     }
 }
 
@@ -145,14 +141,6 @@ pub(crate) fn read_piece(
 ) -> Result<Option<ChunkDigests>, Malformed> {
     let mut pieces = Acknowledged::read(reader)?.of_pieces(&[size_bytes])?;
     Ok(pieces.pop().flatten())
-}
-
-fn list<'a, T>(
-    reader: &mut Reader<'a>,
-    item: impl Fn(&mut Reader<'a>) -> Result<T, Malformed>,
-) -> Result<Vec<T>, Malformed> {
-    let count = reader.u32()?;
-    (0..count).map(|_| item(reader)).collect()
 }
 
 #[cfg(test)]

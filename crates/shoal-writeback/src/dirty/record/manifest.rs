@@ -14,12 +14,12 @@ use shoal_s3::range::ByteRange;
 use shoal_s3::target;
 use ulid::Ulid;
 
-use super::acknowledged::{Acknowledged, PartDigest, md5_in};
+use super::acknowledged::{Acknowledged, md5_in};
 use super::checksums::add_type;
 use super::part_layout::PartLayout;
 use super::writing::is_read;
 use crate::headers::those;
-use crate::tier::{ByteStore, Damages, Piece, TierBytes};
+use crate::tier::{ByteStore, Damages, Piece, PieceSum, TierBytes};
 
 /// The time from 1970 to the year 10,000.
 const YEAR_10000: Duration = Duration::from_hours(70_389_528);
@@ -31,32 +31,28 @@ pub struct Manifest {
     pub id: Ulid,
     /// The name of the object, without a `versionId`.
     pub name: ObjectName,
-    /// The access key of the identity that wrote the object. Only this identity may read it.
-    pub writer: Arc<str>,
     /// The version that reads return. Its ETag, size and headers are those that the lake will return.
     pub version: Arc<Version>,
     /// The path of the object at the lake.
     pub target: PathAndQuery,
-    /// The headers to send to the lake with the bytes.
-    pub headers: HeaderMap,
-    /// The parts in which the object was uploaded.
-    pub part_layout: PartLayout,
-    /// The digests of the parts, in order. Empty if there are no parts, or an earlier build wrote the object.
-    pub(crate) part_digests: Vec<PartDigest>,
     /// The locations of the bytes in the tier's store.
     pub pieces: Vec<Piece>,
+    pub(crate) record: Record,
 }
 
 /// The part of a manifest that the registry stores as opaque bytes. The registry keeps the name, the size and
 /// the keys of the bytes itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
+    /// The access key of the identity that wrote the object. Only this identity may read it.
     pub(crate) writer: Arc<str>,
     pub(crate) etag: Arc<str>,
     pub(crate) modified: SystemTime,
+    /// The headers to send to the lake with the bytes.
     pub(crate) headers: HeaderMap,
     /// Headers that a read returns although the writer did not send them.
     pub(crate) of_reads: HeaderMap,
+    /// The parts in which the object was uploaded.
     pub(crate) part_layout: PartLayout,
     /// The digests of the bytes. Records of earlier builds end before this field.
     pub(crate) acknowledged: Acknowledged,
@@ -123,10 +119,7 @@ impl Manifest {
             version: Arc::new(version),
             target: target::of_object(name).map_err(|_| Malformed)?,
             pieces: pieces(&record, dirty)?,
-            part_digests: part_digests(&record)?,
-            writer: record.writer,
-            headers: record.headers,
-            part_layout: record.part_layout,
+            record,
         })
     }
 
@@ -179,39 +172,38 @@ fn version_of(name: &ObjectName, record: &Record, size_bytes: u64, naming: &Nami
     })
 }
 
-fn part_digests(record: &Record) -> Result<Vec<PartDigest>, Malformed> {
-    let digests = record.acknowledged.parts();
-    let fits = digests.is_empty() || digests.len() == record.part_layout.count();
-    fits.then(|| digests.to_vec()).ok_or(Malformed)
-}
-
 /// Returns the pieces of an object: one, or one for each part that is not empty.
 fn pieces(record: &Record, dirty: &DirtyVersion) -> Result<Vec<Piece>, Malformed> {
-    let part_layout = &record.part_layout;
-    let sizes: Vec<u64> = if part_layout.is_whole() {
-        vec![dirty.size_bytes]
-    } else {
-        part_layout.parts().map(|part| part.range.len()).collect()
-    };
-    let sizes: Vec<u64> = sizes.into_iter().filter(|size_bytes| *size_bytes > 0).collect();
-    if sizes.len() != dirty.data.len() {
+    let (part_layout, part_digests) = (&record.part_layout, record.acknowledged.parts());
+    if !part_digests.is_empty() && part_digests.len() != part_layout.count() {
         return Err(Malformed);
     }
-    let digests = record.acknowledged.of_pieces(&sizes)?;
-    let whole = part_layout.is_whole().then(|| md5_in(&record.etag)).flatten();
-    let with_bytes = part_layout.parts().map(|part| !part.range.is_empty());
-    let parts = record.acknowledged.parts().iter().zip(with_bytes);
-    let of_parts = parts.filter_map(|(part, has_bytes)| has_bytes.then_some(part.md5));
-    let md5s = whole.into_iter().chain(of_parts).map(Some);
-    let pieces = dirty.data.iter().zip(sizes).zip(digests);
-    let pieces = pieces.zip(md5s.chain(std::iter::repeat(None)));
-    let piece = |(((key, size_bytes), digests), md5): (((&Arc<str>, u64), _), _)| Piece {
-        key: Arc::clone(key),
-        size_bytes,
-        md5,
-        digests,
+    let mut sums = if part_layout.is_whole() {
+        vec![PieceSum {
+            size_bytes: dirty.size_bytes,
+            md5: md5_in(&record.etag),
+        }]
+    } else {
+        let parts = part_layout.parts().enumerate().map(|(index, part)| PieceSum {
+            size_bytes: part.range.len(),
+            md5: part_digests.get(index).map(|digest| digest.md5),
+        });
+        parts.collect()
     };
-    Ok(pieces.map(piece).collect())
+    sums.retain(|sum| sum.size_bytes > 0);
+    if sums.len() != dirty.data.len() {
+        return Err(Malformed);
+    }
+    let sizes: Vec<u64> = sums.iter().map(|sum| sum.size_bytes).collect();
+    let digests = record.acknowledged.of_pieces(&sizes)?;
+    let keys = dirty.data.iter().map(Arc::clone);
+    let pieces = keys.zip(sums).zip(digests).map(|((key, sum), digests)| Piece {
+        key,
+        size_bytes: sum.size_bytes,
+        md5: sum.md5,
+        digests,
+    });
+    Ok(pieces.collect())
 }
 
 #[cfg(test)]
@@ -226,7 +218,8 @@ pub(crate) mod tests {
     use shoal_s3::object::ObjectName;
     use ulid::Ulid;
 
-    use super::{Acknowledged, Manifest, Naming, PartDigest, PartLayout, Record};
+    use super::{Acknowledged, Manifest, Naming, PartLayout, Record};
+    use crate::dirty::record::acknowledged::PartDigest;
     use crate::tier::ChunkDigester;
 
     pub(in crate::dirty) fn naming() -> Naming {

@@ -17,7 +17,7 @@
 //! - *A piece that is older than the registry belongs to another registry*, which may have been lost or be
 //!   misconfigured. It stays for an operator to inspect; so does a piece whose key does not end in a ULID.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,8 +29,8 @@ use shoal_registry::engine::EngineError;
 use shoal_registry::names::Names;
 use ulid::{ULID_LEN, Ulid};
 
-use super::tier_store::StoredBytes;
-use crate::tier::{ByteStore, ListedPiece, StoreError};
+use super::tier_store::TierStore;
+use crate::tier::{ListedPiece, StoreError};
 
 /// Pause between two sweeps.
 const PAUSE: Duration = Duration::from_hours(1);
@@ -58,11 +58,8 @@ const SIZES: Sizes = Sizes {
 
 /// Sweeps one tier.
 pub(crate) struct Sweeper {
-    /// The name of the tier.
-    tier: Arc<str>,
-    store: Arc<dyn ByteStore>,
+    store: Arc<TierStore>,
     names: Names,
-    stored: Arc<StoredBytes>,
     /// The pieces that this node has removed since it started.
     total: Mutex<Swept>,
     /// True once the log has named a piece that is left alone: one line is enough.
@@ -76,13 +73,6 @@ pub struct Swept {
     pub pieces: u64,
     /// The bytes in those pieces.
     pub bytes: u64,
-}
-
-impl Swept {
-    fn add(&mut self, more: Self) {
-        self.pieces += more.pieces;
-        self.bytes += more.bytes;
-    }
 }
 
 /// A sweep failed. The next one starts over.
@@ -134,17 +124,10 @@ impl Times {
 }
 
 impl Sweeper {
-    pub(crate) fn new(
-        tier: Arc<str>,
-        store: Arc<dyn ByteStore>,
-        names: Names,
-        stored: Arc<StoredBytes>,
-    ) -> Self {
+    pub(crate) fn new(store: Arc<TierStore>, names: Names) -> Self {
         Self {
-            tier,
             store,
             names,
-            stored,
             total: Mutex::default(),
             has_told: AtomicBool::new(false),
         }
@@ -159,17 +142,17 @@ impl Sweeper {
     pub(crate) async fn run(&self) -> Infallible {
         // Records the creation time of a new registry as early as possible.
         if let Err(error) = self.names.began().await {
-            tracing::debug!(%error, tier = %self.tier, "the registry's creation time is unknown");
+            tracing::debug!(%error, tier = %self.store.tier, "the registry's creation time is unknown");
         }
         tokio::time::sleep(PAUSE.mul_f64(chance::unit())).await;
         loop {
             match self.sweep(clock::utc_now(), AGE, SIZES).await {
                 Ok(Swept { pieces: 0, .. }) => {}
                 Ok(Swept { pieces, bytes }) => {
-                    tracing::info!(tier = %self.tier, pieces, bytes, "unreferenced pieces were removed");
+                    tracing::info!(tier = %self.store.tier, pieces, bytes, "unreferenced pieces were removed");
                 }
                 Err(error) => {
-                    tracing::warn!(%error, tier = %self.tier, "a sweep failed; unreferenced pieces stay for now");
+                    tracing::warn!(%error, tier = %self.store.tier, "a sweep failed; unreferenced pieces stay for now");
                 }
             }
             tokio::time::sleep(PAUSE).await;
@@ -177,38 +160,43 @@ impl Sweeper {
     }
 
     async fn sweep(&self, now: SystemTime, age: Duration, sizes: Sizes) -> Result<Swept, SweepError> {
+        let before = self.total();
         let began = time_of(self.names.began().await?);
         let times = Times { now, began, age };
-        let (mut swept, mut after) = (Swept::default(), None);
+        let mut after = None;
         loop {
             let (mut old, next) = self.old_pieces(after, times, sizes).await?;
             if !old.is_empty() {
                 self.spare_named(&mut old, sizes).await?;
-                self.remove(old, sizes, &mut swept).await?;
+                self.remove(old, sizes).await?;
             }
-            match next {
-                Some(next) => after = Some(next),
-                None => return Ok(swept),
+            after = next;
+            if after.is_none() {
+                let total = self.total();
+                return Ok(Swept {
+                    pieces: total.pieces - before.pieces,
+                    bytes: total.bytes - before.bytes,
+                });
             }
         }
     }
 
-    /// Lists old pieces with their sizes, starting after the key `after`. Returns them, and the key to
-    /// continue from if there may be more.
+    /// Lists old pieces, starting after the key `after`. Returns them, and the key to continue from if there
+    /// may be more.
     async fn old_pieces(
         &self,
         mut after: Option<Arc<str>>,
         times: Times,
         sizes: Sizes,
-    ) -> Result<(HashMap<Arc<str>, u64>, Option<Arc<str>>), StoreError> {
-        let mut old = HashMap::new();
+    ) -> Result<(HashSet<Arc<str>>, Option<Arc<str>>), StoreError> {
+        let mut old = HashSet::new();
         loop {
-            let page = self.store.list(after.as_deref(), sizes.page).await?;
+            let page = self.store.bytes().list(after.as_deref(), sizes.page).await?;
             let last = page.pieces.last().map(|piece| Arc::clone(&piece.key));
             for piece in page.pieces {
                 match times.judge(&piece) {
                     Verdict::Young => {}
-                    Verdict::Old => drop(old.insert(piece.key, piece.size_bytes)),
+                    Verdict::Old => _ = old.insert(piece.key),
                     verdict @ (Verdict::OfAnotherRegistry | Verdict::Unknown) => self.tell(&piece, verdict),
                 }
             }
@@ -223,7 +211,7 @@ impl Sweeper {
     }
 
     /// Removes the pieces that the registry names from `old`.
-    async fn spare_named(&self, old: &mut HashMap<Arc<str>, u64>, sizes: Sizes) -> Result<(), EngineError> {
+    async fn spare_named(&self, old: &mut HashSet<Arc<str>>, sizes: Sizes) -> Result<(), EngineError> {
         let mut from = None;
         loop {
             let page = self.names.references(from, sizes.page).await?;
@@ -237,22 +225,13 @@ impl Sweeper {
         }
     }
 
-    async fn remove(
-        &self,
-        pieces: HashMap<Arc<str>, u64>,
-        sizes: Sizes,
-        swept: &mut Swept,
-    ) -> Result<(), StoreError> {
-        let (keys, sizes_bytes): (Vec<_>, Vec<_>) = pieces.into_iter().unzip();
-        for (keys, sizes_bytes) in keys.chunks(sizes.batch).zip(sizes_bytes.chunks(sizes.batch)) {
-            self.store.remove(keys).await?;
-            let removed = Swept {
-                pieces: keys.len() as u64,
-                bytes: sizes_bytes.iter().sum(),
-            };
-            self.stored.remove(removed.bytes);
-            self.total.lock().add(removed);
-            swept.add(removed);
+    async fn remove(&self, pieces: HashSet<Arc<str>>, sizes: Sizes) -> Result<(), StoreError> {
+        let keys: Vec<_> = pieces.into_iter().collect();
+        for keys in keys.chunks(sizes.batch) {
+            let bytes = self.store.remove(keys).await?;
+            let mut total = self.total.lock();
+            total.pieces += keys.len() as u64;
+            total.bytes += bytes;
         }
         Ok(())
     }
@@ -260,7 +239,7 @@ impl Sweeper {
     fn tell(&self, piece: &ListedPiece, why: Verdict) {
         if !self.has_told.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                tier = %self.tier, key = %piece.key, ?why,
+                tier = %self.store.tier, key = %piece.key, ?why,
                 hint = "the store of a tier must belong to one registry alone; remove what is not needed",
                 "a tier's store has a piece of unknown origin, which is left alone"
             );

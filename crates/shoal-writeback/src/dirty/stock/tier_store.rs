@@ -40,9 +40,9 @@ const LIST_PAGE: usize = 1000;
 /// The store of a tier.
 pub(crate) struct TierStore {
     /// The name of the tier.
-    tier: Arc<str>,
+    pub(crate) tier: Arc<str>,
     bytes: Arc<dyn ByteStore>,
-    stored: Arc<StoredBytes>,
+    stored: StoredBytes,
     capacity_bytes: u64,
     /// The reason why the store accepts no pieces at present. `None` if it has passed its last probe and has
     /// not reported being full since.
@@ -61,20 +61,16 @@ pub(crate) struct TierStore {
 /// The bytes in a tier's store, as far as this node knows: those of the last measurement, and this node's own
 /// writes and removals since.
 #[derive(Debug, Default)]
-pub(crate) struct StoredBytes(AtomicU64);
+struct StoredBytes(AtomicU64);
 
 impl StoredBytes {
-    pub(crate) fn add(&self, bytes: u64) {
+    fn add(&self, bytes: u64) {
         self.0.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(crate) fn remove(&self, bytes: u64) {
+    fn remove(&self, bytes: u64) {
         let less = |stored: u64| Some(stored.saturating_sub(bytes));
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-    }
-
-    fn set(&self, bytes: u64) {
-        self.0.store(bytes, Ordering::Relaxed);
     }
 
     fn bytes(&self) -> u64 {
@@ -84,16 +80,11 @@ impl StoredBytes {
 
 impl TierStore {
     /// Wraps the store of `tier`. It accepts no pieces until it has passed a probe.
-    pub(crate) fn new(
-        tier: Arc<str>,
-        bytes: Arc<dyn ByteStore>,
-        stored: Arc<StoredBytes>,
-        capacity_bytes: u64,
-    ) -> Self {
+    pub(crate) fn new(tier: Arc<str>, bytes: Arc<dyn ByteStore>, capacity_bytes: u64) -> Self {
         Self {
             tier,
             bytes,
-            stored,
+            stored: StoredBytes::default(),
             capacity_bytes,
             trouble: Mutex::new(Some(Uncached::TierUnavailable)),
             copies: AtomicBool::new(true),
@@ -198,11 +189,22 @@ impl TierStore {
         copied
     }
 
+    /// Removes pieces. Returns the number of their bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`ByteStore::remove`].
+    pub(crate) async fn remove(&self, keys: &[Arc<str>]) -> Result<u64, StoreError> {
+        self.bytes.remove(keys).await?;
+        let bytes = keys.iter().map(|key| size_in(key)).sum();
+        self.stored.remove(bytes);
+        Ok(bytes)
+    }
+
     /// Removes bytes that no entry names. If that fails, a sweep removes them later.
     pub(crate) async fn discard(&self, keys: &[Arc<str>]) {
-        match self.bytes.remove(keys).await {
-            Ok(()) => self.stored.remove(keys.iter().map(|key| size_in(key)).sum()),
-            Err(error) => tracing::debug!(%error, ?keys, "unreferenced bytes were not removed"),
+        if let Err(error) = self.remove(keys).await {
+            tracing::debug!(%error, ?keys, "unreferenced bytes were not removed");
         }
     }
 
@@ -220,26 +222,26 @@ impl TierStore {
     pub(crate) async fn probe(&self) -> Result<(), ProbeError> {
         let probed = probe::probe(&*self.bytes).await;
         if probed.is_ok() {
-            self.note_copy(probe::probe_copy(&*self.bytes).await.err().as_ref());
+            self.note_copy(&probe::probe_copy(&*self.bytes).await);
         }
-        self.note_probe(probed.as_ref().err());
+        self.note_probe(&probed);
         probed
     }
 
-    fn note_probe(&self, failed: Option<&ProbeError>) {
-        if let Some(error) = failed {
+    fn note_probe(&self, probed: &Result<(), ProbeError>) {
+        *self.trouble.lock() = probed.as_ref().err().map(|error| {
             tracing::warn!(tier = %self.tier, %error, "a tier takes no writes");
-        }
-        *self.trouble.lock() = failed.map(|_| Uncached::TierUnavailable);
+            Uncached::TierUnavailable
+        });
     }
 
-    fn note_copy(&self, failed: Option<&ProbeError>) {
-        if let Some(error) = failed {
+    fn note_copy(&self, copied: &Result<(), ProbeError>) {
+        if let Err(error) = copied {
             tracing::warn!(tier = %self.tier, %error, "a tier makes no copies");
         }
-        // An outage does not show whether the store supports copies.
-        if failed.is_none_or(|error| !error.is_outage) {
-            self.copies.store(failed.is_none(), Ordering::Relaxed);
+        // An outage does not show if the store supports copies.
+        if copied.as_ref().err().is_none_or(|error| !error.is_outage) {
+            self.copies.store(copied.is_ok(), Ordering::Relaxed);
         }
     }
 
@@ -265,10 +267,9 @@ impl TierStore {
                 found = in_time(probe::probe(&*self.bytes)).await;
             }
             if is_probed && found.is_ok() {
-                let copied = in_time(probe::probe_copy(&*self.bytes)).await;
-                self.note_copy(copied.err().as_ref());
+                self.note_copy(&in_time(probe::probe_copy(&*self.bytes)).await);
             }
-            self.note_probe(found.as_ref().err());
+            self.note_probe(&found);
         }
     }
 
@@ -278,7 +279,7 @@ impl TierStore {
         loop {
             match self.measure().await {
                 Ok(bytes) => {
-                    self.stored.set(bytes);
+                    self.stored.0.store(bytes, Ordering::Relaxed);
                     self.was_full.store(false, Ordering::Relaxed);
                 }
                 Err(error) => tracing::debug!(%error, tier = %self.tier, "the tier was not measured"),
@@ -309,19 +310,14 @@ impl TierStore {
 /// Limits the time of a probe.
 async fn in_time(probe: impl Future<Output = Result<(), ProbeError>>) -> Result<(), ProbeError> {
     let probed = tokio::time::timeout(PROBE_PATIENCE, probe).await;
-    probed.unwrap_or_else(|_| Err(silent()))
-}
-
-/// Returns the outcome of a probe that has timed out.
-fn silent() -> ProbeError {
-    ProbeError {
-        is_outage: true,
-        problem: format!(
-            "the store has not answered a probe within {} s",
-            PROBE_PATIENCE.as_secs()
-        ),
-        hint: "check that the store runs, and that this machine reaches it".into(),
-    }
+    probed.unwrap_or_else(|_| {
+        let patience = PROBE_PATIENCE.as_secs();
+        Err(ProbeError {
+            is_outage: true,
+            problem: format!("the store has not answered a probe within {patience} s"),
+            hint: "check that the store runs, and that this machine reaches it".into(),
+        })
+    })
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ impl Lookup {
     /// have permission.
     pub fn written_by(&self, caller: &Caller) -> Option<&Arc<Manifest>> {
         let manifest = self.manifest.as_ref();
-        manifest.filter(|manifest| is_writer(caller, &manifest.writer))
+        manifest.filter(|manifest| is_writer(caller, &manifest.record.writer))
     }
 }
 
@@ -297,7 +297,7 @@ impl Entries {
         let mut left = 0;
         for tier in &self.tiers {
             tier.worker.flush_all(tier.node).await;
-            left += tier.dirty_objects().await.unwrap_or(1);
+            left += tier.count().await.map_or(1, |figures| figures.objects);
         }
         left
     }

@@ -13,16 +13,16 @@ use crate::tier::{MEND_TIER, WrongBytes};
 /// The lake has not confirmed the object.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
-pub(in crate::dirty) struct NotWritten {
+pub(crate) struct NotWritten {
     #[source]
-    pub(in crate::dirty) error: LakeWriteError,
+    pub(crate) error: LakeWriteError,
     /// True if the lake may have the object, or may still get it.
-    pub(in crate::dirty) may_exist: bool,
+    pub(crate) may_exist: bool,
 }
 
 /// The reason why the lake has not confirmed an object.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::dirty) enum LakeWriteError {
+pub(crate) enum LakeWriteError {
     /// This node's session has ended, so another node may already be flushing the object.
     #[error("the session of this node with the registry ended")]
     SessionOver,
@@ -113,11 +113,13 @@ impl LakeWriteError {
             Self::Lake(error) => error.kind().may_be_carried_out(),
         }
     }
+}
 
-    pub(super) fn into_end(self) -> NotWritten {
-        NotWritten {
-            may_exist: self.may_be_carried_out(),
-            error: self,
+impl From<LakeWriteError> for NotWritten {
+    fn from(error: LakeWriteError) -> Self {
+        Self {
+            may_exist: error.may_be_carried_out(),
+            error,
         }
     }
 }

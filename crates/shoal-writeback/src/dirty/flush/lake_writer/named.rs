@@ -5,14 +5,14 @@
 //! verified by `Content-MD5` and the digests in the entry.
 
 use bytes::Bytes;
-use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, header};
 use http_body_util::{BodyExt, Full};
 use md5::{Digest, Md5};
 use shoal_net::endpoint::RequestBody;
-use shoal_net::endpoint::s3::{CallError, Multipart, S3Client, SendOptions};
+use shoal_net::endpoint::s3::{CallError, Multipart, SendOptions};
 use shoal_s3::etag;
 
+use super::Attempt;
 use super::error::LakeWriteError;
 
 /// The body of the part that reveals how a lake computes ETags.
@@ -42,27 +42,41 @@ impl Named {
             Self::OtherName
         }
     }
+}
 
-    /// As [`Named::of`], and resolves the doubtful case: the node uploads a known part to `target`, in an
-    /// upload that is never completed, to see if the lake's ETags are MD5s.
+impl Attempt<'_> {
+    /// As [`Named::of`], and resolves the doubtful case: the node uploads a known part under the name of the
+    /// object, in an upload that is never completed, to see if the lake's ETags are MD5s.
     ///
     /// # Errors
     ///
     /// The lake's ETag denotes other bytes, or the test fails.
     pub(super) async fn judge(
+        &self,
         answer: &HeaderMap,
         acknowledged: &str,
-        client: &S3Client,
-        target: &PathAndQuery,
-    ) -> Result<Self, LakeWriteError> {
-        let named = Self::of(answer, acknowledged);
-        if named != Self::PerhapsOtherMd5 {
+    ) -> Result<Named, LakeWriteError> {
+        let named = Named::of(answer, acknowledged);
+        if named != Named::PerhapsOtherMd5 {
             return Ok(named);
         }
-        if names_by_md5(client.clone(), target).await? {
+        if self.lake_names_by_md5().await? {
             return Err(LakeWriteError::contradicted(answer.get(header::ETAG)));
         }
-        Ok(Self::OtherName)
+        Ok(Named::OtherName)
+    }
+
+    async fn lake_names_by_md5(&self) -> Result<bool, CallError> {
+        let target = &self.write.manifest.target;
+        let upload = Multipart::create(self.client.clone(), target, HeaderMap::new()).await?;
+        let body = Full::new(Bytes::from_static(KNOWN));
+        let body = body.map_err(|never| match never {}).boxed_unsync();
+        let body = RequestBody::from_stream(KNOWN.len() as u64, body);
+        let put = upload
+            .put(1, HeaderMap::new(), body, SendOptions::default())
+            .await;
+        upload.abort();
+        Ok(Named::of(&put?, &etag::of_md5(&Md5::digest(KNOWN))) == Named::ByMd5)
     }
 }
 
@@ -72,18 +86,6 @@ impl LakeWriteError {
         let named = named.map_or(&b""[..], HeaderValue::as_bytes);
         Self::Contradicted(format!("with the ETag {}", named.escape_ascii()))
     }
-}
-
-async fn names_by_md5(client: S3Client, target: &PathAndQuery) -> Result<bool, CallError> {
-    let upload = Multipart::create(client, target, HeaderMap::new()).await?;
-    let body = Full::new(Bytes::from_static(KNOWN));
-    let body = body.map_err(|never| match never {}).boxed_unsync();
-    let body = RequestBody::from_stream(KNOWN.len() as u64, body);
-    let put = upload
-        .put(1, HeaderMap::new(), body, SendOptions::default())
-        .await;
-    upload.abort();
-    Ok(Named::of(&put?, &etag::of_md5(&Md5::digest(KNOWN))) == Named::ByMd5)
 }
 
 /// Returns true if an ETag is 32 hexadecimal digits in quotes.

@@ -4,58 +4,16 @@
 use std::sync::atomic::Ordering;
 
 use http::{HeaderMap, header};
-use shoal_net::endpoint::s3::{CONTENT_MD5, Multipart, S3Client, content_md5};
+use shoal_net::endpoint::s3::{CONTENT_MD5, Multipart, content_md5};
 use shoal_s3::etag;
-use shoal_s3::identity::Caller;
 use shoal_s3::payload::{Algorithm, Digests};
+use shoal_s3::range::ByteRange;
 use shoal_s3::xml::ListedPart;
 
-use super::{BodyFailure, LakeWrite, LakeWriteError, LakeWriter, Named, NotWritten, Uploaded};
+use super::{Attempt, LakeWriteError, Named, NotWritten, Uploaded};
 use crate::dirty::record::acknowledged::PartDigest;
 use crate::dirty::record::checksums::{Checksum, ChecksumSpec, creation_headers, element_name};
 use crate::dirty::record::part_layout::PlacedPart;
-
-impl LakeWriter {
-    /// Uploads every part to the lake and completes the upload if the conditions hold.
-    pub(super) async fn write_in_parts(&self, write: LakeWrite<'_>) -> Result<Uploaded, NotWritten> {
-        // An upload changes nothing before its completion.
-        let not_begun = |error| NotWritten {
-            error,
-            may_exist: false,
-        };
-        let manifest = write.manifest;
-        let caller = self.writer(&manifest.writer).map_err(not_begun)?;
-        let client = self.client(&caller);
-        let headers = creation_headers(&manifest.headers);
-        let created = Multipart::create(client.clone(), &manifest.target, headers).await;
-        let upload = created.map_err(|error| not_begun(error.into()))?;
-        let parts = Parts {
-            lake_writer: self,
-            write,
-            upload: &upload,
-            caller,
-            client,
-        };
-        let completed = match parts.put_all().await {
-            Ok(put) => parts.complete(put).await.map_err(LakeWriteError::into_end),
-            Err(error) => Err(not_begun(error)),
-        };
-        // An unanswered completion may still be carried out, and the upload ends with it.
-        if completed.as_ref().is_err_and(|failure| !failure.may_exist) {
-            upload.abort();
-        }
-        completed
-    }
-}
-
-/// The parts of one object that is being written.
-struct Parts<'a> {
-    lake_writer: &'a LakeWriter,
-    write: LakeWrite<'a>,
-    upload: &'a Multipart,
-    caller: Caller,
-    client: S3Client,
-}
 
 /// Parts that the lake has accepted.
 struct PutParts {
@@ -65,51 +23,68 @@ struct PutParts {
     all_by_md5: bool,
 }
 
-/// The digests that the lake verifies a part against.
-struct Digested {
-    md5: [u8; 16],
-    checksum: Option<Checksum>,
-}
-
-impl Parts<'_> {
-    async fn put_all(&self) -> Result<PutParts, LakeWriteError> {
+impl Attempt<'_> {
+    /// Uploads every part to the lake and completes the upload if the conditions hold.
+    pub(super) async fn write_in_parts(&self) -> Result<Uploaded, NotWritten> {
+        // An upload changes nothing before its completion.
+        let not_begun = |error| NotWritten {
+            error,
+            may_exist: false,
+        };
         let manifest = self.write.manifest;
-        let checksum_spec = ChecksumSpec::of(&manifest.headers).ok().flatten();
+        let headers = creation_headers(&manifest.record.headers);
+        let created = Multipart::create(self.client.clone(), &manifest.target, headers).await;
+        let upload = created.map_err(|error| not_begun(error.into()))?;
+        let completed = match self.put_all(&upload).await {
+            Ok(put) => self.complete(&upload, put).await.map_err(NotWritten::from),
+            Err(error) => Err(not_begun(error)),
+        };
+        // An unanswered completion may still be carried out, and the upload ends with it.
+        if completed.as_ref().is_err_and(|failure| !failure.may_exist) {
+            upload.abort();
+        }
+        completed
+    }
+
+    async fn put_all(&self, upload: &Multipart) -> Result<PutParts, LakeWriteError> {
+        let record = &self.write.manifest.record;
+        let checksum_spec = ChecksumSpec::from_headers(&record.headers).ok().flatten();
+        let algorithm = checksum_spec.map(|spec| spec.algorithm);
+        let is_complete = |digest: &&PartDigest| {
+            algorithm.is_none_or(|algorithm| digest.checksum.len() == algorithm.len_bytes())
+        };
         let mut put = PutParts {
-            parts: Vec::with_capacity(manifest.part_layout.count()),
-            md5s: Vec::with_capacity(manifest.part_layout.count()),
+            parts: Vec::with_capacity(record.part_layout.count()),
+            md5s: Vec::with_capacity(record.part_layout.count()),
             all_by_md5: true,
         };
-        let mut acknowledged = manifest.part_digests.iter();
-        for part in manifest.part_layout.parts() {
-            let digested = match acknowledged
-                .next()
-                .and_then(|digest| known(digest, checksum_spec))
-            {
-                Some(digested) => digested,
-                None => self.digests(part, checksum_spec).await?,
+        for (index, part) in record.part_layout.parts().enumerate() {
+            let digest = match record.acknowledged.parts().get(index).filter(is_complete) {
+                Some(digest) => digest.clone(),
+                None => self.digest(part.range, algorithm).await?,
             };
-            put.md5s.push(digested.md5);
-            let (part, named) = self.put(part, digested).await?;
+            put.md5s.push(digest.md5);
+            let checksum = algorithm.map(|algorithm| Checksum {
+                algorithm,
+                digest: digest.checksum,
+            });
+            let (part, named) = self.put(upload, part, &digest.md5, checksum).await?;
             put.parts.push(part);
             put.all_by_md5 &= named == Named::ByMd5;
         }
         Ok(put)
     }
 
-    async fn complete(&self, put: PutParts) -> Result<Uploaded, LakeWriteError> {
-        self.write.check()?;
+    async fn complete(&self, upload: &Multipart, put: PutParts) -> Result<Uploaded, LakeWriteError> {
+        self.check()?;
         let acknowledged = &*self.write.manifest.version.etag;
         // For parts from an earlier build, the MD5s were computed from the bytes that were sent.
         if etag::of_parts(&put.md5s) != acknowledged {
             return Err(LakeWriteError::OtherMd5);
         }
-        let LakeWrite {
-            conditions, permit, ..
-        } = self.write;
-        let completed = self.upload.complete(put.parts, conditions.clone(), permit);
+        let completed = upload.complete(put.parts, self.write.conditions.clone(), self.write.permit);
         let named = completed.await?;
-        let names_by_parts = &self.lake_writer.names_by_parts;
+        let names_by_parts = &self.writer.names_by_parts;
         match &named {
             Some(etag) if *etag == *acknowledged => {
                 names_by_parts.store(true, Ordering::Relaxed);
@@ -127,24 +102,19 @@ impl Parts<'_> {
     /// Uploads one part. Returns it with the kind of ETag that the lake gave it.
     async fn put(
         &self,
+        upload: &Multipart,
         part: PlacedPart,
-        Digested { md5, checksum }: Digested,
+        md5: &[u8; 16],
+        checksum: Option<Checksum>,
     ) -> Result<(ListedPart, Named), LakeWriteError> {
         let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_MD5, content_md5(&md5));
+        headers.insert(CONTENT_MD5, content_md5(md5));
         headers.extend(checksum.as_ref().map(Checksum::header));
-        let failure = BodyFailure::default();
-        let body = self
-            .lake_writer
-            .body(self.write, part.range, self.caller.clone(), failure.clone());
-        let put = self
-            .upload
-            .put(part.number, headers, body, self.write.options())
-            .await;
+        let (body, failure) = self.body(part.range);
+        let put = upload.put(part.number, headers, body, self.options()).await;
         failure.check()?;
         let answer = put?;
-        let md5 = etag::of_md5(&md5);
-        let named = Named::judge(&answer, &md5, &self.client, &self.write.manifest.target).await?;
+        let named = self.judge(&answer, &etag::of_md5(md5)).await?;
         let part = ListedPart {
             number: part.number,
             etag: String::from_utf8_lossy(answer[header::ETAG].as_bytes()).into_owned(),
@@ -153,44 +123,23 @@ impl Parts<'_> {
         Ok((part, named))
     }
 
-    /// Returns the digests to send ahead of a part. Reads the part if the record lacks them.
-    async fn digests(
+    /// Reads a part for which the record lacks the digests that the lake is sent ahead of it.
+    async fn digest(
         &self,
-        part: PlacedPart,
-        checksum_spec: Option<ChecksumSpec>,
-    ) -> Result<Digested, LakeWriteError> {
+        range: ByteRange,
+        algorithm: Option<Algorithm>,
+    ) -> Result<PartDigest, LakeWriteError> {
         let mut digests = Digests::default();
         digests.add(Algorithm::Md5);
-        if let Some(ChecksumSpec { algorithm, .. }) = checksum_spec {
-            digests.add(algorithm);
-        }
-        let mut blocks = self
-            .lake_writer
-            .blocks(self.write, part.range, self.caller.clone());
+        algorithm.into_iter().for_each(|algorithm| digests.add(algorithm));
+        let mut blocks = self.blocks(range);
         while let Some(piece) = blocks.next().await {
             digests.update(&piece?);
         }
         let md5 = digests.digest(Algorithm::Md5);
-        Ok(Digested {
+        Ok(PartDigest {
             md5: md5.try_into().expect("an MD5 has 16 bytes"),
-            checksum: checksum_spec.map(|ChecksumSpec { algorithm, .. }| Checksum {
-                algorithm,
-                digest: digests.digest(algorithm),
-            }),
+            checksum: algorithm.map_or_else(Vec::new, |algorithm| digests.digest(algorithm)),
         })
     }
-}
-
-/// Returns a part's digests from the record if the record has all that the lake is sent.
-fn known(digest: &PartDigest, checksum_spec: Option<ChecksumSpec>) -> Option<Digested> {
-    let algorithm = checksum_spec.map(|ChecksumSpec { algorithm, .. }| algorithm);
-    let checksum = algorithm.map(|algorithm| Checksum {
-        algorithm,
-        digest: digest.checksum.clone(),
-    });
-    let is_known = |checksum: &Checksum| checksum.digest.len() == checksum.algorithm.len_bytes();
-    checksum.iter().all(is_known).then_some(Digested {
-        md5: digest.md5,
-        checksum,
-    })
 }

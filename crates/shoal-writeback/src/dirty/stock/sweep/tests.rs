@@ -17,7 +17,7 @@ use shoal_registry::{DirtyVersion, Lifetime, Name};
 use shoal_s3::range::ByteRange;
 use ulid::Ulid;
 
-use super::{Sizes, SweepError, Sweeper, Swept};
+use super::{Sizes, SweepError, Sweeper, Swept, TierStore};
 use crate::tier::{
     ByteStore, ByteStream, KeyPage, ListedPiece, PieceMd5, PieceSum, ProbeError, PutError, StoreError,
 };
@@ -116,7 +116,7 @@ async fn bed() -> Bed {
     let shelf = Arc::<Shelf>::default();
     let store = Arc::clone(&shelf) as Arc<dyn ByteStore>;
     Bed {
-        sweeper: Sweeper::new("t".into(), store, names.clone(), Arc::default()),
+        sweeper: Sweeper::new(Arc::new(TierStore::new("t".into(), store, u64::MAX)), names.clone()),
         names,
         shelf,
         _folder: folder,
