@@ -3,21 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, StatusCode};
 use shoal_cache::exchange::Admitted;
 use shoal_cache::lake::{Write, is_known};
 use shoal_cache::read_context::ReadContext;
 use shoal_cache::write::{Uncached, size_to_copy};
+use shoal_net::endpoint::s3::{S3Client, SendOptions};
 use shoal_net::endpoint::{Endpoint, EndpointError};
 use shoal_s3::error::S3Error;
-use shoal_s3::identity::{Caller, CallerId};
+use shoal_s3::identity::{Caller, CallerId, NODE};
 use shoal_s3::object::ObjectName;
+use shoal_s3::xml::Element;
 
 use super::permission::{
-    Action, Memory, Permission, PermissionError, Permissions, Question, SILENCE_MAX, is_versioned,
-    of_permission,
+    Action, Memory, Permission, PermissionError, Permissions, Question, SILENCE_MAX, of_permission,
 };
 use super::record::checksums::creation_headers;
+use super::record::keys::unversioned;
 use super::record::writing::PendingWrite;
 use super::tiers::entries::Entries;
 
@@ -185,12 +187,26 @@ impl Clearances {
         if let Some(is_versioned) = self.known_versioning(&key) {
             return is_versioned;
         }
-        let account = self.lake.account_for(caller);
-        let Some(is_versioned) = is_versioned(&self.lake, &write.name.bucket, account).await else {
+        let Some(is_versioned) = self.ask_if_versioned(&write.name.bucket, caller).await else {
             return self.versioned.get_within(&key, SILENCE_MAX).unwrap_or_default();
         };
         self.versioned.learn(key, is_versioned);
         is_versioned
+    }
+
+    /// Returns true if a bucket keeps versions or has kept them, so that objects that die young in a tier would
+    /// be missing among them; `None` if the lake does not answer. Objects in such a bucket may also be locked.
+    /// If the lake does not let the caller know, the node assumes that there are none.
+    async fn ask_if_versioned(&self, bucket: &str, caller: &Caller) -> Option<bool> {
+        let client = S3Client {
+            payer: NODE,
+            ..S3Client::of_caller(&self.lake, caller)
+        };
+        let question = client.setting(bucket, "versioning");
+        let answer = client.send(question, SendOptions::default()).await.ok()?;
+        let (head, body) = (answer.head, answer.body.ok()?);
+        let is_answer = !head.status.is_server_error();
+        is_answer.then(|| head.status == StatusCode::OK && says_versioned(&body))
     }
 
     /// Returns the remembered answer on a bucket's versioning. Answers are valid longer while the lake is
@@ -226,10 +242,22 @@ fn bucket_of(write: &PendingWrite, caller: &Caller) -> (CallerId, Arc<str>) {
     (caller.id(), Arc::clone(&write.name.bucket))
 }
 
-/// Returns the name without its version, which is the name under which an object may be dirty.
-pub fn unversioned(name: &ObjectName) -> ObjectName {
-    ObjectName {
-        version: None,
-        ..name.clone()
+fn says_versioned(document: &[u8]) -> bool {
+    let status = || Element::from_answer(document).ok()?.text_of("Status");
+    status().is_some_and(|status| !status.trim().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::says_versioned;
+
+    #[test]
+    fn a_bucket_that_keeps_or_kept_versions_says_so() {
+        let says = |inside: &str| {
+            let document = format!("<VersioningConfiguration xmlns=\"x\">{inside}</VersioningConfiguration>");
+            says_versioned(document.as_bytes())
+        };
+        assert!(says("<Status>Enabled</Status>") && says("<Status>Suspended</Status>"));
+        assert!(!says("") && !says("<Status/>") && !says_versioned(b"no document"));
     }
 }

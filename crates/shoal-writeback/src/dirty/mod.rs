@@ -25,12 +25,13 @@ mod stock;
 mod tiers;
 mod uploads;
 
-pub use self::clearance::{Clearance, Clearances, unversioned};
+pub use self::clearance::{Clearance, Clearances};
 pub use self::copying::{CopyRequest, NotCopied};
 pub use self::flush_orders::{FlushOrders, FlushProgress};
 pub use self::objects::{DirtyObjects, Parts, Received};
 pub use self::permission::{Action, Permission, beside, of_permission};
 pub use self::record::checksums::{Checksum, ChecksumSpec, ChecksumType, element_name};
+pub use self::record::keys::unversioned;
 pub use self::record::manifest::{Manifest, is_writer};
 pub use self::record::scope::Scope;
 pub(crate) use self::record::scope::{BEHIND_PREFIX, bytes_in};

@@ -17,12 +17,9 @@
 //! flight. Concurrent requests of one caller that need the same permission share one question. A denial for
 //! one name does not apply to others: requests for those then ask for themselves, one after the other.
 
-mod answer;
 mod beside;
-mod group;
 mod memory;
 mod question;
-mod versions;
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -31,26 +28,86 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
+use http::StatusCode;
 use parking_lot::Mutex;
-use shoal_net::endpoint::{AccountRefusal, Endpoint};
+use shoal_net::endpoint::{AccountRefusal, Endpoint, EndpointError};
 use shoal_s3::error::S3Error;
 use shoal_s3::identity::CallerId;
 use shoal_s3::object::ObjectName;
 
-pub use self::answer::{Permission, PermissionError};
 pub use self::beside::beside;
-use self::group::{Group, Kind};
 use self::memory::GrantMemory;
 pub(super) use self::memory::{Memory, SILENCE_MAX};
 pub(super) use self::question::Question;
 pub use self::question::{Action, of_permission};
-pub(super) use self::versions::is_versioned;
 
 /// How long a denial is remembered.
 const DENIAL: Duration = Duration::from_secs(5);
 
 /// Number of names for which denials are remembered. When it is exceeded, all are forgotten.
 const DENIALS_MAX: usize = 4096;
+
+/// The lake's answer.
+#[derive(Clone, Debug)]
+pub enum Permission {
+    /// The lake would carry the action out.
+    Granted,
+    /// The lake would accept the object, under an ETag that the node cannot predict.
+    OtherEtag,
+    /// The lake would refuse the action, with this error.
+    Denied(S3Error),
+    /// The lake does not support the question; its response to the request itself decides.
+    Undecided,
+}
+
+/// The reason why the permission is unknown.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PermissionError {
+    /// The lake did not answer.
+    #[error(transparent)]
+    Lake(#[from] Arc<EndpointError>),
+    /// The lake cannot answer at present.
+    #[error("the lake answered {0}")]
+    Status(StatusCode),
+    /// The question was abandoned.
+    #[error("the question to the lake was given up")]
+    GivenUp,
+}
+
+/// The kind of permission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    /// To write an object whose ETag the node can compute.
+    Back,
+    /// To write an object.
+    Write,
+    /// To remove an object.
+    Remove,
+    /// To change an object's ACL, tags or locks.
+    Describe,
+}
+
+/// The scope of a permission: requests in the same group share it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Group {
+    caller: CallerId,
+    bucket: Arc<str>,
+    rule: usize,
+    kind: Kind,
+    /// The folder of the keys. Empty for permissions that extend to the whole rule.
+    folder: Box<[u8]>,
+}
+
+impl Group {
+    /// Returns the same group, for the permission to begin a write.
+    fn write(&self) -> Self {
+        Self {
+            kind: Kind::Write,
+            folder: Box::default(),
+            ..self.clone()
+        }
+    }
+}
 
 /// Identifies a question: two with the same id get the same denial.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -69,7 +126,7 @@ struct UnderWay {
 }
 
 /// Callers' permissions at the lake.
-pub(super) struct Permissions {
+pub(crate) struct Permissions {
     lake: Arc<Endpoint>,
     granted: GrantMemory,
     denials: Memory<QuestionId, S3Error>,

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use shoal_net::clock;
 use shoal_s3::identity::CallerId;
 
-use super::group::{Group, Kind};
+use super::Group;
 
 /// How long answers stay valid while the lake is silent.
 pub(in crate::dirty) const SILENCE_MAX: Duration = Duration::from_mins(10);
@@ -31,13 +31,10 @@ pub(super) struct GrantMemory {
 
 #[derive(Default)]
 struct Granted {
-    pairs: HashMap<(CallerId, Arc<str>), HashMap<Place, Instant>>,
+    pairs: HashMap<(CallerId, Arc<str>), HashMap<Group, Instant>>,
     /// The number of permissions, over all pairs.
     grants: usize,
 }
-
-/// Rule, kind and folder of a permission.
-type Place = (usize, Kind, Box<[u8]>);
 
 /// Taken when a question is sent, to detect refusals before its answer.
 #[derive(Clone, Copy)]
@@ -75,7 +72,7 @@ impl GrantMemory {
     fn has_within(&self, group: &Group, age_max: Duration) -> bool {
         let granted = self.granted.lock();
         let permitted = granted.pairs.get(&(group.caller, Arc::clone(&group.bucket)));
-        let since = permitted.and_then(|places| places.get(&place(group)));
+        let since = permitted.and_then(|groups| groups.get(group));
         since.is_some_and(|since| clock::instant().saturating_duration_since(*since) < age_max)
     }
 
@@ -101,8 +98,8 @@ impl GrantMemory {
             *granted = Granted::default();
         }
         let pair = (group.caller, Arc::clone(&group.bucket));
-        let places = granted.pairs.entry(pair).or_default();
-        let is_new = places.insert(place(group), stamp.at).is_none();
+        let groups = granted.pairs.entry(pair).or_default();
+        let is_new = groups.insert(group.clone(), stamp.at).is_none();
         granted.grants += usize::from(is_new);
     }
 
@@ -111,16 +108,12 @@ impl GrantMemory {
         self.count(caller, bucket).fetch_add(1, Ordering::AcqRel);
         let mut granted = self.granted.lock();
         let forgotten = granted.pairs.remove(&(caller, Arc::from(bucket)));
-        granted.grants -= forgotten.map_or(0, |places| places.len());
+        granted.grants -= forgotten.map_or(0, |groups| groups.len());
     }
 
     fn count(&self, caller: CallerId, bucket: &str) -> &AtomicU64 {
         &self.refusals[self.hasher.hash_one((caller, bucket)) as usize % COUNTS]
     }
-}
-
-fn place(group: &Group) -> Place {
-    (group.rule, group.kind, group.folder.clone())
 }
 
 /// Remembers answers of any type.
@@ -169,7 +162,7 @@ mod tests {
     use shoal_s3::identity::CallerId;
 
     use super::{GRANTS_MAX, GrantMemory, Memory};
-    use crate::dirty::permission::group::{Group, Kind};
+    use crate::dirty::permission::{Group, Kind};
 
     const HOUR: Duration = Duration::from_hours(1);
 

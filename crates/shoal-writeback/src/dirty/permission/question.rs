@@ -10,6 +10,7 @@
 //! The flush of a plain write does not reuse the upload, because the object would get the ETag of a multipart
 //! upload.
 
+use std::hash::Hash;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -26,9 +27,9 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::target;
 use shoal_s3::xml::ErrorDocument;
 
-use super::answer::{Permission, PermissionError};
 use super::beside::beside;
-use super::group::Kind;
+use super::{Kind, Permission, PermissionError};
+use crate::dirty::record::keys::unversioned;
 use crate::headers::those;
 
 const ENCRYPTION: HeaderName = HeaderName::from_static("x-amz-server-side-encryption");
@@ -92,40 +93,38 @@ pub(in crate::dirty) struct Question {
 
 impl Question {
     /// Returns the inputs that a denial depends on besides caller, name and action.
-    pub(super) fn details(&self) -> Vec<u8> {
-        let mut details = Vec::new();
-        if let Action::Describe(method, target) = &self.action {
-            details.extend(
-                [method.as_str(), target.query().unwrap_or_default()]
-                    .concat()
-                    .bytes(),
-            );
-        }
-        for (name, value) in &self.headers {
-            details.extend([&[0], name.as_str().as_bytes(), &[0], value.as_bytes()].concat());
-        }
-        details
+    pub(super) fn details(&self) -> impl Hash {
+        let change = match &self.action {
+            Action::Describe(method, target) => Some((method, target.query())),
+            _ => None,
+        };
+        let headers = self.headers.iter();
+        let headers: Vec<_> = headers
+            .map(|(name, value)| (name.as_str(), value.as_bytes()))
+            .collect();
+        (change, headers)
     }
 
     /// Sends the question to the lake.
     pub(super) async fn ask(&self, lake: &Arc<Endpoint>) -> Result<Permission, PermissionError> {
+        let client = &S3Client::of_caller(lake, &self.caller);
         match &self.action {
-            Action::Back | Action::Write => self.ask_to_write(lake).await,
-            Action::Remove => self.ask_to_remove(lake).await,
-            Action::Describe(method, target) => self.ask_to_describe(lake, method, target).await,
+            Action::Back | Action::Write => self.ask_to_write(client).await,
+            Action::Remove => self.ask_to_remove(client).await,
+            Action::Describe(method, target) => self.ask_to_describe(client, method, target).await,
         }
     }
 
-    async fn ask_to_write(&self, lake: &Arc<Endpoint>) -> Result<Permission, PermissionError> {
-        let mut permission = self.create(lake, self.headers.clone()).await?;
+    async fn ask_to_write(&self, client: &S3Client) -> Result<Permission, PermissionError> {
+        let mut permission = self.create(client, self.headers.clone()).await?;
         // The lake may not support some of the headers on this request.
         let is_doubtful = matches!(&permission, Permission::Undecided) || is_invalid(&permission);
         let bare = of_permission(&self.headers);
         if is_doubtful && self.headers != bare {
-            permission = self.create(lake, bare.clone()).await?;
+            permission = self.create(client, bare.clone()).await?;
         }
         if is_invalid(&permission) && self.name.key.ends_with(b"/") {
-            return self.ask_to_write_a_folder(lake, bare).await;
+            return self.ask_to_write_a_folder(client, bare).await;
         }
         Ok(permission)
     }
@@ -134,28 +133,23 @@ impl Question {
     /// itself. The lake decides when it gets the request for the folder.
     async fn ask_to_write_a_folder(
         &self,
-        lake: &Arc<Endpoint>,
+        client: &S3Client,
         headers: HeaderMap,
     ) -> Result<Permission, PermissionError> {
-        let name = ObjectName {
-            key: beside(&self.name.key).into(),
-            ..self.name.clone()
+        let inside = Self {
+            name: self.sibling(),
+            ..self.clone()
         };
-        let inside = Self { name, ..self.clone() };
-        let permission = inside.create(lake, headers).await?;
+        let permission = inside.create(client, headers).await?;
         let is_no = matches!(permission, Permission::Denied(_)) && !is_invalid(&permission);
         Ok(if is_no { permission } else { Permission::Undecided })
     }
 
     /// Creates an upload and aborts it.
-    async fn create(&self, lake: &Arc<Endpoint>, headers: HeaderMap) -> Result<Permission, PermissionError> {
-        let target = target::of_object(&ObjectName {
-            version: None,
-            ..self.name.clone()
-        });
+    async fn create(&self, client: &S3Client, headers: HeaderMap) -> Result<Permission, PermissionError> {
+        let target = target::of_object(&unversioned(&self.name));
         let target = target.expect("a name that is too long was refused");
-        let client = S3Client::of_caller(lake, &self.caller);
-        let answer = ask(&client, client.create_upload(&target, headers)).await?;
+        let answer = ask(client, client.create_upload(&target, headers)).await?;
         if !answer.head.status.is_success() {
             return Ok(match permission_of(&answer)? {
                 // The lake misses something other than an object.
@@ -165,7 +159,7 @@ impl Question {
         }
         let client = S3Client {
             payer: NODE,
-            ..client
+            ..client.clone()
         };
         let Ok(upload) = Multipart::created(client, &target, &answer) else {
             return Ok(Permission::Undecided);
@@ -181,22 +175,17 @@ impl Question {
         })
     }
 
-    async fn ask_to_remove(&self, lake: &Arc<Endpoint>) -> Result<Permission, PermissionError> {
-        let name = ObjectName {
-            key: beside(&self.name.key).into(),
-            ..self.name.clone()
-        };
-        let target = target::of_object(&name).expect("the name is about as long as one that was not refused");
-        let client = S3Client::of_caller(lake, &self.caller);
-        let removal = self.removal(&client, target.clone());
-        let answer = ask(&client, removal).await?;
+    async fn ask_to_remove(&self, client: &S3Client) -> Result<Permission, PermissionError> {
+        let target = target::of_object(&self.sibling());
+        let target = target.expect("the name is about as long as one that was not refused");
+        let answer = ask(client, self.removal(client, target.clone())).await?;
         if let Some(marker) = marker_in(&answer) {
-            self.unmark(client, &target, marker);
+            self.unmark(client.clone(), &target, marker);
         }
         match permission_of(&answer)? {
             // The lake cannot remove such a name.
             Permission::Undecided | Permission::Denied(_) if !is_denied(&answer) => {
-                self.create(lake, of_permission(&self.headers)).await
+                self.create(client, of_permission(&self.headers)).await
             }
             permission => Ok(permission),
         }
@@ -214,6 +203,14 @@ impl Question {
         });
     }
 
+    /// Returns a sibling name that does not exist.
+    fn sibling(&self) -> ObjectName {
+        ObjectName {
+            key: beside(&self.name.key).into(),
+            ..self.name.clone()
+        }
+    }
+
     fn removal(&self, client: &S3Client, target: PathAndQuery) -> EndpointRequest {
         let request = client.request("other_write", Method::DELETE, target);
         request.with_headers(of_permission(&self.headers))
@@ -221,34 +218,33 @@ impl Question {
 
     async fn ask_to_describe(
         &self,
-        lake: &Arc<Endpoint>,
+        client: &S3Client,
         method: &Method,
         target: &PathAndQuery,
     ) -> Result<Permission, PermissionError> {
-        let permission = self.create(lake, of_permission(&self.headers)).await?;
+        let permission = self.create(client, of_permission(&self.headers)).await?;
         if !matches!(permission, Permission::Denied(_) | Permission::Undecided) {
             return Ok(permission);
         }
         let Some(document) = document_of(target) else {
             return Ok(permission);
         };
-        let client = S3Client::of_caller(lake, &self.caller);
         let is_stranger = matches!(client.account, LakeAccount::Anonymous);
         let question = |client: &S3Client| {
             let request = client.request("other_write", method.clone(), target.clone());
             with_document(request.with_headers(self.headers.clone()), document)
         };
-        let answer = ask(&client, question(&client)).await?;
+        let answer = ask(client, question(client)).await?;
         match permission_of(&answer)? {
             Permission::Granted if answer.head.status.is_success() => Ok(Permission::Granted),
             // Some lakes return 404 before they check the caller's permission.
             Permission::Granted if !is_stranger => {
                 let stranger = S3Client {
                     account: LakeAccount::Anonymous,
-                    ..client
+                    ..client.clone()
                 };
-                let is_judged = is_denied(&ask(&stranger, question(&stranger)).await?);
-                Ok(if is_judged {
+                let answer = ask(&stranger, question(&stranger)).await?;
+                Ok(if is_denied(&answer) {
                     Permission::Granted
                 } else {
                     permission

@@ -21,6 +21,14 @@ pub(crate) fn object_name(name: &Name) -> Option<ObjectName> {
     })
 }
 
+/// Returns the name without its version, which is the name under which an object may be dirty.
+pub fn unversioned(name: &ObjectName) -> ObjectName {
+    ObjectName {
+        version: None,
+        ..name.clone()
+    }
+}
+
 /// Returns a new key for bytes. It encodes their number and the time when the write began.
 pub(crate) fn new_key(size_bytes: u64) -> Arc<str> {
     format!("{size_bytes:x}-{}", new_id()).into()
