@@ -67,7 +67,7 @@ impl Clearances {
     /// The reason why the write must go to the lake at once.
     pub fn accept(&self, admitted: &Admitted, asked: Write<'_>) -> Result<PendingWrite, Uncached> {
         let size_bytes = size_to_copy(&admitted.classified, &admitted.parts)?;
-        let write = PendingWrite::of(admitted, asked, size_bytes)?;
+        let write = PendingWrite::new(admitted, asked, size_bytes)?;
         self.check_room(&write)?;
         Ok(write)
     }

@@ -119,7 +119,7 @@ impl DirtyObjects {
         }
         let size_bytes = manifest.version.size_bytes;
         let headers = request.headers_of_copy(&manifest.record.headers);
-        let write = PendingWrite::with_headers(name, size_bytes, headers, caller);
+        let write = PendingWrite::from_headers(name, size_bytes, headers, caller);
         let write = write.map_err(NotCopied::AtLake)?;
         self.clearances
             .permit(&write, caller)

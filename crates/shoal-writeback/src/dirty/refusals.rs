@@ -1,5 +1,7 @@
 //! The errors that clients get from write-back.
 
+use std::fmt::Display;
+
 use shoal_cache::lake::errors;
 use shoal_s3::error::{ErrorCode, S3Error};
 
@@ -15,22 +17,19 @@ pub const NEARLY_FULL: &str = "The registry of dirty objects is nearly full, so 
 
 /// Returns the error while the state of a name is unknown.
 pub fn try_again(error: TierUnavailable) -> S3Error {
-    S3Error::new(ErrorCode::SlowDown, format!("{error}; please try again."))
+    retry(ErrorCode::SlowDown, &error)
 }
 
 /// Returns the error of a request for which an object must be flushed first.
 pub fn not_flushed(error: &FlushFailed) -> S3Error {
-    S3Error::new(
-        ErrorCode::ServiceUnavailable,
-        format!("{error}; please try again."),
-    )
+    retry(ErrorCode::ServiceUnavailable, error)
 }
 
 /// Returns the error for a change that could not begin.
 pub fn not_begun(error: NotBegun) -> S3Error {
     match error {
         NotBegun::Flush(error) => not_flushed(&error),
-        NotBegun::Busy => S3Error::new(ErrorCode::SlowDown, format!("{error}; please try again.")),
+        NotBegun::Busy => retry(ErrorCode::SlowDown, &error),
         NotBegun::NearlyFull(_) => S3Error::new(ErrorCode::SlowDown, NEARLY_FULL),
     }
 }
@@ -46,4 +45,8 @@ pub fn no_permission(error: &PermissionError) -> S3Error {
         ),
     };
     error.undone()
+}
+
+fn retry(code: ErrorCode, error: &impl Display) -> S3Error {
+    S3Error::new(code, format!("{error}; please try again."))
 }

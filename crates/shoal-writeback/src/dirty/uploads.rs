@@ -7,10 +7,11 @@ mod part;
 mod position;
 mod selection;
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName};
 use http_body::Body;
 use shoal_cache::exchange::Admitted;
 use shoal_cache::lake::Write;
@@ -30,7 +31,7 @@ use super::flush::lake_writer::{LakeWrite, LakeWriteError};
 use super::objects::{DirtyObjects, NewObject};
 use super::record::checksums::{Checksum, ChecksumSpec, creation_headers, is_named};
 use super::record::keys::{new_key, object_name, registry_name};
-use super::record::manifest::{Manifest, Record};
+use super::record::manifest::Manifest;
 use super::record::writing::{PendingWrite, WriteError};
 use super::stock::status::{UploadEnd, WriteBackOutcome};
 use super::tiers::Tier;
@@ -44,6 +45,7 @@ pub use self::part::{Part, Upload};
 #[cfg(test)]
 pub(crate) use self::position::tests::begun;
 pub use self::position::{UploadPosition, UploadQuery};
+use self::selection::record_of;
 pub use self::selection::{ListError, ListedPart, select};
 
 /// Number of parts or uploads on a page of the registry.
@@ -57,16 +59,15 @@ impl DirtyObjects {
     /// The reason why the object cannot be written back.
     pub async fn begin_upload(&self, admitted: &Admitted, asked: Write<'_>) -> Result<UploadId, Uncached> {
         let name = asked.name;
-        let mut write = PendingWrite::of(admitted, asked, 0)?;
+        let mut write = PendingWrite::new(admitted, asked, 0)?;
         write.headers = creation_headers(&write.headers);
-        ChecksumSpec::of(&write.headers)?;
+        ChecksumSpec::from_headers(&write.headers)?;
         self.clearances.permit(&write, &admitted.verified.caller).await?;
         let (_, tier) = self.entries.rule(name).ok_or(Uncached::TierUnavailable)?;
         let upload = Upload {
             id: UploadId(new_id()),
             name: write.name,
             writer: write.writer,
-            target: write.target,
             headers: write.headers,
             lifetime: write.lifetime,
             begun: clock::utc_now(),
@@ -91,15 +92,13 @@ impl DirtyObjects {
     pub async fn find_upload(&self, name: &ObjectName, id: UploadId) -> Result<KeptUpload, UploadFailed> {
         let tier = tier_of(&self.entries, name)?;
         let found = tier.uploads.find(&registry_name(name), id.0).await;
-        let found = found
-            .map_err(TierUnavailable::from)?
-            .ok_or(UploadFailed::NotFound)?;
+        let found = found.map_err(unavailable)?.ok_or(UploadFailed::NotFound)?;
         let kept = match &found.state {
-            UploadState::Open(record) => Upload::of_bytes(name, id, record).map(|upload| (upload, None)),
-            UploadState::Complete { record, .. } => Completed::of_record(name, id, record)
+            UploadState::Open(record) => Upload::from_bytes(name, id, record).map(|upload| (upload, None)),
+            UploadState::Complete { record, .. } => Completed::from_record(name, id, record)
                 .map(|(upload, completed)| (upload, Some(Arc::new(completed)))),
         };
-        let (upload, completed) = kept.map_err(|error| TierUnavailable::because(&error))?;
+        let (upload, completed) = kept.map_err(unavailable)?;
         Ok(KeptUpload {
             upload,
             completed,
@@ -131,7 +130,7 @@ impl DirtyObjects {
         if !tier.store.has_room(size_bytes) {
             return Err(WriteError::Full.into());
         }
-        let checksum_spec = ChecksumSpec::of(&upload.headers).ok().flatten();
+        let checksum_spec = upload.checksum_spec();
         let mut digests = Digests::default();
         if let Some(ChecksumSpec { algorithm, .. }) = checksum_spec {
             digests.add(algorithm);
@@ -164,7 +163,7 @@ impl DirtyObjects {
                 if error.is_certain() {
                     tier.store.discard(std::slice::from_ref(&part.data)).await;
                 }
-                Err(unusable(error))
+                Err(error.into())
             }
         }
     }
@@ -179,14 +178,14 @@ impl DirtyObjects {
         let (mut parts, mut after) = (Vec::new(), None);
         loop {
             let page = tier.uploads.parts(kept.upload.id.0, after, PAGE).await;
-            let page = page.map_err(TierUnavailable::from)?;
+            let page = page.map_err(unavailable)?;
             let Some((last, _)) = page.last() else {
                 return Ok(parts);
             };
             after = Some(*last);
             for (number, part) in page {
-                let part = Part::of_bytes(number, part.data, &part.record);
-                parts.push(Arc::new(part.map_err(|error| TierUnavailable::because(&error))?));
+                let part = Part::from_bytes(number, part.data, &part.record);
+                parts.push(Arc::new(part.map_err(unavailable)?));
             }
         }
     }
@@ -206,9 +205,9 @@ impl DirtyObjects {
     ) -> Result<Arc<Completed>, UploadFailed> {
         let upload = &kept.upload;
         let tier = tier_of(&self.entries, &upload.name)?;
-        let checksums = checksums_of_object(upload, parts);
-        let differs = |(name, value): (&http::HeaderName, _)| {
-            let computed = checksums.get(name);
+        let record = record_of(upload, parts);
+        let differs = |(name, value): (&HeaderName, _)| {
+            let computed = record.of_reads.get(name);
             computed.is_some_and(|computed| !is_named(computed, value))
         };
         if asked.iter().any(differs) {
@@ -216,18 +215,9 @@ impl DirtyObjects {
         }
         let conditions = conditions_in(asked);
         let mut completed = Completed {
-            etag: selection::etag(parts).into(),
-            checksums: checksums.clone(),
+            etag: Arc::clone(&record.etag),
+            checksums: record.of_reads.clone(),
             through: "".into(),
-        };
-        let record = Record {
-            writer: Arc::clone(&upload.writer),
-            etag: Arc::clone(&completed.etag),
-            modified: clock::utc_now(),
-            headers: upload.headers.clone(),
-            of_reads: checksums,
-            part_layout: selection::part_layout(parts),
-            acknowledged: selection::acknowledged(parts),
         };
         let with_bytes = parts.iter().filter(|part| part.size_bytes > 0);
         let dirty = self.describe(NewObject {
@@ -247,8 +237,8 @@ impl DirtyObjects {
             let record = done.map_err(incomplete)?;
             self.shared.outcomes.writes.count(WriteBackOutcome::Committed);
             self.shared.outcomes.uploads.count(UploadEnd::Completed);
-            let of_record = Completed::of_record(&upload.name, upload.id, &record);
-            let (_, completed) = of_record.map_err(|error| TierUnavailable::because(&error))?;
+            let of_record = Completed::from_record(&upload.name, upload.id, &record);
+            let (_, completed) = of_record.map_err(unavailable)?;
             return Ok(Arc::new(completed));
         }
         completed.through = Uncached::Condition.as_str().into();
@@ -279,7 +269,7 @@ impl DirtyObjects {
         conditions: &HeaderMap,
         change: LakeChange,
     ) -> Result<(), UploadFailed> {
-        let bytes = self.bytes_in(tier, manifest);
+        let bytes = manifest.bytes(Arc::clone(tier.store.bytes()), &self.shared.damages);
         let permit = change.permit();
         let write = LakeWrite {
             manifest,
@@ -319,7 +309,7 @@ impl DirtyObjects {
     pub async fn abort_upload(&self, kept: &KeptUpload) -> Result<(), UploadFailed> {
         let upload = &kept.upload;
         let tier = tier_of(&self.entries, &upload.name)?;
-        tier.uploads.abort(&kept.found).await.map_err(unusable)?;
+        tier.uploads.abort(&kept.found).await?;
         self.shared.outcomes.uploads.count(UploadEnd::Aborted);
         Ok(())
     }
@@ -342,8 +332,7 @@ impl DirtyObjects {
                     let Some(name) = object_name(&name).filter(|name| self.entries.may_be_dirty(name)) else {
                         continue;
                     };
-                    let upload = Upload::of_bytes(&name, UploadId(id), &record);
-                    let upload = upload.map_err(|error| TierUnavailable::because(&error))?;
+                    let upload = Upload::from_bytes(&name, UploadId(id), &record)?;
                     if query.is_about(&upload) {
                         uploads.push(Arc::new(upload));
                     }
@@ -354,7 +343,7 @@ impl DirtyObjects {
                 }
             }
         }
-        position::sort(&mut uploads);
+        uploads.sort_by_cached_key(|upload| UploadPosition::of(upload));
         Ok(uploads)
     }
 }
@@ -362,18 +351,6 @@ impl DirtyObjects {
 fn tier_of<'a>(entries: &'a Entries, name: &ObjectName) -> Result<&'a Tier, UploadFailed> {
     let (_, tier) = entries.rule(name).ok_or(UploadFailed::NotFound)?;
     Ok(tier)
-}
-
-fn checksums_of_object(upload: &Upload, parts: &[Arc<Part>]) -> HeaderMap {
-    let checksum_spec = ChecksumSpec::of(&upload.headers).ok().flatten();
-    let digests = parts.iter().map(|part| {
-        let checksum = part.checksum.as_ref()?;
-        Some((&checksum.digest[..], part.size_bytes))
-    });
-    let digests: Option<Vec<_>> = digests.collect();
-    let headers = checksum_spec.zip(digests);
-    let headers = headers.map(|(of, digests)| of.headers_of_object(&digests));
-    headers.unwrap_or_default()
 }
 
 /// Returns the numbers of the parts that the object keeps, as runs of first and last number.
@@ -393,11 +370,17 @@ fn conditions_in(asked: &HeaderMap) -> HeaderMap {
     those(asked, |name| name.as_str().starts_with("if-"))
 }
 
-fn unusable(error: UploadError) -> UploadFailed {
-    match error {
-        UploadError::Ended => UploadFailed::NotFound,
-        UploadError::Changed => UploadFailed::PartsChanged,
-        UploadError::Change(error) => TierUnavailable::because(&error).into(),
+fn unavailable(error: impl Display) -> UploadFailed {
+    TierUnavailable::because(&error).into()
+}
+
+impl From<UploadError> for UploadFailed {
+    fn from(error: UploadError) -> Self {
+        match error {
+            UploadError::Ended => Self::NotFound,
+            UploadError::Changed => Self::PartsChanged,
+            UploadError::Change(error) => unavailable(error),
+        }
     }
 }
 
@@ -407,7 +390,7 @@ fn incomplete(error: UploadError) -> UploadFailed {
             tracing::warn!(%why, "a registry is full");
             UploadFailed::Later
         }
-        error => unusable(error),
+        error => error.into(),
     }
 }
 

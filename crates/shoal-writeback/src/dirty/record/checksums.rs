@@ -68,7 +68,7 @@ impl ChecksumSpec {
     /// # Errors
     ///
     /// The node does not support the algorithm or the type.
-    pub fn of(headers: &HeaderMap) -> Result<Option<Self>, Uncached> {
+    pub fn from_headers(headers: &HeaderMap) -> Result<Option<Self>, Uncached> {
         let Some(name) = headers.get(ALGORITHM) else {
             return Ok(None);
         };
@@ -170,13 +170,13 @@ mod tests {
         if let Some(kind) = kind {
             headers.insert(super::TYPE, HeaderValue::from_static(kind));
         }
-        ChecksumSpec::of(&headers)
+        ChecksumSpec::from_headers(&headers)
     }
 
     #[test]
     fn an_upload_has_the_checksum_that_its_creation_says_or_none() {
         let is = |algorithm, kind| Ok(Some(ChecksumSpec { algorithm, kind }));
-        assert_eq!(ChecksumSpec::of(&HeaderMap::new()), Ok(None));
+        assert_eq!(ChecksumSpec::from_headers(&HeaderMap::new()), Ok(None));
         assert_eq!(
             created("CRC32", None),
             is(Algorithm::Crc32, ChecksumType::Composite)

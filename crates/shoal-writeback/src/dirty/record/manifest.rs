@@ -12,7 +12,6 @@ use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::range::ByteRange;
 use shoal_s3::target;
-use ulid::Ulid;
 
 use super::acknowledged::{Acknowledged, md5_in};
 use super::checksums::add_type;
@@ -27,8 +26,6 @@ const YEAR_10000: Duration = Duration::from_hours(70_389_528);
 /// One dirty object.
 #[derive(Clone, Debug)]
 pub struct Manifest {
-    /// Identifies the write; unique.
-    pub id: Ulid,
     /// The name of the object, without a `versionId`.
     pub name: ObjectName,
     /// The version that reads return. Its ETag, size and headers are those that the lake will return.
@@ -79,7 +76,7 @@ impl Record {
     }
 
     /// Inverse of [`Record::to_bytes`].
-    pub(crate) fn of_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let mut record = Self {
             writer: reader.text()?.into(),
@@ -107,14 +104,13 @@ impl Manifest {
     ///
     /// Fails with [`Malformed`] if the record is inconsistent, or was written by a build that this one cannot
     /// read.
-    pub(crate) fn of(name: &ObjectName, dirty: &DirtyVersion, naming: &Naming) -> Result<Self, Malformed> {
-        let record = Record::of_bytes(&dirty.record)?;
+    pub(crate) fn new(name: &ObjectName, dirty: &DirtyVersion, naming: &Naming) -> Result<Self, Malformed> {
+        let record = Record::from_bytes(&dirty.record)?;
         if !record.part_layout.fits(dirty.size_bytes) {
             return Err(Malformed);
         }
         let version = version_of(name, &record, dirty.size_bytes, naming).ok_or(Malformed)?;
         Ok(Self {
-            id: dirty.id,
             name: name.clone(),
             version: Arc::new(version),
             target: target::of_object(name).map_err(|_| Malformed)?,
@@ -238,7 +234,7 @@ pub(crate) mod tests {
             modified: SystemTime::UNIX_EPOCH,
             headers,
             of_reads: HeaderMap::new(),
-            part_layout: PartLayout::of([(1, 200), (2, 0), (3, 50)]),
+            part_layout: PartLayout::from_parts([(1, 200), (2, 0), (3, 50)]),
             acknowledged: acknowledged(&[200, 50]),
         }
     }
@@ -278,12 +274,12 @@ pub(crate) mod tests {
 
     /// An object of three blocks of 100 bytes, the last one short, in three parts, one of them empty.
     pub(crate) fn manifest(key: &str) -> Manifest {
-        Manifest::of(&name(key), &dirty(&record(), &["p1", "p3"]), &naming()).unwrap()
+        Manifest::new(&name(key), &dirty(&record(), &["p1", "p3"]), &naming()).unwrap()
     }
 
     #[test]
     fn a_record_reads_back_unchanged() {
-        assert_eq!(Record::of_bytes(&record().to_bytes()), Ok(record()));
+        assert_eq!(Record::from_bytes(&record().to_bytes()), Ok(record()));
     }
 
     #[test]
@@ -296,7 +292,7 @@ pub(crate) mod tests {
         let mut digests = Vec::new();
         Acknowledged::default().write(&mut digests);
         let cut = bytes.strip_suffix(&digests[..]).unwrap();
-        assert_eq!(Record::of_bytes(cut), Ok(earlier));
+        assert_eq!(Record::from_bytes(cut), Ok(earlier));
     }
 
     #[test]
@@ -317,11 +313,11 @@ pub(crate) mod tests {
 
     #[test]
     fn an_object_whose_parts_or_pieces_do_not_add_up_is_refused() {
-        let of = |record: &Record, keys: &[&str]| Manifest::of(&name("k"), &dirty(record, keys), &naming());
+        let of = |record: &Record, keys: &[&str]| Manifest::new(&name("k"), &dirty(record, keys), &naming());
         assert!(of(&record(), &["p1"]).is_err());
         assert!(of(&record(), &["p1", "p3", "p4"]).is_err());
         let longer = Record {
-            part_layout: PartLayout::of([(1, 200), (2, 51)]),
+            part_layout: PartLayout::from_parts([(1, 200), (2, 51)]),
             ..record()
         };
         assert!(of(&longer, &["p1", "p2"]).is_err());
@@ -330,7 +326,7 @@ pub(crate) mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_a_record_or_refused(bytes in vec(any::<u8>(), 0..300)) {
-            let _ = Record::of_bytes(&bytes);
+            let _ = Record::from_bytes(&bytes);
         }
 
         #[test]
@@ -340,7 +336,7 @@ pub(crate) mod tests {
             bytes[at] ^= 1 << bit;
             let mut version = dirty(&record(), &["p1", "p3"]);
             version.record = bytes.into();
-            let _ = Manifest::of(&name("k"), &version, &naming());
+            let _ = Manifest::new(&name("k"), &version, &naming());
         }
     }
 }

@@ -28,7 +28,7 @@ pub struct PlacedPart {
 
 impl PartLayout {
     /// Builds a layout from the number and size in bytes of each part, in ascending order of numbers.
-    pub fn of(parts: impl IntoIterator<Item = (u16, u64)>) -> Self {
+    pub fn from_parts(parts: impl IntoIterator<Item = (u16, u64)>) -> Self {
         let mut runs: Vec<Run> = Vec::new();
         for (number, size_bytes) in parts {
             match runs.last_mut() {
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_thousand_parts_of_one_size_and_a_short_last_one_take_few_bytes() {
-        let structure = PartLayout::of((1..=1000).map(|number| (number, 8 << 20)).chain([(1001, 5)]));
+        let structure = PartLayout::from_parts((1..=1000).map(|number| (number, 8 << 20)).chain([(1001, 5)]));
         let mut bytes = Vec::new();
         structure.write(&mut bytes);
         assert!(bytes.len() < 32, "{} bytes", bytes.len());
@@ -149,7 +149,7 @@ mod tests {
             let mut number = 0;
             let parts: Vec<_> = gaps.iter().map(|(gap, size)| { number += gap; (number, *size) }).collect();
             let mut bytes = Vec::new();
-            PartLayout::of(parts.clone()).write(&mut bytes);
+            PartLayout::from_parts(parts.clone()).write(&mut bytes);
             let read = PartLayout::read(&mut Reader::new(&bytes)).unwrap();
             let back: Vec<_> = read.parts().map(|part| (part.number, part.range.len())).collect();
             prop_assert_eq!(back, parts);

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use shoal_cache::exchange::Admitted;
 use shoal_cache::lake::Write;
@@ -12,7 +11,6 @@ use shoal_s3::error::S3Error;
 use shoal_s3::hop_by_hop::end_to_end;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::ObjectName;
-use shoal_s3::target;
 
 use crate::tier::TierUnavailable;
 
@@ -49,7 +47,6 @@ pub struct PendingWrite {
     pub(crate) name: ObjectName,
     pub(crate) writer: Arc<str>,
     pub(crate) size_bytes: u64,
-    pub(crate) target: PathAndQuery,
     /// The headers to send to the lake with the bytes.
     pub(crate) headers: HeaderMap,
     /// The lifetime that the writer expects of the object; `None` for the rule's.
@@ -85,16 +82,16 @@ impl From<Uncached> for WriteError {
 
 impl PendingWrite {
     /// Builds a pending write, if it may be written back.
-    pub(crate) fn of(admitted: &Admitted, asked: Write<'_>, size_bytes: u64) -> Result<Self, Uncached> {
+    pub(crate) fn new(admitted: &Admitted, asked: Write<'_>, size_bytes: u64) -> Result<Self, Uncached> {
         let caller = &admitted.verified.caller;
-        let mut write = Self::with_headers(asked.name, size_bytes, HeaderMap::new(), caller)?;
+        let mut write = Self::from_headers(asked.name, size_bytes, HeaderMap::new(), caller)?;
         write.headers = of_flush(&admitted.parts.headers)?;
         write.lifetime = asked.lifetime;
         Ok(write)
     }
 
     /// Builds a pending write whose `headers` may be sent to the lake.
-    pub(crate) fn with_headers(
+    pub(crate) fn from_headers(
         name: &ObjectName,
         size_bytes: u64,
         headers: HeaderMap,
@@ -107,7 +104,6 @@ impl PendingWrite {
             name: name.clone(),
             writer: identity.access_key.as_str().into(),
             size_bytes,
-            target: target::of_object(name).expect("a name that is too long was refused"),
             headers,
             lifetime: None,
         })
@@ -205,13 +201,13 @@ mod tests {
             ("x-amz-meta-colour", "blue"),
             ("content-type", "text/plain"),
         ]);
-        let told = of_flush(&sent).unwrap();
+        let kept = of_flush(&sent).unwrap();
         let expected = headers(&[
             ("content-encoding", "gzip"),
             ("x-amz-meta-colour", "blue"),
             ("content-type", "text/plain"),
         ]);
-        assert_eq!(told, expected);
+        assert_eq!(kept, expected);
         let empty = of_flush(&headers(&[("content-type", "")])).unwrap();
         assert_eq!(empty, headers(&[("content-type", "binary/octet-stream")]));
         let bare = of_flush(&headers(&[("content-encoding", "aws-chunked")])).unwrap();

@@ -45,28 +45,36 @@ where
     });
     let stored = store.put(key, size_bytes, pieces.boxed());
     let passed = async move {
-        let (mut passed_bytes, mut digester) = (0, ChunkDigester::default());
-        while let Some(frame) = body.frame().await {
-            let data = match frame.map(http_body::Frame::into_data) {
-                Ok(Ok(data)) => data,
-                Ok(Err(_trailers)) => continue,
-                Err(error) => return broken_off(&sender, error).await,
-            };
-            passed_bytes += data.len() as u64;
-            if passed_bytes > size_bytes {
-                return broken_off(&sender, wrong_length()).await;
+        let pass = async {
+            let (mut passed_bytes, mut digester) = (0, ChunkDigester::default());
+            while let Some(frame) = body.frame().await {
+                let Ok(data) = frame?.into_data() else {
+                    continue;
+                };
+                passed_bytes += data.len() as u64;
+                if passed_bytes > size_bytes {
+                    return Err(wrong_length());
+                }
+                digester.update(&data);
+                each(&data);
+                // The store has failed and returns its own error below.
+                if sender.send(Ok(data)).await.is_err() {
+                    break;
+                }
             }
-            digester.update(&data);
-            each(&data);
-            // The store has failed and returns its own error below.
-            if sender.send(Ok(data)).await.is_err() {
-                break;
+            let is_short = passed_bytes < size_bytes && !sender.is_closed();
+            if is_short {
+                Err(wrong_length())
+            } else {
+                Ok(digester.finish())
             }
+        };
+        let passed = pass.await;
+        if passed.is_err() {
+            // The store must keep nothing of an incomplete body.
+            let _ = sender.send(Err("the body of the request broke off".into())).await;
         }
-        if passed_bytes < size_bytes && !sender.is_closed() {
-            return broken_off(&sender, wrong_length()).await;
-        }
-        Ok(digester.finish())
+        passed
     };
     let (stored, passed) = tokio::join!(stored, passed);
     let digests = passed?;
@@ -96,15 +104,6 @@ where
         }
     }
     Ok(())
-}
-
-/// Aborts the store's write, so that it keeps nothing of an incomplete body.
-async fn broken_off(
-    sender: &mpsc::Sender<Result<Bytes, BoxError>>,
-    error: S3Error,
-) -> Result<ChunkDigests, WriteError> {
-    let _ = sender.send(Err("the body of the request broke off".into())).await;
-    Err(error.into())
 }
 
 /// Returns the error for a body whose length differs from the one announced.

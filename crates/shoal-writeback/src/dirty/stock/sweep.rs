@@ -63,7 +63,7 @@ pub(crate) struct Sweeper {
     /// The pieces that this node has removed since it started.
     total: Mutex<Swept>,
     /// True once the log has named a piece that is left alone: one line is enough.
-    has_told: AtomicBool,
+    has_logged: AtomicBool,
 }
 
 /// Counts of removed pieces.
@@ -129,7 +129,7 @@ impl Sweeper {
             store,
             names,
             total: Mutex::default(),
-            has_told: AtomicBool::new(false),
+            has_logged: AtomicBool::new(false),
         }
     }
 
@@ -197,7 +197,9 @@ impl Sweeper {
                 match times.judge(&piece) {
                     Verdict::Young => {}
                     Verdict::Old => _ = old.insert(piece.key),
-                    verdict @ (Verdict::OfAnotherRegistry | Verdict::Unknown) => self.tell(&piece, verdict),
+                    verdict @ (Verdict::OfAnotherRegistry | Verdict::Unknown) => {
+                        self.log_left(&piece, verdict)
+                    }
                 }
             }
             match last {
@@ -236,8 +238,8 @@ impl Sweeper {
         Ok(())
     }
 
-    fn tell(&self, piece: &ListedPiece, why: Verdict) {
-        if !self.has_told.swap(true, Ordering::Relaxed) {
+    fn log_left(&self, piece: &ListedPiece, why: Verdict) {
+        if !self.has_logged.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 tier = %self.store.tier, key = %piece.key, ?why,
                 hint = "the store of a tier must belong to one registry alone; remove what is not needed",

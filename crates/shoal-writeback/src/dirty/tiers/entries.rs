@@ -130,7 +130,7 @@ impl Entries {
         name: &ObjectName,
         version: &DirtyVersion,
     ) -> Result<Arc<Manifest>, TierUnavailable> {
-        let manifest = Manifest::of(name, version, &self.naming);
+        let manifest = Manifest::new(name, version, &self.naming);
         manifest.map(Arc::new).map_err(|error| {
             TierUnavailable::because(&format!("the record of {name:?} cannot be read: {error}"))
         })
@@ -157,31 +157,9 @@ impl Entries {
     ///
     /// A registry does not answer.
     pub async fn list(&self, bucket: &str, prefix: &[u8]) -> Result<Vec<Arc<Manifest>>, TierUnavailable> {
-        let mut manifests = Vec::new();
-        for tier in self.tiers_below(bucket, prefix) {
-            let (mut after, mut at) = (Vec::new(), At::NewestForPages);
-            loop {
-                let range = Range {
-                    prefix: prefix.to_vec().into(),
-                    after: after.into(),
-                    limit: PAGE,
-                    at,
-                };
-                let page = tier.names.list(bucket, range).await?;
-                for (name, version) in page.objects {
-                    if let Some(name) = object_name(&name).filter(|name| self.may_be_dirty(name)) {
-                        manifests.push(self.manifest(&name, &version)?);
-                    }
-                }
-                at = At::Revision(page.revision);
-                match page.next {
-                    Some(next) => after = next.parts().1.to_vec(),
-                    None => break,
-                }
-            }
-        }
-        manifests.sort_by(|one, other| one.name.key.cmp(&other.name.key));
-        Ok(manifests)
+        let scope = Scope::all(prefix);
+        self.read(bucket, &scope, &[], usize::MAX, At::NewestForPages)
+            .await
     }
 
     /// Returns the dirty objects that can appear among the next `names` names of a listing after `after`, in
@@ -198,14 +176,32 @@ impl Entries {
         after: &[u8],
         names: usize,
     ) -> Result<Vec<Arc<Manifest>>, TierUnavailable> {
+        // Pages need not show one moment: the pages that the client reads do not either.
+        self.read(bucket, scope, after, names, At::Newest).await
+    }
+
+    async fn read(
+        &self,
+        bucket: &str,
+        scope: &Scope,
+        after: &[u8],
+        names: usize,
+        at: At,
+    ) -> Result<Vec<Arc<Manifest>>, TierUnavailable> {
         let mut manifests = Vec::new();
         for tier in self.tiers_below(bucket, &scope.prefix) {
-            let (mut after, mut left) = (scope.behind(after), names);
+            let (mut after, mut left, mut at) = (scope.behind(after), names, at);
             while left > 0 {
-                let limit = if scope.has_groups() { PAGE } else { PAGE.min(left) };
-                // Pages need not show one moment: the pages that the client reads do not either.
-                let range = Range::newest(scope.prefix.clone().into(), after.into(), limit);
+                let range = Range {
+                    prefix: scope.prefix.clone().into(),
+                    after: after.into(),
+                    limit: if scope.has_groups() { PAGE } else { PAGE.min(left) },
+                    at,
+                };
                 let page = tier.names.list(bucket, range).await?;
+                if at != At::Newest {
+                    at = At::Revision(page.revision);
+                }
                 let mut last_group: Option<Vec<u8>> = None;
                 for (name, version) in page.objects {
                     let Some(name) = object_name(&name).filter(|name| self.may_be_dirty(name)) else {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use shoal_base::encoding::{Malformed, Reader};
+use shoal_base::encoding::Malformed;
 use ulid::Ulid;
 
 /// A prefix that no lake's ids have.
@@ -12,21 +12,6 @@ const PREFIX: &str = "shoal-";
 /// Identifies an upload. Not a secret: only the identity that began an upload may use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UploadId(pub(in crate::dirty) Ulid);
-
-impl UploadId {
-    /// The id that sorts before all others.
-    pub(in crate::dirty) const FIRST: Self = Self(Ulid::nil());
-
-    /// Encodes the id as part of a marker.
-    pub(in crate::dirty) fn write(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.0.to_bytes());
-    }
-
-    /// Inverse of [`UploadId::write`].
-    pub(in crate::dirty) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(Self(Ulid::from_bytes(reader.array()?)))
-    }
-}
 
 impl fmt::Display for UploadId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

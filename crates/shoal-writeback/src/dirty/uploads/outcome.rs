@@ -35,13 +35,13 @@ impl Completed {
     }
 
     /// Inverse of [`Completed::to_record`].
-    pub(in crate::dirty) fn of_record(
+    pub(in crate::dirty) fn from_record(
         name: &ObjectName,
         id: UploadId,
         bytes: &[u8],
     ) -> Result<(Upload, Self), Malformed> {
         let mut reader = Reader::new(bytes);
-        let upload = Upload::of_bytes(name, id, reader.bytes()?)?;
+        let upload = Upload::from_bytes(name, id, reader.bytes()?)?;
         let completed = Self {
             etag: reader.text()?.into(),
             checksums: reader.headers()?,
@@ -108,9 +108,9 @@ mod tests {
             through: "condition".into(),
         };
         let upload = upload();
-        let read = Completed::of_record(&upload.name, upload.id, &completed.to_record(&upload));
+        let read = Completed::from_record(&upload.name, upload.id, &completed.to_record(&upload));
         let (read_upload, read) = read.unwrap();
         assert_eq!((read, read_upload.writer), (completed, upload.writer));
-        assert!(Completed::of_record(&upload.name, upload.id, &[9]).is_err());
+        assert!(Completed::from_record(&upload.name, upload.id, &[9]).is_err());
     }
 }

@@ -4,18 +4,20 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::HeaderMap;
-use http::uri::PathAndQuery;
 use shoal_base::encoding::{Malformed, Reader, write_bytes, write_headers, write_time};
 use shoal_registry::Lifetime;
 use shoal_s3::etag;
 use shoal_s3::object::ObjectName;
 use shoal_s3::payload::Algorithm;
-use shoal_s3::target;
 
 use super::id::UploadId;
 use crate::dirty::record::acknowledged::{read_piece, write_piece};
-use crate::dirty::record::checksums::Checksum;
+use crate::dirty::record::checksums::{Checksum, ChecksumSpec};
 use crate::tier::ChunkDigests;
+
+/// The encodings of lifetimes.
+const NORMAL: u8 = 0;
+const SHORT: u8 = 1;
 
 /// A multipart upload.
 #[derive(Clone, Debug)]
@@ -26,8 +28,6 @@ pub struct Upload {
     pub name: ObjectName,
     /// The access key of the identity that began the upload. Only this identity may continue it.
     pub writer: Arc<str>,
-    /// The path of the object at the lake.
-    pub target: PathAndQuery,
     /// The headers to create the object with.
     pub headers: HeaderMap,
     /// The lifetime that the writer expects of the object; `None` for the rule's.
@@ -56,18 +56,26 @@ pub struct Part {
 }
 
 impl Upload {
+    /// Returns the checksum that the upload was created with, if any.
+    pub(in crate::dirty) fn checksum_spec(&self) -> Option<ChecksumSpec> {
+        ChecksumSpec::from_headers(&self.headers).ok().flatten()
+    }
+
     /// Encodes all but the id and the name, which the registry stores itself.
     pub(in crate::dirty) fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(256);
         write_bytes(&mut out, self.writer.as_bytes());
         write_headers(&mut out, &self.headers);
         write_time(&mut out, Some(self.begun));
-        out.extend(self.lifetime.map(lifetime_byte));
+        out.extend(self.lifetime.map(|lifetime| match lifetime {
+            Lifetime::Normal => NORMAL,
+            Lifetime::Short => SHORT,
+        }));
         out
     }
 
     /// Inverse of [`Upload::to_bytes`].
-    pub(in crate::dirty) fn of_bytes(
+    pub(in crate::dirty) fn from_bytes(
         name: &ObjectName,
         id: UploadId,
         bytes: &[u8],
@@ -75,7 +83,6 @@ impl Upload {
         let mut reader = Reader::new(bytes);
         let mut upload = Self {
             id,
-            target: target::of_object(name).map_err(|_| Malformed)?,
             name: name.clone(),
             writer: reader.text()?.into(),
             headers: reader.headers()?,
@@ -83,20 +90,13 @@ impl Upload {
             lifetime: None,
         };
         if !reader.rest().is_empty() {
-            let [byte] = reader.array()?;
-            let mut known = [Lifetime::Normal, Lifetime::Short].into_iter();
-            let lifetime = known.find(|lifetime| lifetime_byte(*lifetime) == byte);
-            upload.lifetime = Some(lifetime.ok_or(Malformed)?);
+            upload.lifetime = match reader.array()? {
+                [NORMAL] => Some(Lifetime::Normal),
+                [SHORT] => Some(Lifetime::Short),
+                _ => return Err(Malformed),
+            };
         }
         reader.rest().is_empty().then_some(upload).ok_or(Malformed)
-    }
-}
-
-/// Encodes a lifetime.
-fn lifetime_byte(lifetime: Lifetime) -> u8 {
-    match lifetime {
-        Lifetime::Normal => 0,
-        Lifetime::Short => 1,
     }
 }
 
@@ -122,7 +122,7 @@ impl Part {
     }
 
     /// Inverse of [`Part::to_bytes`].
-    pub(in crate::dirty) fn of_bytes(number: u16, data: Arc<str>, bytes: &[u8]) -> Result<Self, Malformed> {
+    pub(in crate::dirty) fn from_bytes(number: u16, data: Arc<str>, bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let mut part = Self {
             number,
@@ -178,9 +178,8 @@ pub(in crate::dirty) mod tests {
         Upload {
             id: UploadId(Ulid(2)),
             name: of.name,
-            writer: of.writer,
-            target: of.target,
-            headers: of.headers,
+            writer: of.record.writer,
+            headers: of.record.headers,
             lifetime: None,
             begun: SystemTime::UNIX_EPOCH,
         }
@@ -228,7 +227,7 @@ pub(in crate::dirty) mod tests {
             if written.checksum.is_none() {
                 earlier = earlier.strip_suffix(&[0; 8]).unwrap();
             }
-            let read = Part::of_bytes(written.number, Arc::clone(&written.data), earlier);
+            let read = Part::from_bytes(written.number, Arc::clone(&written.data), earlier);
             assert_eq!(read, Ok(written));
         }
     }
@@ -253,7 +252,7 @@ pub(in crate::dirty) mod tests {
             ..digested.clone()
         };
         for written in [part(7, 0xaa, 250), plain, digested, bare] {
-            let read = Part::of_bytes(written.number, Arc::clone(&written.data), &written.to_bytes());
+            let read = Part::from_bytes(written.number, Arc::clone(&written.data), &written.to_bytes());
             assert_eq!(read, Ok(written));
         }
         for lifetime in [None, Some(Lifetime::Normal), Some(Lifetime::Short)] {
@@ -261,7 +260,7 @@ pub(in crate::dirty) mod tests {
                 lifetime,
                 ..upload.clone()
             };
-            let read = Upload::of_bytes(&upload.name, upload.id, &upload.to_bytes()).unwrap();
+            let read = Upload::from_bytes(&upload.name, upload.id, &upload.to_bytes()).unwrap();
             assert_eq!(format!("{read:?}"), format!("{upload:?}"));
         }
     }
@@ -269,8 +268,8 @@ pub(in crate::dirty) mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_a_part_and_an_upload_or_refused(bytes in vec(any::<u8>(), 0..200)) {
-            let _ = Part::of_bytes(1, "k".into(), &bytes);
-            let _ = Upload::of_bytes(&upload().name, upload().id, &bytes);
+            let _ = Part::from_bytes(1, "k".into(), &bytes);
+            let _ = Upload::from_bytes(&upload().name, upload().id, &bytes);
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use shoal_base::encoding::{Malformed, Reader, write_bytes, write_time};
+use ulid::Ulid;
 
 use super::id::UploadId;
 use super::part::Upload;
@@ -22,12 +23,18 @@ pub struct UploadQuery {
 }
 
 /// A position in a listing, which orders uploads by key and then by the time they were begun.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UploadPosition {
     /// The key.
     pub key: Arc<[u8]>,
-    /// The upload at this position; `None` for the position after all uploads of the key.
-    upload: Option<(SystemTime, UploadId)>,
+    of_key: PositionOfKey,
+}
+
+/// A position among the uploads of one key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum PositionOfKey {
+    Upload(SystemTime, UploadId),
+    End,
 }
 
 impl UploadPosition {
@@ -35,7 +42,7 @@ impl UploadPosition {
     pub fn behind_all_of(key: &[u8]) -> Self {
         Self {
             key: key.into(),
-            upload: None,
+            of_key: PositionOfKey::End,
         }
     }
 
@@ -43,7 +50,7 @@ impl UploadPosition {
     pub fn before_all_of(key: &[u8]) -> Self {
         Self {
             key: key.into(),
-            upload: Some((SystemTime::UNIX_EPOCH, UploadId::FIRST)),
+            of_key: PositionOfKey::Upload(SystemTime::UNIX_EPOCH, UploadId(Ulid::nil())),
         }
     }
 
@@ -51,28 +58,30 @@ impl UploadPosition {
     pub fn of(upload: &Upload) -> Self {
         Self {
             key: Arc::clone(&upload.name.key),
-            upload: Some((upload.begun, upload.id)),
+            of_key: PositionOfKey::Upload(upload.begun, upload.id),
         }
     }
 
     /// Returns true if the position sorts before an upload.
     pub fn is_before(&self, upload: &Upload) -> bool {
-        let is_earlier = |at: &(SystemTime, UploadId)| *at < (upload.begun, upload.id);
-        self.key < upload.name.key
-            || (self.key == upload.name.key && self.upload.as_ref().is_some_and(is_earlier))
+        *self < Self::of(upload)
     }
 
     /// Encodes a position as part of a marker.
     pub(crate) fn write(place: Option<&Self>, out: &mut Vec<u8>) {
-        let Some(Self { key, upload }) = place else {
+        let Some(Self { key, of_key }) = place else {
             out.push(NOWHERE);
             return;
         };
-        out.push(if upload.is_some() { UPLOAD } else { KEY });
+        out.push(if *of_key == PositionOfKey::End {
+            KEY
+        } else {
+            UPLOAD
+        });
         write_bytes(out, key);
-        if let Some((begun, id)) = upload {
+        if let PositionOfKey::Upload(begun, id) = of_key {
             write_time(out, Some(*begun));
-            id.write(out);
+            out.extend_from_slice(&id.0.to_bytes());
         }
     }
 
@@ -83,12 +92,15 @@ impl UploadPosition {
             return Ok(None);
         }
         let key = reader.bytes()?.into();
-        let upload = match kind {
-            KEY => None,
-            UPLOAD => Some((reader.time()?.ok_or(Malformed)?, UploadId::read(reader)?)),
+        let of_key = match kind {
+            KEY => PositionOfKey::End,
+            UPLOAD => {
+                let begun = reader.time()?.ok_or(Malformed)?;
+                PositionOfKey::Upload(begun, UploadId(Ulid::from_bytes(reader.array()?)))
+            }
             _ => return Err(Malformed),
         };
-        Ok(Some(Self { key, upload }))
+        Ok(Some(Self { key, of_key }))
     }
 }
 
@@ -107,14 +119,6 @@ impl UploadQuery {
     }
 }
 
-/// Sorts uploads in the order of listings.
-pub(in crate::dirty) fn sort(uploads: &mut [Arc<Upload>]) {
-    uploads.sort_unstable_by(|one, other| {
-        let place = |upload: &Upload| (Arc::clone(&upload.name.key), upload.begun, upload.id);
-        place(one).cmp(&place(other))
-    });
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use std::sync::Arc;
@@ -123,7 +127,7 @@ pub(crate) mod tests {
     use ulid::Ulid;
 
     use super::super::part::tests::upload;
-    use super::{Upload, UploadId, UploadPosition, UploadQuery, sort};
+    use super::{Upload, UploadId, UploadPosition, UploadQuery};
 
     /// Returns an upload that the writer in [`inquiry`] began `seconds` after 1970.
     pub(crate) fn begun(key: &str, seconds: u64, chance: u64) -> Arc<Upload> {
@@ -153,7 +157,7 @@ pub(crate) mod tests {
             begun("a/b", 1, 1),
         ];
         let mut mixed: Vec<_> = uploads.iter().rev().cloned().collect();
-        sort(&mut mixed);
+        mixed.sort_by_cached_key(|upload| UploadPosition::of(upload));
         assert!(
             mixed
                 .iter()

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
+use http::HeaderMap;
+use shoal_net::clock;
 use shoal_s3::etag;
 
-use super::part::Part;
+use super::part::{Part, Upload};
 use crate::dirty::record::acknowledged::{Acknowledged, PartDigest};
 use crate::dirty::record::checksums::Checksum;
+use crate::dirty::record::manifest::Record;
 use crate::dirty::record::part_layout::PartLayout;
 
 /// The smallest size that S3 allows for any part but the last.
@@ -78,28 +81,43 @@ fn find(listed: &ListedPart, uploaded: &[Arc<Part>]) -> Option<Arc<Part>> {
     (is_same_etag && is_same_checksum).then(|| Arc::clone(part))
 }
 
-/// Returns the ETag of an object made of these parts: the MD5 of their MD5s, and the number of parts.
-pub(in crate::dirty) fn etag(parts: &[Arc<Part>]) -> String {
-    etag::of_parts(parts.iter().map(|part| part.md5))
-}
-
-/// Returns the digests of an object made of these parts.
-pub(in crate::dirty) fn acknowledged(parts: &[Arc<Part>]) -> Acknowledged {
+/// Returns the record of the object that an upload makes of these parts.
+pub(in crate::dirty) fn record_of(upload: &Upload, parts: &[Arc<Part>]) -> Record {
     let with_bytes = parts.iter().filter(|part| part.size_bytes > 0);
     let pieces = with_bytes.map(|part| part.digests.clone()).collect();
-    let digest = |part: &Arc<Part>| PartDigest {
+    let digests = parts.iter().map(|part| PartDigest {
         md5: part.md5,
         checksum: part
             .checksum
             .as_ref()
             .map_or_else(Vec::new, |checksum| checksum.digest.clone()),
-    };
-    Acknowledged::new(pieces, parts.iter().map(digest).collect())
+    });
+    Record {
+        writer: Arc::clone(&upload.writer),
+        etag: etag(parts).into(),
+        modified: clock::utc_now(),
+        headers: upload.headers.clone(),
+        of_reads: checksums(upload, parts),
+        part_layout: PartLayout::from_parts(parts.iter().map(|part| (part.number, part.size_bytes))),
+        acknowledged: Acknowledged::new(pieces, digests.collect()),
+    }
 }
 
-/// Returns the layout of an object made of these parts.
-pub(in crate::dirty) fn part_layout(parts: &[Arc<Part>]) -> PartLayout {
-    PartLayout::of(parts.iter().map(|part| (part.number, part.size_bytes)))
+/// Returns the ETag of an object made of these parts: the MD5 of their MD5s, and the number of parts.
+fn etag(parts: &[Arc<Part>]) -> String {
+    etag::of_parts(parts.iter().map(|part| part.md5))
+}
+
+/// Returns the checksum headers of an object made of these parts.
+fn checksums(upload: &Upload, parts: &[Arc<Part>]) -> HeaderMap {
+    let digests = parts.iter().map(|part| {
+        let checksum = part.checksum.as_ref()?;
+        Some((&checksum.digest[..], part.size_bytes))
+    });
+    let digests: Option<Vec<_>> = digests.collect();
+    let headers = upload.checksum_spec().zip(digests);
+    let headers = headers.map(|(spec, digests)| spec.headers_of_object(&digests));
+    headers.unwrap_or_default()
 }
 
 #[cfg(test)]

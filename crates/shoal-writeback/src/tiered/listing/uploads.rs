@@ -313,7 +313,7 @@ pub fn described(upload: &Upload) -> Vec<Element> {
         person("Owner"),
         Element::leaf("StorageClass", "STANDARD"),
     ];
-    if let Ok(Some(ChecksumSpec { algorithm, kind })) = ChecksumSpec::of(&upload.headers) {
+    if let Ok(Some(ChecksumSpec { algorithm, kind })) = ChecksumSpec::from_headers(&upload.headers) {
         let kind = match kind {
             ChecksumType::Composite => "COMPOSITE",
             ChecksumType::FullObject => "FULL_OBJECT",

@@ -116,7 +116,10 @@ async fn bed() -> Bed {
     let shelf = Arc::<Shelf>::default();
     let store = Arc::clone(&shelf) as Arc<dyn ByteStore>;
     Bed {
-        sweeper: Sweeper::new(Arc::new(TierStore::new("t".into(), store, u64::MAX)), names.clone()),
+        sweeper: Sweeper::new(
+            Arc::new(TierStore::new("t".into(), store, u64::MAX)),
+            names.clone(),
+        ),
         names,
         shelf,
         _folder: folder,
