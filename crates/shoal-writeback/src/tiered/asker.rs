@@ -16,8 +16,8 @@ use shoal_s3::identity::Caller;
 use shoal_s3::object::ObjectName;
 use shoal_s3::operation::{Classified, Operation};
 
-use super::parts::TieredLakeParts;
-use crate::dirty::{Action, Manifest, Permission, beside, is_writer, no_permission, of_permission};
+use super::TieredLakeParts;
+use crate::dirty::{Action, Manifest, Permission, beside, is_writer, of_permission};
 use crate::headers::those;
 
 /// The caller on whose behalf the node asks the lake, and the caller's request.
@@ -69,28 +69,18 @@ impl Asker<'_> {
             Action::Remove => of_permission(self.headers),
             Action::Describe(..) => without_body(self.headers),
         };
-        match self
-            .parts
-            .dirty
-            .clearances
-            .may(action, name, headers, self.caller)
-            .await
-        {
-            Ok(Permission::Granted | Permission::OtherEtag | Permission::Undecided) => Ok(None),
-            Ok(Permission::Denied(error)) => Ok(Some(error)),
-            Err(error) => Err(no_permission(&error)),
-        }
+        let clearances = &self.parts.dirty.clearances;
+        Ok(match clearances.may(action, name, headers, self.caller).await? {
+            Permission::Granted | Permission::OtherEtag | Permission::Undecided => None,
+            Permission::Denied(error) => Some(error),
+        })
     }
 
     /// Returns true if the lake would accept an object of this name from the caller.
     async fn may_write(self, name: &ObjectName) -> bool {
         let headers = of_permission(self.headers);
-        let permission = self
-            .parts
-            .dirty
-            .clearances
-            .may(Action::Write, name, headers, self.caller)
-            .await;
+        let clearances = &self.parts.dirty.clearances;
+        let permission = clearances.may(Action::Write, name, headers, self.caller).await;
         matches!(permission, Ok(Permission::Granted | Permission::OtherEtag))
     }
 
@@ -105,13 +95,8 @@ impl Asker<'_> {
         if is_writer(self.caller, &manifest.record.writer) {
             return Ok(true);
         }
-        let name = &manifest.name;
-        let known = self
-            .parts
-            .dirty
-            .clearances
-            .may_know(self.caller, self.headers, name)
-            .await;
+        let clearances = &self.parts.dirty.clearances;
+        let known = clearances.may_know(self.caller, self.headers, &manifest.name).await;
         known.map_err(|error| errors::unanswered(&error))
     }
 

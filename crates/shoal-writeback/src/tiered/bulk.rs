@@ -31,10 +31,10 @@ use shoal_s3::xml::{Deletion, DeletionResult, ErrorDocument, Key};
 use super::asker::{Asker, without_body};
 use super::commits::CommitBound;
 use super::deletion::Expected;
-use super::listing::{answered_with, read, unreadable};
-use super::parts::{PARALLEL, TieredLakeParts, access_denied};
-use super::upload_requests::malformed;
-use crate::dirty::{Action, Lookup, beside, not_begun, try_again};
+use super::errors::{access_denied, malformed, unreadable};
+use super::listing::{answered_with, read};
+use super::{PARALLEL, TieredLakeParts};
+use crate::dirty::{Action, Lookup, beside};
 
 /// Limit on the body of a request: a thousand keys of 1,000 bytes, and as much again for their encoding.
 const DELETION_BYTES_MAX: usize = 2 << 20;
@@ -58,8 +58,8 @@ enum Answered {
 /// Removes many objects in one request.
 #[derive(Clone)]
 pub(super) struct BulkDeletions {
-    parts: Arc<TieredLakeParts>,
-    commits: Arc<CommitBound>,
+    pub(super) parts: Arc<TieredLakeParts>,
+    pub(super) commits: Arc<CommitBound>,
 }
 
 /// A key and the state of its name in the registry.
@@ -112,10 +112,6 @@ enum Judgement {
 }
 
 impl BulkDeletions {
-    pub(super) fn new(parts: Arc<TieredLakeParts>, commits: Arc<CommitBound>) -> Self {
-        Self { parts, commits }
-    }
-
     /// Removes many objects, in the tier and at the lake. The lake decides which of them the caller may
     /// remove.
     pub(super) async fn delete(&self, admitted: Box<Admitted>, bucket: &str) -> ResponseResult {
@@ -229,7 +225,7 @@ impl BulkDeletions {
             match begun {
                 Ok(change) => drop(changes.insert(name, change)),
                 Err(error) => {
-                    let error = not_begun(error);
+                    let error = S3Error::from(error);
                     let is_of_name = |key: &mut Key| key.is_current() && name_of(bucket, key) == name;
                     let keys = for_lake.extract_if(.., is_of_name);
                     refused.extend(keys.map(|key| (key, error.clone())));
@@ -244,9 +240,7 @@ impl BulkDeletions {
         let name = name_of(bucket, &key);
         let may_be_dirty = key.is_current() && self.parts.dirty.entries.may_be_dirty(&name);
         let found = if may_be_dirty {
-            Some(Box::new(
-                self.parts.dirty.entries.find(&name).await.map_err(try_again)?,
-            ))
+            Some(Box::new(self.parts.dirty.entries.find(&name).await?))
         } else {
             None
         };

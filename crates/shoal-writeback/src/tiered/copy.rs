@@ -15,8 +15,8 @@ use shoal_s3::time::rfc3339;
 use shoal_s3::xml::Element;
 
 use super::upload_requests::{answered, checksum_elements};
-use super::writes::{DirtyWrites, not_written};
-use crate::dirty::{CopyRequest, NotCopied, try_again};
+use super::writes::DirtyWrites;
+use crate::dirty::{CopyRequest, NotCopied};
 
 /// Number of attempts if the source changes while it is copied.
 const ATTEMPTS: usize = 4;
@@ -54,7 +54,7 @@ impl DirtyWrites {
         };
         let caller = &admitted.verified.caller;
         for _ in 0..ATTEMPTS {
-            let source = dirty.entries.find(order.source).await.map_err(try_again)?;
+            let source = dirty.entries.find(order.source).await?;
             // Only the writer is certain to have permission to read the object.
             let Some(manifest) = source.written_by(caller) else {
                 return Ok(None);
@@ -68,7 +68,7 @@ impl DirtyWrites {
                     return Ok(None);
                 }
                 Err(NotCopied::SourceGone) => {}
-                Err(NotCopied::Write(error)) => return Err(not_written(error)),
+                Err(NotCopied::Write(error)) => return Err(error.into()),
             }
         }
         Ok(None)

@@ -12,15 +12,14 @@ use http::{HeaderMap, HeaderName, header};
 use shoal_base::moment::since_1970;
 use shoal_cache::exchange::{Admitted, ResponseResult};
 use shoal_cache::lake::errors::precondition_failed;
-use shoal_registry::changes::LakeChange;
-use shoal_s3::error::{ErrorCode, S3Error};
+use shoal_s3::error::S3Error;
 use shoal_s3::etag::bare;
 use shoal_s3::object::ObjectName;
 use shoal_s3::xml::Key;
 
-use super::carry_out::carry_out;
-use super::parts::{TieredLakeParts, access_denied};
-use crate::dirty::{Action, Manifest, not_begun, try_again, unversioned};
+use super::TieredLakeParts;
+use super::errors::{access_denied, invalid};
+use crate::dirty::{Manifest, unversioned};
 
 const SIZE: HeaderName = HeaderName::from_static("x-amz-if-match-size");
 const LAST_MODIFIED: HeaderName = HeaderName::from_static("x-amz-if-match-last-modified-time");
@@ -33,60 +32,29 @@ pub(super) struct Expected {
     size_bytes: Option<u64>,
 }
 
-/// Removes one object.
-pub(super) struct Deletions(pub(super) Arc<TieredLakeParts>);
-
-impl Deletions {
+impl TieredLakeParts {
     /// Removes an object, in the tier and at the lake. The lake decides if the caller may do so.
-    pub(super) async fn delete(&self, admitted: Box<Admitted>, name: &ObjectName) -> ResponseResult {
-        let asked = name;
+    pub(super) async fn delete(&self, mut admitted: Box<Admitted>, name: &ObjectName) -> ResponseResult {
+        let Some(lookup) = self.find_for_change(&admitted, name, None).await? else {
+            return self.within.forward(admitted).await;
+        };
         let name = &unversioned(name);
-        let lookup = self.0.dirty.entries.find(name).await.map_err(try_again)?;
-        let manifest = lookup.manifest.as_deref();
-        if lookup.written_by(&admitted.verified.caller).is_none() {
-            let denied = self.0.asker(&admitted).denial(Action::Remove, asked).await?;
-            if let Some(denied) = denied {
-                let is_dirty = manifest.is_some();
-                self.0.prepare_denied(&admitted, is_dirty, denied).await?;
-                return self.0.within.forward(admitted).await;
+        let change = if is_conditional(&admitted.parts.headers) {
+            // The lake must evaluate the conditions as well, and word the refusal, so a dirty object is
+            // flushed first.
+            if let Some(manifest) = &lookup.manifest {
+                if !self.asker(&admitted).may_judge(manifest).await? {
+                    return Err(access_denied());
+                }
+                Expected::of_headers(&admitted.parts.headers)?.check(manifest)?;
+                // At the lake, the object's modification time is that of its flush.
+                Arc::make_mut(&mut admitted.parts).headers.remove(LAST_MODIFIED);
             }
-        }
-        if is_conditional(&admitted.parts.headers) {
-            return self.delete_if(admitted, name, manifest).await;
-        }
-        let change = self
-            .0
-            .dirty
-            .begin_removal(name, lookup)
-            .await
-            .map_err(not_begun)?;
-        self.carry_out(change, admitted).await
-    }
-
-    async fn carry_out(&self, change: LakeChange, admitted: Box<Admitted>) -> ResponseResult {
-        let within = Arc::clone(&self.0.within);
-        let send = |admitted| async move { within.forward(admitted).await };
-        carry_out(change, admitted, send).await
-    }
-
-    /// Removes an object if it meets the client's conditions. The lake must evaluate them as well, and word
-    /// the refusal, so the node flushes a dirty object first.
-    async fn delete_if(
-        &self,
-        mut admitted: Box<Admitted>,
-        name: &ObjectName,
-        manifest: Option<&Manifest>,
-    ) -> ResponseResult {
-        if let Some(manifest) = manifest {
-            if !self.0.asker(&admitted).may_judge(manifest).await? {
-                return Err(access_denied());
-            }
-            Expected::of_headers(&admitted.parts.headers)?.check(manifest)?;
-            // At the lake, the object's modification time is that of its flush.
-            Arc::make_mut(&mut admitted.parts).headers.remove(LAST_MODIFIED);
-        }
-        let change = self.0.dirty.begin_at_lake(name).await.map_err(not_begun)?;
-        self.carry_out(change, admitted).await
+            self.dirty.begin_at_lake(name).await?
+        } else {
+            self.dirty.begin_removal(name, lookup).await?
+        };
+        self.send(Some(change), admitted, None).await
     }
 }
 
@@ -118,10 +86,8 @@ impl Expected {
     }
 
     fn parse(etag: Option<&str>, last_modified: Option<&str>, size: Option<&str>) -> Result<Self, S3Error> {
-        let invalid = || {
-            let message = "The conditions of the deletion must be an ETag, a date and a number of bytes.";
-            S3Error::new(ErrorCode::InvalidArgument, message)
-        };
+        let invalid =
+            || invalid("The conditions of the deletion must be an ETag, a date and a number of bytes.");
         Ok(Self {
             etag: etag.map(Into::into),
             last_modified: last_modified

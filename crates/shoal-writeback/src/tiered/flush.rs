@@ -5,7 +5,8 @@ use std::sync::Arc;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use http::{HeaderValue, Method, header};
 use http_body_util::BodyExt;
-use shoal_cache::exchange::Admitted;
+use shoal_cache::exchange::{Admitted, ResponseResult};
+use shoal_cache::lake::{Verdict, Write, judged, unknown};
 use shoal_net::endpoint::AccountRefusal;
 use shoal_net::http::connection::ClientBody;
 use shoal_registry::changes::LakeChange;
@@ -14,8 +15,9 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::operation::{CopySource, Effect, Operation};
 
 use super::asker::action_of;
-use super::parts::{PARALLEL, TieredLakeParts};
-use crate::dirty::{FlushFailed, Manifest, not_begun, not_flushed, try_again, unversioned};
+use super::{PARALLEL, TieredLakeParts};
+use crate::dirty::{FlushFailed, Lookup, Manifest, unversioned};
+use crate::tier::TierUnavailable;
 
 /// The flushes that a request needs at the lake, if the caller may cause them.
 impl TieredLakeParts {
@@ -40,58 +42,108 @@ impl TieredLakeParts {
     }
 
     /// Begins a change of the object that a request names, after flushing the objects that the request needs
-    /// at the lake. The caller must have the lake's permission for the change, or have written the dirty
-    /// object. Otherwise returns `None`: the request is to be sent without a change. `denied` is the error of
-    /// a question that the lake has denied already.
+    /// at the lake. Returns `None` if the request is to be sent [without a change](Self::find_for_change).
     pub(super) async fn begin_change(
         &self,
         admitted: &Admitted,
         name: &ObjectName,
         denied: Option<S3Error>,
     ) -> Result<Option<LakeChange>, S3Error> {
-        let current = &unversioned(name);
-        let lookup = self.dirty.entries.find(current).await.map_err(try_again)?;
-        let manifest = lookup.manifest.as_ref();
-        if lookup.written_by(&admitted.verified.caller).is_none() {
-            let denied = if denied.is_some() {
-                denied
-            } else {
-                self.asker(admitted).denial(action_of(admitted)?, name).await?
-            };
-            if let Some(denied) = denied {
-                self.prepare_denied(admitted, manifest.is_some(), denied).await?;
-                return Ok(None);
-            }
-        }
+        let Some(lookup) = self.find_for_change(admitted, name, denied).await? else {
+            return Ok(None);
+        };
         self.flush_related(admitted).await?;
-        if manifest.is_some() {
+        let current = &unversioned(name);
+        if lookup.manifest.is_some() {
             self.flush(current).await?;
         }
-        let change = self.dirty.begin_at_lake(current).await;
-        change.map(Some).map_err(not_begun)
+        Ok(Some(self.dirty.begin_at_lake(current).await?))
     }
 
-    /// Prepares a request that the lake would refuse, judging by a similar question. The lake gets the
-    /// request itself and decides, but without a change: a caller whom it refuses leaves nothing in the
-    /// registry, and keeps no one from the name.
+    /// Looks up the name that a request changes. The caller must have the lake's permission for the change,
+    /// or have written the dirty object. `denied` is the error of a question that the lake has denied already.
     ///
-    /// If the lake carries the request out, the request is concurrent with every change of the name that
-    /// began meanwhile, and may take effect before or after it, as at the lake alone.
+    /// Returns `None` if the lake would refuse the request, judging by a similar question. The lake gets the
+    /// request itself and decides, but without a change: a caller whom it refuses leaves nothing in the
+    /// registry, and keeps no one from the name. If the lake carries the request out, the request is
+    /// concurrent with every change of the name that began meanwhile, and may take effect before or after it,
+    /// as at the lake alone.
     ///
     /// # Errors
     ///
     /// The denial, if the lake rejects the caller's account, or if the name has a dirty object: the lake
     /// could decide only after a flush, and a caller whom it refuses must not cause one.
-    pub(super) async fn prepare_denied(
+    pub(super) async fn find_for_change(
         &self,
         admitted: &Admitted,
-        is_dirty: bool,
-        denied: S3Error,
-    ) -> Result<(), S3Error> {
-        if is_dirty || AccountRefusal::of_code(denied.code.as_str()).is_some() {
-            return Err(denied);
+        name: &ObjectName,
+        mut denied: Option<S3Error>,
+    ) -> Result<Option<Lookup>, S3Error> {
+        let lookup = self.dirty.entries.find(&unversioned(name)).await?;
+        if lookup.written_by(&admitted.verified.caller).is_some() {
+            return Ok(Some(lookup));
         }
-        self.flush_related(admitted).await
+        if denied.is_none() {
+            denied = self.asker(admitted).denial(action_of(admitted)?, name).await?;
+        }
+        match denied {
+            None => Ok(Some(lookup)),
+            Some(denied)
+                if lookup.manifest.is_some() || AccountRefusal::of_code(denied.code.as_str()).is_some() =>
+            {
+                Err(denied)
+            }
+            Some(_) => {
+                self.flush_related(admitted).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Sends a request to the lake within: a write, or to be forwarded. If a `change` has begun, ends it with
+    /// the outcome. The request then continues if its client disconnects, and is aborted if this node loses
+    /// the right to send it.
+    ///
+    /// # Errors
+    ///
+    /// As for the lake; also if the request was carried out but the registry could not record that.
+    pub(super) async fn send(
+        &self,
+        change: Option<LakeChange>,
+        mut admitted: Box<Admitted>,
+        write: Option<Write<'_>>,
+    ) -> ResponseResult {
+        let operation = admitted.classified.operation;
+        if let Some(change) = &change {
+            admitted.permit = Some(change.permit());
+        }
+        let within = Arc::clone(&self.within);
+        let write = write.map(|write| (write.name.clone(), write.mode, write.lifetime));
+        let request = async move {
+            match write {
+                Some((ref name, mode, lifetime)) => within.put(admitted, Write { name, mode, lifetime }).await,
+                None => within.forward(admitted).await,
+            }
+        };
+        let Some(change) = change else {
+            return request.await;
+        };
+        let carried = tokio::spawn(async move {
+            let (answered, verdict) = judged(operation, request).await;
+            match verdict {
+                Verdict::Done => {
+                    if let Err(error) = change.done().await {
+                        TierUnavailable::because(&error);
+                        return Err(unknown());
+                    }
+                }
+                // If this fails, the registry learns of it later.
+                Verdict::Refused => drop(change.refused().await),
+                Verdict::Unknown => drop(change),
+            }
+            answered
+        });
+        carried.await.unwrap_or_else(|_panicked| Err(unknown()))
     }
 
     /// Flushes the other objects that a request needs: the source of a copy, or the whole bucket if a header
@@ -116,7 +168,7 @@ impl TieredLakeParts {
     /// request.
     async fn flush_if_allowed(&self, admitted: &Admitted, name: &ObjectName) -> Result<(), S3Error> {
         let name = &unversioned(name);
-        let lookup = self.dirty.entries.find(name).await.map_err(try_again)?;
+        let lookup = self.dirty.entries.find(name).await?;
         if let Some(manifest) = lookup.manifest
             && self.asker(admitted).may_flush(&manifest).await?
         {
@@ -127,11 +179,7 @@ impl TieredLakeParts {
 
     /// Flushes an object if it is dirty.
     pub(super) async fn flush(&self, name: &ObjectName) -> Result<(), S3Error> {
-        self.dirty
-            .entries
-            .flush(name)
-            .await
-            .map_err(|error| not_flushed(&error))?;
+        self.dirty.entries.flush(name).await?;
         self.grants.invalidate_object(name);
         Ok(())
     }
@@ -145,14 +193,13 @@ impl TieredLakeParts {
         if !self.dirty.entries.may_be_dirty_below(bucket, prefix) {
             return Ok(Vec::new());
         }
-        let listed = self.dirty.entries.list(bucket, prefix).await;
-        listed.map_err(try_again)
+        Ok(self.dirty.entries.list(bucket, prefix).await?)
     }
 
     /// Flushes objects in parallel. Fails if the lake refuses one of them.
     pub(super) async fn flush_all(&self, manifests: Vec<Arc<Manifest>>) -> Result<(), S3Error> {
-        match self.flush_those_taken(manifests).await?.first() {
-            Some((_, error)) => Err(not_flushed(error)),
+        match self.flush_those_taken(manifests).await?.pop() {
+            Some((_, error)) => Err(error.into()),
             None => Ok(()),
         }
     }
@@ -166,7 +213,7 @@ impl TieredLakeParts {
             match flushed {
                 Ok(()) => Ok(None),
                 Err(error @ FlushFailed::Refused(_)) => Ok(Some((manifest, error))),
-                Err(error) => Err(not_flushed(&error)),
+                Err(error) => Err(S3Error::from(error)),
             }
         });
         let flushed = stream::iter(flushed).buffer_unordered(PARALLEL);
@@ -205,13 +252,12 @@ impl TieredLakeParts {
         }
         let concerned = if is_form(admitted) {
             let start = start_of_body(&mut admitted.body).await?;
-            refused
-                .iter()
-                .find(|(manifest, _)| may_name(&start, &manifest.name.key))
+            let mut refused = refused.into_iter();
+            refused.find(|(manifest, _)| may_name(&start, &manifest.name.key))
         } else {
-            refused.first().filter(|_| removes_bucket(admitted))
+            refused.into_iter().next().filter(|_| removes_bucket(admitted))
         };
-        concerned.map_or(Ok(()), |(_, error)| Err(not_flushed(error)))
+        concerned.map_or(Ok(()), |(_, error)| Err(error.into()))
     }
 }
 

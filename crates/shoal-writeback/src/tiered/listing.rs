@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Limited};
 use shoal_cache::exchange::respond::relay;
 use shoal_cache::exchange::{Admitted, ResponseBody, ResponseResult};
 use shoal_net::endpoint::BoxError;
-use shoal_s3::error::{ErrorCode, S3Error};
+use shoal_s3::error::S3Error;
 use shoal_s3::hop_by_hop::end_to_end_of_response;
 use shoal_s3::identity::Caller;
 use shoal_s3::operation::Query;
@@ -23,8 +23,9 @@ use self::objects::in_order;
 pub use self::uploads::UploadListing;
 pub(super) use self::uploads::described;
 use super::asker::without_body;
-use super::parts::TieredLakeParts;
-use crate::dirty::{Manifest, Upload, UploadQuery, try_again};
+use super::errors::unreadable;
+use super::TieredLakeParts;
+use crate::dirty::{Manifest, Upload, UploadQuery};
 
 /// Limit on a page: a thousand keys of 1,000 bytes, each byte escaped to up to six.
 const PAGE_BYTES_MAX: usize = 16 << 20;
@@ -70,11 +71,9 @@ impl Listings {
 
     /// Returns the dirty objects that may appear on a page.
     async fn dirty_of(&self, bucket: &str, listing: &Listing) -> Result<Vec<Arc<Manifest>>, S3Error> {
-        let dirty = &self.0.dirty;
-        let listed = dirty
-            .entries
-            .list_page(bucket, &listing.scope, &listing.after, listing.names_max());
-        listed.await.map_err(try_again)
+        let entries = &self.0.dirty.entries;
+        let listed = entries.list_page(bucket, &listing.scope, &listing.after, listing.names_max());
+        Ok(listed.await?)
     }
 
     /// Returns the lake's listing of uploads, merged with those of the caller that a tier keeps.
@@ -111,7 +110,7 @@ impl Listings {
             writer: identity.access_key.as_str().into(),
             behind: listing.behind().cloned(),
         };
-        self.0.dirty.list_uploads(&inquiry).await.map_err(try_again)
+        Ok(self.0.dirty.list_uploads(&inquiry).await?)
     }
 
     /// Sends the listing to the lake with `query` and merges its page by `merge`. A refusal is passed on
@@ -149,8 +148,4 @@ pub(super) fn answered_with(head: &response::Parts, body: Bytes) -> Response<Res
     *response.headers_mut() = end_to_end_of_response(&head.headers);
     response.headers_mut().remove(header::CONTENT_LENGTH);
     response
-}
-
-pub(super) fn unreadable() -> S3Error {
-    S3Error::new(ErrorCode::BadGateway, "The lake's answer cannot be read.")
 }

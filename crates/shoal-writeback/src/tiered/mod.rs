@@ -6,13 +6,12 @@
 
 mod asker;
 mod bulk;
-mod carry_out;
 mod commits;
 mod copy;
 mod deletion;
+mod errors;
 mod flush;
 mod listing;
-mod parts;
 mod reads;
 mod rewind;
 mod upload_requests;
@@ -23,35 +22,50 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, StatusCode};
+use shoal_cache::exchange::location::Addresses;
 use shoal_cache::exchange::{Admitted, ResponseResult};
 use shoal_cache::freshness::Reuse;
-use shoal_cache::grants::QuestionStamp;
+use shoal_cache::grants::{Grants, QuestionStamp};
 use shoal_cache::lake::{Asked, Lake, LakeRefusal, PageRequest, PinOutcome, ReadError, ReadRequest, Write};
 use shoal_cache::obtain::KeptBytes;
 use shoal_cache::write::WriteMode;
+use shoal_net::endpoint::Endpoint;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::operation::{Classified, Effect, Operation};
 use shoal_s3::xml::ListedObject;
 
 use self::bulk::BulkDeletions;
-use self::carry_out::carry_out;
 use self::commits::CommitBound;
-use self::deletion::Deletions;
 use self::flush::is_form;
 use self::listing::Listings;
 pub use self::listing::{Listing, UploadListing};
-pub use self::parts::TieredLakeParts;
 use self::upload_requests::{UploadRequests, upload_named};
 use self::writes::DirtyWrites;
-use crate::dirty::unversioned;
+use crate::dirty::{DirtyObjects, unversioned};
+
+/// Number of objects of a bucket that one request handles in parallel.
+const PARALLEL: usize = 8;
+
+/// The parts of a node that [`TieredLake`] uses.
+pub struct TieredLakeParts {
+    /// The dirty objects, and their tiers.
+    pub dirty: Arc<DirtyObjects>,
+    /// The lake that has all others.
+    pub within: Arc<dyn Lake>,
+    /// Remembered answers of the lake, which a change invalidates.
+    pub grants: Arc<Grants>,
+    /// Sends the questions of write-back to the lake.
+    pub endpoint: Arc<Endpoint>,
+    /// The addresses at which clients reach this node.
+    pub addresses: Arc<Addresses>,
+}
 
 /// A lake with a tier before it.
 pub struct TieredLake {
     parts: Arc<TieredLakeParts>,
     commits: Arc<CommitBound>,
     writes: DirtyWrites,
-    deletions: Deletions,
     bulk_deletions: BulkDeletions,
     listings: Listings,
     uploads: UploadRequests,
@@ -60,21 +74,21 @@ pub struct TieredLake {
 impl Lake for TieredLake {
     /// Changes of names that may be dirty are ordered by the registry, and the directory does not know them.
     fn reuse(&self, name: &ObjectName, reuse: Reuse) -> Reuse {
-        if reuse.coherent && self.parts.dirty.entries.may_be_dirty(name) {
+        if reuse.coherent && self.may_be_dirty(name) {
             return Reuse::NEVER;
         }
         self.parts.within.reuse(name, reuse)
     }
 
     fn granted(&self, request: &ReadRequest) -> Option<Arc<Version>> {
-        if self.parts.dirty.entries.may_be_dirty(&request.name) {
+        if self.may_be_dirty(&request.name) {
             return None;
         }
         self.parts.within.granted(request)
     }
 
     fn pin<'a>(&'a self, request: &'a ReadRequest) -> BoxFuture<'a, Result<PinOutcome, ReadError>> {
-        if self.parts.dirty.entries.may_be_dirty(&request.name) {
+        if self.may_be_dirty(&request.name) {
             self.pin_by_entry(request).boxed()
         } else {
             self.parts.within.pin(request)
@@ -86,7 +100,7 @@ impl Lake for TieredLake {
         request: &'a ReadRequest,
         is_answerable: bool,
     ) -> BoxFuture<'a, Result<Asked, ReadError>> {
-        if self.parts.dirty.entries.may_be_dirty(&request.name) {
+        if self.may_be_dirty(&request.name) {
             self.ask_by_entry(request, is_answerable).boxed()
         } else {
             self.parts.within.ask(request, is_answerable)
@@ -108,7 +122,7 @@ impl Lake for TieredLake {
         caller: &'a Caller,
         name: &'a ObjectName,
     ) -> BoxFuture<'a, Result<Arc<Version>, LakeRefusal>> {
-        if self.parts.dirty.entries.may_be_dirty(name) {
+        if self.may_be_dirty(name) {
             self.version_by_entry(caller, name).boxed()
         } else {
             self.parts.within.version(caller, name)
@@ -122,7 +136,7 @@ impl Lake for TieredLake {
         version: &'a Version,
     ) -> BoxFuture<'a, Result<Option<Arc<dyn KeptBytes>>, LakeRefusal>> {
         let kept = async move {
-            if self.parts.dirty.entries.may_be_dirty(name) {
+            if self.may_be_dirty(name) {
                 let lookup = self.parts.dirty.entries.find(&unversioned(name)).await;
                 let lookup = lookup.map_err(|error| LakeRefusal::Trouble(error.to_string()))?;
                 let manifest = lookup.written_by(caller);
@@ -140,12 +154,7 @@ impl Lake for TieredLake {
         caller: &'a Caller,
         page: PageRequest<'a>,
     ) -> BoxFuture<'a, Result<Vec<ListedObject>, LakeRefusal>> {
-        if self
-            .parts
-            .dirty
-            .entries
-            .may_be_dirty_below(page.bucket, page.prefix)
-        {
+        if self.may_be_dirty_below(page.bucket, page.prefix) {
             self.list_with_entries(caller, page).boxed()
         } else {
             self.parts.within.list(caller, page)
@@ -174,16 +183,9 @@ impl Lake for TieredLake {
     }
 
     fn put<'a>(&'a self, admitted: Box<Admitted>, write: Write<'a>) -> BoxFuture<'a, ResponseResult> {
-        let sender = Sender::new(&admitted);
-        let put = async move {
+        self.noted(admitted, move |admitted| async move {
             if write.mode != WriteMode::Back {
-                let (name, within) = (write.name.clone(), Arc::clone(&self.parts.within));
-                let Write { mode, lifetime, .. } = write;
-                let put = |admitted| async move {
-                    let name = &name;
-                    within.put(admitted, Write { name, mode, lifetime }).await
-                };
-                return self.at_lake(admitted, write.name, put).await;
+                return self.at_lake(admitted, write.name, Some(write)).await;
             }
             self.commits.pass(&admitted.verified.caller, 1).await?;
             if admitted.classified.operation == Operation::CreateMultipartUpload {
@@ -191,53 +193,45 @@ impl Lake for TieredLake {
             } else {
                 self.writes.write(admitted, write).await
             }
-        };
-        self.noted(sender, put)
+        })
     }
 
     fn delete<'a>(&'a self, admitted: Box<Admitted>, name: &'a ObjectName) -> BoxFuture<'a, ResponseResult> {
-        if !self.parts.dirty.entries.may_be_dirty(name) {
+        if !self.may_be_dirty(name) {
             return self.forward(admitted);
         }
-        let sender = Sender::new(&admitted);
-        let deleted = async move {
+        self.noted(admitted, move |admitted| async move {
             self.commits.pass(&admitted.verified.caller, 1).await?;
-            self.deletions.delete(admitted, name).await
-        };
-        self.noted(sender, deleted)
+            self.parts.delete(admitted, name).await
+        })
     }
 
     fn delete_many<'a>(&'a self, admitted: Box<Admitted>, bucket: &'a str) -> BoxFuture<'a, ResponseResult> {
-        if self.parts.dirty.entries.may_be_dirty_below(bucket, b"") {
+        if self.may_be_dirty_below(bucket, b"") {
             self.bulk_deletions.delete(admitted, bucket).boxed()
         } else {
-            self.noted(
-                Sender::new(&admitted),
-                self.parts.within.delete_many(admitted, bucket),
-            )
+            self.noted(admitted, |admitted| self.parts.within.delete_many(admitted, bucket))
         }
     }
 
     fn list_objects<'a>(&'a self, admitted: Box<Admitted>, bucket: &'a str) -> BoxFuture<'a, ResponseResult> {
-        let sender = Sender::new(&admitted);
         if self.may_list_dirty(&admitted, bucket) {
-            self.noted(sender, self.listings.list(admitted, bucket))
+            self.noted(admitted, |admitted| self.listings.list(admitted, bucket))
         } else {
-            self.noted(sender, self.parts.within.list_objects(admitted, bucket))
+            self.noted(admitted, |admitted| self.parts.within.list_objects(admitted, bucket))
         }
     }
 
     fn list_uploads<'a>(&'a self, admitted: Box<Admitted>, bucket: &'a str) -> BoxFuture<'a, ResponseResult> {
-        let sender = Sender::new(&admitted);
         if self.may_list_dirty(&admitted, bucket) {
-            self.noted(sender, self.listings.list_uploads(admitted, bucket.into()))
+            self.noted(admitted, |admitted| self.listings.list_uploads(admitted, bucket.into()))
         } else {
-            self.noted(sender, self.parts.within.list_uploads(admitted, bucket))
+            self.noted(admitted, |admitted| self.parts.within.list_uploads(admitted, bucket))
         }
     }
 
     fn forward(&self, admitted: Box<Admitted>) -> BoxFuture<'_, ResponseResult> {
-        self.noted(Sender::new(&admitted), self.forward_now(admitted))
+        self.noted(admitted, |admitted| self.forward_now(admitted))
     }
 
     fn drain_round(&self) -> BoxFuture<'_, u64> {
@@ -251,8 +245,10 @@ impl TieredLake {
         let (parts, commits) = (Arc::new(parts), Arc::<CommitBound>::default());
         Self {
             writes: DirtyWrites(Arc::clone(&parts)),
-            deletions: Deletions(Arc::clone(&parts)),
-            bulk_deletions: BulkDeletions::new(Arc::clone(&parts), Arc::clone(&commits)),
+            bulk_deletions: BulkDeletions {
+                parts: Arc::clone(&parts),
+                commits: Arc::clone(&commits),
+            },
             listings: Listings(Arc::clone(&parts)),
             uploads: UploadRequests(Arc::clone(&parts)),
             parts,
@@ -260,13 +256,18 @@ impl TieredLake {
         }
     }
 
+    fn may_be_dirty(&self, name: &ObjectName) -> bool {
+        self.parts.dirty.entries.may_be_dirty(name)
+    }
+
+    fn may_be_dirty_below(&self, bucket: &str, prefix: &[u8]) -> bool {
+        self.parts.dirty.entries.may_be_dirty_below(bucket, prefix)
+    }
+
     /// Returns true if a page of a listing may show dirty objects or uploads.
     fn may_list_dirty(&self, admitted: &Admitted, bucket: &str) -> bool {
         let prefix = admitted.classified.query.get("prefix").unwrap_or_default();
-        self.parts
-            .dirty
-            .entries
-            .may_be_dirty_below(bucket, prefix.as_bytes())
+        self.may_be_dirty_below(bucket, prefix.as_bytes())
     }
 
     async fn forward_now(&self, mut admitted: Box<Admitted>) -> ResponseResult {
@@ -274,12 +275,8 @@ impl TieredLake {
         match (classified.object.clone(), classified.bucket.clone()) {
             // An abort concerns no object.
             (Some(_), _) if classified.operation == Operation::AbortMultipartUpload => {}
-            (Some(name), _) => {
-                let within = Arc::clone(&self.parts.within);
-                let forward = |admitted| async move { within.forward(admitted).await };
-                return self.at_lake(admitted, &name, forward).await;
-            }
-            (None, Some(bucket)) if self.parts.dirty.entries.may_be_dirty_below(&bucket, b"") => {
+            (Some(name), _) => return self.at_lake(admitted, &name, None).await,
+            (None, Some(bucket)) if self.may_be_dirty_below(&bucket, b"") => {
                 self.parts.flush_for_bucket(&mut admitted).await?;
             }
             (None, _) => {}
@@ -287,18 +284,25 @@ impl TieredLake {
         self.parts.within.forward(admitted).await
     }
 
-    /// Forgets the remembered permissions of the sender in a bucket if the lake refuses its request.
-    fn noted<'a>(
+    /// Answers a request, and forgets the remembered permissions of its sender in the bucket if the lake
+    /// refuses it.
+    fn noted<'a, F>(
         &'a self,
-        sender: Sender,
-        answered: impl Future<Output = ResponseResult> + Send + 'a,
-    ) -> BoxFuture<'a, ResponseResult> {
+        admitted: Box<Admitted>,
+        answer: impl FnOnce(Box<Admitted>) -> F,
+    ) -> BoxFuture<'a, ResponseResult>
+    where
+        F: Future<Output = ResponseResult> + Send + 'a,
+    {
+        let caller = admitted.verified.caller.clone();
+        let bucket = admitted.classified.bucket.clone();
+        let answered = answer(admitted);
         let noted = async move {
             let response = answered.await?;
-            if let Some(bucket) = &sender.bucket
+            if let Some(bucket) = &bucket
                 && matches!(response.status().as_u16(), 401 | 403)
             {
-                self.parts.dirty.clearances.refused(&sender.caller, bucket);
+                self.parts.dirty.clearances.refused(&caller, bucket);
             }
             Ok(response)
         };
@@ -307,43 +311,22 @@ impl TieredLake {
 
     /// Sends a request about one object to the lake, after flushing the objects that the request needs. A
     /// request that changes the object is sent as a change, so that no other change of it is in flight.
-    async fn at_lake<F>(
+    async fn at_lake(
         &self,
         mut admitted: Box<Admitted>,
         name: &ObjectName,
-        request: impl FnOnce(Box<Admitted>) -> F,
-    ) -> ResponseResult
-    where
-        F: Future<Output = ResponseResult> + Send + 'static,
-    {
+        write: Option<Write<'_>>,
+    ) -> ResponseResult {
+        let mut change = None;
         // A form carries the name of its object in the body.
         if is_form(&admitted) {
             self.parts.flush_for_bucket(&mut admitted).await?;
-            return request(admitted).await;
-        }
-        if admitted.classified.effect() == Effect::None || !self.parts.dirty.entries.may_be_dirty(name) {
+        } else if admitted.classified.effect() == Effect::None || !self.may_be_dirty(name) {
             self.parts.flush_for_read(&admitted, name).await?;
-            return request(admitted).await;
+        } else {
+            self.commits.pass(&admitted.verified.caller, 1).await?;
+            change = self.parts.begin_change(&admitted, name, None).await?;
         }
-        self.commits.pass(&admitted.verified.caller, 1).await?;
-        match self.parts.begin_change(&admitted, name, None).await? {
-            Some(change) => carry_out(change, admitted, request).await,
-            None => request(admitted).await,
-        }
-    }
-}
-
-/// The sender of a request, and the bucket that it names.
-struct Sender {
-    caller: Caller,
-    bucket: Option<Arc<str>>,
-}
-
-impl Sender {
-    fn new(admitted: &Admitted) -> Self {
-        Self {
-            caller: admitted.verified.caller.clone(),
-            bucket: admitted.classified.bucket.clone(),
-        }
+        self.parts.send(change, admitted, write).await
     }
 }

@@ -12,47 +12,35 @@ use shoal_cache::lake::{
     Asked, LakeRefusal, PageRequest, PinOutcome, Pinned, ReadError, ReadRequest, Unchanged, says_absent,
 };
 use shoal_cache::obtain::KeptBytes;
-use shoal_net::endpoint::EndpointError;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::xml::ListedObject;
 
 use super::TieredLake;
-use crate::dirty::{Lookup, Manifest, Scope, not_flushed, try_again, unversioned};
+use crate::dirty::{Lookup, Manifest, Scope, unversioned};
 
 /// Number of attempts if a name changes while it is read.
 const ATTEMPTS: usize = 4;
 
-/// A caller that asks for a name.
-#[derive(Clone, Copy)]
-struct Asker<'a> {
-    caller: &'a Caller,
-    /// The headers of its request.
-    headers: &'a HeaderMap,
-    /// The name, without a version.
-    name: &'a ObjectName,
-}
-
 impl TieredLake {
     pub(super) async fn pin_by_entry(&self, request: &ReadRequest) -> Result<PinOutcome, ReadError> {
-        let name = &unversioned(&request.name);
-        let asker = Asker::of(request, name);
+        let (name, context) = (&unversioned(&request.name), &request.context);
         for _ in 0..ATTEMPTS {
-            let lookup = self.look(asker).await?;
-            if let Some(manifest) = lookup.written_by(asker.caller) {
+            let lookup = self.look(context.caller(), context.headers(), name).await?;
+            if let Some(manifest) = lookup.written_by(context.caller()) {
                 if request.is_understood() && request.follows_from(&manifest.version) {
                     return Ok(PinOutcome::Version(Pinned {
                         kept: Some(self.bytes(&lookup, manifest)),
                         ..Pinned::granted(Arc::clone(&manifest.version))
                     }));
                 }
-                self.flush(name).await?;
+                self.parts.flush(name).await?;
                 continue;
             }
             let outcome = self.parts.within.pin(request).await?;
             let is_absence =
                 matches!(&outcome, PinOutcome::Relay(response) if says_absent(response.status()));
-            if !is_absence || self.is_as_found(&lookup).await? {
+            if !is_absence || self.parts.dirty.entries.is_as_found(&lookup).await? {
                 return Ok(outcome);
             }
         }
@@ -64,16 +52,15 @@ impl TieredLake {
         request: &ReadRequest,
         is_answerable: bool,
     ) -> Result<Asked, ReadError> {
-        let name = &unversioned(&request.name);
-        let asker = Asker::of(request, name);
+        let (name, context) = (&unversioned(&request.name), &request.context);
         for _ in 0..ATTEMPTS {
-            let lookup = self.look(asker).await?;
-            if let Some(manifest) = lookup.written_by(asker.caller) {
+            let lookup = self.look(context.caller(), context.headers(), name).await?;
+            if let Some(manifest) = lookup.written_by(context.caller()) {
                 let is_answerable = is_answerable && request.is_understood();
                 if is_answerable && request.follows_from(&manifest.version) {
                     return Ok(Asked::Known(Arc::clone(&manifest.version)));
                 }
-                self.flush(name).await?;
+                self.parts.flush(name).await?;
                 continue;
             }
             return Ok(match self.parts.within.ask(request, is_answerable).await? {
@@ -90,20 +77,19 @@ impl TieredLake {
         name: &ObjectName,
     ) -> Result<Arc<Version>, LakeRefusal> {
         let (name, headers) = (&unversioned(name), &HeaderMap::new());
-        let asker = Asker {
-            caller,
-            headers,
-            name,
-        };
         let trouble = |error: ReadError| LakeRefusal::Trouble(error.to_string());
         for _ in 0..ATTEMPTS {
-            let lookup = self.look(asker).await.map_err(trouble)?;
+            let lookup = self.look(caller, headers, name).await.map_err(trouble)?;
             if let Some(manifest) = lookup.written_by(caller) {
                 return Ok(Arc::clone(&manifest.version));
             }
-            match self.parts.within.version(caller, name).await {
-                Err(LakeRefusal::Refused(_)) if !self.is_as_found(&lookup).await.map_err(trouble)? => {}
-                answer => return answer,
+            let answer = self.parts.within.version(caller, name).await;
+            if !matches!(answer, Err(LakeRefusal::Refused(_))) {
+                return answer;
+            }
+            let is_as_found = self.parts.dirty.entries.is_as_found(&lookup).await;
+            if is_as_found.map_err(|error| trouble(error.into()))? {
+                return answer;
             }
         }
         Err(trouble(ReadError::ChangesTooOften))
@@ -116,15 +102,10 @@ impl TieredLake {
         caller: &Caller,
         page: PageRequest<'_>,
     ) -> Result<Vec<ListedObject>, LakeRefusal> {
-        let scope = Scope::all(page.prefix);
+        let (scope, after) = (Scope::all(page.prefix), page.after.unwrap_or_default());
         // The entries first: an object that is flushed meanwhile is on the lake's page.
-        let after = page.after.unwrap_or_default();
-        let dirty = self
-            .parts
-            .dirty
-            .entries
-            .list_page(page.bucket, &scope, after, page.keys_max)
-            .await;
+        let entries = &self.parts.dirty.entries;
+        let dirty = entries.list_page(page.bucket, &scope, after, page.keys_max).await;
         let dirty = dirty.map_err(|error| LakeRefusal::Trouble(error.to_string()))?;
         let listed = self.parts.within.list(caller, page).await?;
         let dirty = dirty.into_iter().map(|manifest| ListedObject {
@@ -136,68 +117,38 @@ impl TieredLake {
         Ok(merged(listed, dirty.collect(), page.keys_max))
     }
 
-    /// Looks a name up in the registry. A dirty object of another writer is flushed if the lake lets the
-    /// caller know about it; the lake then decides the read.
-    async fn look(&self, asker: Asker<'_>) -> Result<Lookup, ReadError> {
-        let name = asker.name;
-        let lookup = self.parts.dirty.entries.find(name).await.map_err(try_again)?;
+    /// Looks a name without a version up in the registry for a caller with a request of these headers. A
+    /// dirty object of another writer is flushed if the lake lets the caller know about it; the lake then
+    /// decides the read.
+    async fn look(
+        &self,
+        caller: &Caller,
+        headers: &HeaderMap,
+        name: &ObjectName,
+    ) -> Result<Lookup, ReadError> {
+        let dirty = &self.parts.dirty;
+        let lookup = dirty.entries.find(name).await?;
         if lookup.manifest.is_some() {
             // Remembered answers of the lake about this name are out of date, even once the object is
             // flushed.
-            self.parts.dirty.invalidate(name);
-            if lookup.written_by(asker.caller).is_none() && self.may_know(asker).await? {
-                self.flush(name).await?;
+            dirty.invalidate(name);
+            if lookup.written_by(caller).is_none() && dirty.clearances.may_know(caller, headers, name).await? {
+                self.parts.flush(name).await?;
             }
         }
         Ok(lookup)
-    }
-
-    /// Returns true if the lake lets the caller know about an object.
-    async fn may_know(&self, asker: Asker<'_>) -> Result<bool, EndpointError> {
-        self.parts
-            .dirty
-            .clearances
-            .may_know(asker.caller, asker.headers, asker.name)
-            .await
-    }
-
-    async fn flush(&self, name: &ObjectName) -> Result<(), ReadError> {
-        let flushed = self.parts.dirty.entries.flush(name).await;
-        flushed.map_err(|error| not_flushed(&error))?;
-        self.parts.dirty.invalidate(name);
-        Ok(())
-    }
-
-    async fn is_as_found(&self, lookup: &Lookup) -> Result<bool, ReadError> {
-        Ok(self
-            .parts
-            .dirty
-            .entries
-            .is_as_found(lookup)
-            .await
-            .map_err(try_again)?)
     }
 
     fn unchanged(&self, lookup: Lookup) -> Unchanged {
         let (dirty, lookup) = (Arc::clone(&self.parts.dirty), Arc::new(lookup));
         Box::new(move || {
             let (dirty, lookup) = (Arc::clone(&dirty), Arc::clone(&lookup));
-            async move { Ok(dirty.entries.is_as_found(&lookup).await.map_err(try_again)?) }.boxed()
+            async move { Ok(dirty.entries.is_as_found(&lookup).await?) }.boxed()
         })
     }
 
     pub(super) fn bytes(&self, lookup: &Lookup, manifest: &Manifest) -> Arc<dyn KeptBytes> {
         Arc::new(self.parts.dirty.bytes(lookup, manifest))
-    }
-}
-
-impl<'a> Asker<'a> {
-    fn of(request: &'a ReadRequest, name: &'a ObjectName) -> Self {
-        Self {
-            caller: request.context.caller(),
-            headers: request.context.headers(),
-            name,
-        }
     }
 }
 

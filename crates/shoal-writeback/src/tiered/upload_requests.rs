@@ -10,7 +10,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, hea
 use shoal_cache::exchange::respond::{self, X_CACHE_REASON};
 use shoal_cache::exchange::{Admitted, ResponseBody, ResponseResult};
 use shoal_cache::lake::Write;
-use shoal_cache::lake::errors::precondition_failed;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::hop_by_hop::MODE_HEADER;
 use shoal_s3::object::ObjectName;
@@ -21,10 +20,10 @@ use shoal_s3::xml::Element;
 
 use self::xml::PartPage;
 pub(super) use self::xml::checksum_elements;
-use super::parts::{TieredLakeParts, access_denied};
+use super::TieredLakeParts;
+use super::errors::{access_denied, invalid, malformed};
 use crate::dirty::{
-    Action, Checksum, Completed, KeptUpload, ListError, UploadFailed, UploadId, WriteError, is_writer,
-    select, try_again, unversioned,
+    Action, Checksum, Completed, KeptUpload, UploadFailed, UploadId, is_writer, select, unversioned,
 };
 use crate::headers::those;
 
@@ -53,7 +52,7 @@ impl UploadRequests {
     pub(super) async fn begin(&self, admitted: Box<Admitted>, write: Write<'_>) -> ResponseResult {
         match self.0.dirty.begin_upload(&admitted, write).await {
             Ok(id) => Ok(answered(&xml::begun(write.name, id))),
-            Err(why) => self.0.write_through_instead(admitted, write.name, why).await,
+            Err(why) => self.0.write_through(admitted, write.name, why, None).await,
         }
     }
 
@@ -64,14 +63,13 @@ impl UploadRequests {
         name: &ObjectName,
         id: UploadId,
     ) -> ResponseResult {
-        let kept = self.0.dirty.find_upload(&unversioned(name), id).await;
-        let kept = kept.map_err(failed)?;
+        let kept = self.0.dirty.find_upload(&unversioned(name), id).await?;
         if !is_writer(&admitted.verified.caller, &kept.upload.writer) {
             return Err(access_denied());
         }
         let operation = admitted.classified.operation;
         if kept.completed.is_some() && operation != Operation::CompleteMultipartUpload {
-            return Err(no_such_upload());
+            return Err(UploadFailed::NotFound.into());
         }
         match operation {
             Operation::UploadPart if admitted.classified.copy_source.is_some() => {
@@ -80,11 +78,14 @@ impl UploadRequests {
             Operation::UploadPart => self.take_part(admitted, &kept).await,
             Operation::CompleteMultipartUpload => Box::pin(self.complete_upload(admitted, kept)).await,
             Operation::AbortMultipartUpload => {
-                self.0.dirty.abort_upload(&kept).await.map_err(failed)?;
+                self.0.dirty.abort_upload(&kept).await?;
                 Ok(respond::empty(StatusCode::NO_CONTENT))
             }
             _ if admitted.parts.method == Method::GET => self.list_parts(&admitted, &kept).await,
-            _ => Err(not_done("This is not done with an upload that is written back.")),
+            _ => {
+                let message = "This is not done with an upload that is written back.";
+                Err(S3Error::new(ErrorCode::NotImplemented, message))
+            }
         }
     }
 
@@ -99,8 +100,7 @@ impl UploadRequests {
             ));
         }
         let size_bytes = size_in(headers)?;
-        let taken = self.0.dirty.put_part(kept, number, size_bytes, body).await;
-        let part = taken.map_err(failed)?;
+        let part = self.0.dirty.put_part(kept, number, size_bytes, body).await?;
         let mut response = respond::empty(StatusCode::OK);
         let headers = response.headers_mut();
         let etag = HeaderValue::try_from(part.etag()).expect("an MD5 in quotes is a header value");
@@ -130,23 +130,21 @@ impl UploadRequests {
             if let Some(completed) = kept.completed {
                 break completed;
             }
-            let uploaded = self.0.dirty.parts(&kept).await.map_err(failed)?;
-            let selected = select(&listed, &uploaded).map_err(unlisted)?;
+            let uploaded = self.0.dirty.parts(&kept).await?;
+            let selected = select(&listed, &uploaded)?;
             check_size(&parts.headers, selected.iter().map(|part| part.size_bytes).sum())?;
             match self.0.dirty.complete_upload(&kept, &selected, &asked).await {
                 Ok(completed) => break completed,
                 Err(UploadFailed::PartsChanged) if attempts.next().is_some() => {
                     let (name, id) = (&kept.upload.name, kept.upload.id);
-                    kept = self.0.dirty.find_upload(name, id).await.map_err(failed)?;
+                    kept = self.0.dirty.find_upload(name, id).await?;
                 }
                 Err(error) => {
                     if matches!(error, UploadFailed::Refused(StatusCode::FORBIDDEN)) {
-                        self.0
-                            .dirty
-                            .clearances
-                            .refused(&opened.caller, &kept.upload.name.bucket);
+                        let clearances = &self.0.dirty.clearances;
+                        clearances.refused(&opened.caller, &kept.upload.name.bucket);
                     }
-                    return Err(failed(error));
+                    return Err(error.into());
                 }
             }
         };
@@ -162,11 +160,9 @@ impl UploadRequests {
     }
 
     async fn list_parts(&self, admitted: &Admitted, kept: &KeptUpload) -> ResponseResult {
-        let uploaded = self.0.dirty.parts(kept).await.map_err(failed)?;
-        let page = PartPage::parse(&admitted.classified.query).ok_or_else(|| {
-            let message = "max-parts and part-number-marker must be numbers.";
-            S3Error::new(ErrorCode::InvalidArgument, message)
-        })?;
+        let uploaded = self.0.dirty.parts(kept).await?;
+        let page = PartPage::parse(&admitted.classified.query)
+            .ok_or_else(|| invalid("max-parts and part-number-marker must be numbers."))?;
         Ok(answered(&page.write(&kept.upload, &uploaded)))
     }
 }
@@ -175,10 +171,9 @@ impl UploadRequests {
 fn number_in(classified: &Classified) -> Result<u16, S3Error> {
     let number = classified.query.get("partNumber");
     let number = number.and_then(|number| number.parse().ok());
-    number.filter(|number| NUMBERS.contains(number)).ok_or_else(|| {
-        let message = "Part number must be an integer between 1 and 10000, inclusive";
-        S3Error::new(ErrorCode::InvalidArgument, message)
-    })
+    number
+        .filter(|number| NUMBERS.contains(number))
+        .ok_or_else(|| invalid("Part number must be an integer between 1 and 10000, inclusive"))
 }
 
 /// Returns the length of a part as the headers announce it.
@@ -227,70 +222,4 @@ fn tell_if_through(headers: &mut HeaderMap, completed: &Arc<Completed>) {
     }
     headers.insert(MODE_HEADER, HeaderValue::from_static("through"));
     headers.extend(HeaderValue::from_str(&completed.through).map(|reason| (X_CACHE_REASON, reason)));
-}
-
-pub(super) fn failed(error: UploadFailed) -> S3Error {
-    match error {
-        UploadFailed::NotFound => no_such_upload(),
-        UploadFailed::PartsChanged => S3Error::new(
-            ErrorCode::InvalidPart,
-            "The parts of the upload have changed while it was to be completed.",
-        ),
-        UploadFailed::Unavailable(error) => try_again(error),
-        UploadFailed::Write(WriteError::Body(error)) => error,
-        UploadFailed::Write(error) => {
-            tracing::warn!(%error, "a part could not be stored");
-            let message = "The part could not be taken; please try again.";
-            S3Error::new(ErrorCode::SlowDown, message)
-        }
-        UploadFailed::TooLarge => S3Error::new(
-            ErrorCode::EntityTooLarge,
-            "The part is larger than one that is written back may be; begin the upload with x-shoal-write: around.",
-        ),
-        UploadFailed::Checksum => S3Error::new(
-            ErrorCode::BadDigest,
-            "The checksum of the object is not the one that the request names.",
-        ),
-        UploadFailed::Refused(StatusCode::PRECONDITION_FAILED) => precondition_failed(),
-        // `If-Match` names an object that does not exist.
-        UploadFailed::Refused(StatusCode::NOT_FOUND) => {
-            S3Error::new(ErrorCode::NoSuchKey, "The specified key does not exist.")
-        }
-        UploadFailed::Refused(StatusCode::CONFLICT) => S3Error::new(
-            ErrorCode::ConditionalRequestConflict,
-            "The object was written in the meantime; please try again.",
-        ),
-        UploadFailed::Refused(StatusCode::FORBIDDEN) => access_denied(),
-        UploadFailed::Refused(_) | UploadFailed::Later => {
-            S3Error::new(ErrorCode::SlowDown, format!("{error}; please try again."))
-        }
-    }
-}
-
-fn unlisted(error: ListError) -> S3Error {
-    let code = match error {
-        ListError::Empty => ErrorCode::MalformedXml,
-        ListError::Order => ErrorCode::InvalidPartOrder,
-        ListError::Part(_) => ErrorCode::InvalidPart,
-        ListError::Small(_) => ErrorCode::EntityTooSmall,
-    };
-    S3Error::new(code, error.to_string())
-}
-
-fn not_done(message: &'static str) -> S3Error {
-    S3Error::new(ErrorCode::NotImplemented, message)
-}
-
-pub(super) fn malformed() -> S3Error {
-    S3Error::new(
-        ErrorCode::MalformedXml,
-        "The XML you provided was not well-formed or did not validate against our published schema.",
-    )
-}
-
-fn no_such_upload() -> S3Error {
-    S3Error::new(
-        ErrorCode::NoSuchUpload,
-        "The specified upload does not exist. The upload ID may be invalid, or the upload may have been aborted or completed.",
-    )
 }

@@ -2,23 +2,23 @@
 
 use std::sync::Arc;
 
+use futures_util::future::{Either, FutureExt as _, ready, select};
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use shoal_cache::exchange::respond::{self, X_CACHE_REASON};
 use shoal_cache::exchange::{Admitted, ResponseResult};
 use shoal_cache::lake::Write;
-use shoal_cache::lake::unknown;
 use shoal_cache::write::{Uncached, WriteMode};
 use shoal_net::http::connection::ClientBody;
-use shoal_s3::error::{ErrorCode, S3Error};
+use shoal_s3::error::S3Error;
 use shoal_s3::hop_by_hop::MODE_HEADER;
 use shoal_s3::object::ObjectName;
 use shoal_s3::operation::Operation;
 use shoal_s3::payload::CheckedBody;
 
-use super::carry_out::carry_out;
-use super::parts::TieredLakeParts;
+use super::TieredLakeParts;
+use super::errors::refused;
 use super::rewind::Rewindable;
-use crate::dirty::{Clearance, NEARLY_FULL, PendingWrite, Received, WriteError, no_permission, try_again};
+use crate::dirty::{Clearance, PendingWrite, Received};
 use crate::headers::those;
 
 /// Writes objects back: acknowledges them once the tier has them.
@@ -28,10 +28,9 @@ pub(super) struct DirtyWrites(pub(super) Arc<TieredLakeParts>);
 enum Taken {
     /// The tier has received the bytes.
     Here(Received),
-    /// The object must be written to the lake at once.
-    Through(Box<Admitted>, Uncached),
-    /// The lake has denied a question about the write; it decides about the write itself.
-    Denied(Box<Admitted>, S3Error),
+    /// The object must be written to the lake at once, or the lake must decide, because it has denied a
+    /// question about the write.
+    AtLake(Box<Admitted>, Uncached, Option<S3Error>),
 }
 
 impl DirtyWrites {
@@ -43,27 +42,24 @@ impl DirtyWrites {
         let (dirty, name) = (&self.0.dirty, asked.name);
         let write = match dirty.clearances.accept(&admitted, asked) {
             Ok(write) => write,
-            Err(why) => return self.0.write_through_instead(admitted, name, why).await,
+            Err(why) => return self.0.write_through(admitted, name, why, None).await,
         };
         let taken = match dirty.clearances.known(&write, &admitted.verified.caller) {
             Some(Clearance::Granted) => {
                 let (_, body) = admitted.open()?;
-                let received = dirty.receive(&write, body).await;
-                Taken::Here(received.map_err(not_written)?)
+                Taken::Here(dirty.receive(&write, body).await?)
             }
-            Some(Clearance::Through(why)) => Taken::Through(admitted, why),
-            Some(Clearance::Refused(denied)) => Taken::Denied(admitted, denied),
+            Some(Clearance::Through(why)) => Taken::AtLake(admitted, why, None),
+            Some(Clearance::Refused(denied)) => Taken::AtLake(admitted, Uncached::NotPermitted, Some(denied)),
             None => self.receive_and_ask(&write, admitted).await?,
         };
         let received = match taken {
             Taken::Here(received) => received,
-            Taken::Through(admitted, why) => return self.0.write_through_instead(admitted, name, why).await,
-            Taken::Denied(admitted, denied) => {
-                let why = Uncached::NotPermitted;
-                return self.0.write_at_lake(admitted, name, why, Some(denied)).await;
+            Taken::AtLake(admitted, why, denied) => {
+                return self.0.write_through(admitted, name, why, denied).await;
             }
         };
-        let version = dirty.commit(write, received).await.map_err(not_written)?;
+        let version = dirty.commit(write, received).await?;
         let mut response = respond::empty(StatusCode::OK);
         let headers = response.headers_mut();
         headers.insert(header::ETAG, version.etag_header());
@@ -86,59 +82,38 @@ impl DirtyWrites {
         let payload = admitted.verified.payload.clone();
         let body = CheckedBody::taken_here(body, &admitted.parts, payload)?;
         let (dirty, order) = (Arc::clone(&self.0.dirty), write.clone());
-        let mut receiving = Box::pin(async move { dirty.receive(&order, body).await });
-        let mut asking = std::pin::pin!(self.0.dirty.clearances.clear(write, &caller));
-        let (answer, received) = tokio::select! {
-            answer = &mut asking => (answer, None),
-            received = &mut receiving => (asking.await, Some(received)),
+        let receiving = Box::pin(async move { dirty.receive(&order, body).await });
+        let asking = std::pin::pin!(self.0.dirty.clearances.clear(write, &caller));
+        let (answer, received) = match select(asking, receiving).await {
+            Either::Left((answer, receiving)) => (answer, receiving.left_future()),
+            Either::Right((received, asking)) => (asking.await, ready(received).right_future()),
         };
         let not_here = match answer {
             Ok(Clearance::Granted) => {
                 rewind.goes_on();
-                let received = match received {
-                    Some(received) => received,
-                    None => receiving.await,
-                };
-                return received.map(Taken::Here).map_err(not_written);
+                return Ok(Taken::Here(received.await?));
             }
             Ok(Clearance::Through(why)) => Ok((why, None)),
             Ok(Clearance::Refused(denied)) => Ok((Uncached::NotPermitted, Some(denied))),
-            Err(error) => Err(no_permission(&error)),
+            Err(error) => Err(S3Error::from(error)),
         };
         // The receiver gets no more bytes, but may already be storing a complete piece: wait, and discard it.
         admitted.body = rewind.rewound();
         let (dirty, order) = (Arc::clone(&self.0.dirty), write.clone());
         tokio::spawn(async move {
-            let received = match received {
-                Some(received) => received,
-                None => receiving.await,
-            };
-            if let Ok(received) = received {
+            if let Ok(received) = received.await {
                 dirty.discard(&order, received).await;
             }
         });
-        Ok(match not_here? {
-            (_, Some(denied)) => Taken::Denied(admitted, denied),
-            (why, None) => Taken::Through(admitted, why),
-        })
+        let (why, denied) = not_here?;
+        Ok(Taken::AtLake(admitted, why, denied))
     }
 }
 
 impl TieredLakeParts {
     /// Writes as if the client had asked for `through`, unless the rule refuses writes that cannot be written
-    /// back.
-    pub(super) async fn write_through_instead(
-        &self,
-        admitted: Box<Admitted>,
-        name: &ObjectName,
-        why: Uncached,
-    ) -> ResponseResult {
-        self.write_at_lake(admitted, name, why, None).await
-    }
-
-    /// Writes through, unless the rule refuses that. `denied` is the error of a question about the write that
-    /// the lake has denied.
-    async fn write_at_lake(
+    /// back. `denied` is the error of a question about the write that the lake has denied.
+    pub(super) async fn write_through(
         &self,
         admitted: Box<Admitted>,
         name: &ObjectName,
@@ -149,17 +124,17 @@ impl TieredLakeParts {
             return Err(refused(why));
         }
         let has_bytes = admitted.classified.operation != Operation::CreateMultipartUpload;
-        let mut response = if has_bytes {
-            let change = self.begin_change(&admitted, name, denied).await?;
-            let (within, name) = (Arc::clone(&self.within), name.clone());
-            let send = |admitted| async move { within.put(admitted, through(&name)).await };
-            match change {
-                Some(change) => carry_out(change, admitted, send).await?,
-                None => send(admitted).await?,
-            }
+        let change = if has_bytes {
+            self.begin_change(&admitted, name, denied).await?
         } else {
-            self.within.put(admitted, through(name)).await?
+            None
         };
+        let through = Write {
+            name,
+            mode: WriteMode::Through,
+            lifetime: None,
+        };
+        let mut response = self.send(change, admitted, Some(through)).await?;
         // If the bytes are not even cached, that reason is reported in preference to why they were not
         // written back.
         let is_told = has_bytes && response.headers().contains_key(X_CACHE_REASON);
@@ -169,34 +144,4 @@ impl TieredLakeParts {
         }
         Ok(response)
     }
-}
-
-/// Returns the write of an object through the cache.
-fn through(name: &ObjectName) -> Write<'_> {
-    Write {
-        name,
-        mode: WriteMode::Through,
-        lifetime: None,
-    }
-}
-
-pub(super) fn not_written(error: WriteError) -> S3Error {
-    match error {
-        WriteError::Body(error) => error,
-        WriteError::Full => refused(Uncached::TooDirty),
-        WriteError::OutcomeUnknown => unknown(),
-        WriteError::Unavailable(error) => try_again(error),
-    }
-}
-
-/// Returns the error for a write that the tier cannot accept at present.
-fn refused(why: Uncached) -> S3Error {
-    let message = match why {
-        Uncached::TooDirty => {
-            "The tier is full until the lake has taken some of its objects; please try again."
-        }
-        Uncached::RegistryFull => NEARLY_FULL,
-        _ => "The tier takes no writes now; please try again.",
-    };
-    S3Error::new(ErrorCode::SlowDown, message)
 }

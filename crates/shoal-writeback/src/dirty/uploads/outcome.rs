@@ -62,14 +62,16 @@ pub struct KeptUpload {
     pub(in crate::dirty) found: FoundUpload,
 }
 
-/// The reason why a request about an upload failed. The upload stays as it was.
+/// The reason why a request about an upload failed. The upload stays as it was. Clients get the messages.
 #[derive(Debug, thiserror::Error)]
 pub enum UploadFailed {
     /// No such upload: it was completed or aborted, or has expired.
-    #[error("there is no such upload")]
+    #[error(
+        "The specified upload does not exist. The upload ID may be invalid, or the upload may have been aborted or completed."
+    )]
     NotFound,
     /// A part was uploaded again concurrently.
-    #[error("the parts of the upload have changed")]
+    #[error("The parts of the upload have changed while it was to be completed.")]
     PartsChanged,
     /// The state of the upload is unknown at present.
     #[error(transparent)]
@@ -78,10 +80,12 @@ pub enum UploadFailed {
     #[error(transparent)]
     Write(#[from] WriteError),
     /// The part exceeds the size limit.
-    #[error("the part is larger than one that is written back may be")]
+    #[error(
+        "The part is larger than one that is written back may be; begin the upload with x-shoal-write: around."
+    )]
     TooLarge,
     /// The checksum in a completion is not the object's.
-    #[error("the checksum of the object is another one")]
+    #[error("The checksum of the object is not the one that the request names.")]
     Checksum,
     /// The lake refused the object with this status.
     #[error("the lake answered {0}")]

@@ -11,9 +11,10 @@ use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::operation::CopySource;
 use shoal_s3::target;
 
-use super::{UploadRequests, answered, failed, number_in, xml};
+use super::{UploadRequests, answered, number_in, xml};
 use crate::dirty::KeptUpload;
 use crate::tiered::copy::conditions_of_source;
+use crate::tiered::errors::{access_denied, invalid};
 
 const RANGE: &str = "x-amz-copy-source-range";
 
@@ -29,8 +30,7 @@ impl UploadRequests {
         let source = asker.send(asker.client().get(target).with_headers(asked)).await?;
         let size_bytes = size_of(&source, range_bytes)?;
         let bytes = source.into_body().map_err(|_| broken_off());
-        let taken = self.0.dirty.put_part(kept, number, size_bytes, bytes).await;
-        let part = taken.map_err(failed)?;
+        let part = self.0.dirty.put_part(kept, number, size_bytes, bytes).await?;
         if part.size_bytes != size_bytes {
             return Err(broken_off());
         }
@@ -46,9 +46,7 @@ fn bytes_of(range: &HeaderValue) -> Result<u64, S3Error> {
         last.checked_sub(first)?.checked_add(1)
     };
     ends().ok_or_else(|| {
-        let message =
-            "x-amz-copy-source-range must be bytes=first-last, the offsets of the first and last byte.";
-        S3Error::new(ErrorCode::InvalidArgument, message)
+        invalid("x-amz-copy-source-range must be bytes=first-last, the offsets of the first and last byte.")
     })
 }
 
@@ -63,7 +61,7 @@ fn size_of(source: &Response<LakeBody>, range_bytes: Option<u64>) -> Result<u64,
         StatusCode::NOT_FOUND => {
             return says(ErrorCode::NoSuchKey, "The object that is copied does not exist.");
         }
-        StatusCode::FORBIDDEN => return says(ErrorCode::AccessDenied, "Access Denied"),
+        StatusCode::FORBIDDEN => return Err(access_denied()),
         StatusCode::RANGE_NOT_SATISFIABLE => {
             return says(ErrorCode::InvalidRange, "The requested range is not satisfiable");
         }
@@ -96,9 +94,7 @@ fn target_of(source: Option<&CopySource>) -> Result<PathAndQuery, S3Error> {
         _ => None,
     };
     target.ok_or_else(|| {
-        let message =
-            "x-amz-copy-source must be /bucket/key, percent-encoded: a plus sign as %2B, a blank as %20.";
-        S3Error::new(ErrorCode::InvalidArgument, message)
+        invalid("x-amz-copy-source must be /bucket/key, percent-encoded: a plus sign as %2B, a blank as %20.")
     })
 }
 
