@@ -14,8 +14,8 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use md5::{Digest as _, Md5};
 use parking_lot::Mutex;
@@ -102,7 +102,23 @@ impl FolderStore {
         Ok(piece.change(move |piece| piece.publish(&key)).await?)
     }
 
-    async fn open_piece(&self, key: &str, range: ByteRange) -> Result<ByteStream, StoreError> {
+    async fn stored_piece(&self, key: &str) -> Result<StoredPiece, StoreError> {
+        let (layout, key) = (Arc::clone(&self.layout), key.to_owned());
+        run_blocking(move || StoredPiece::open(layout, &key)).await
+    }
+}
+
+#[async_trait]
+impl ByteStore for FolderStore {
+    async fn put(&self, key: &str, size_bytes: u64, body: ByteStream) -> Result<PieceMd5, PutError> {
+        let md5 = Arc::<Mutex<Md5>>::default();
+        let taken = Arc::clone(&md5);
+        let body = body.inspect_ok(move |bytes| taken.lock().update(bytes));
+        self.put_piece(key, size_bytes, body.boxed()).await?;
+        Ok(std::mem::take(&mut *md5.lock()).finalize().into())
+    }
+
+    async fn get(&self, key: &str, range: ByteRange) -> Result<ByteStream, StoreError> {
         check_key(key)?;
         let piece = self.stored_piece(key).await?;
         let size_bytes = piece.digests.size_bytes();
@@ -113,8 +129,9 @@ impl FolderStore {
     }
 
     /// Copies by reading and rewriting all bytes: this verifies them, and the tail of a piece depends on its
-    /// key.
-    async fn copy_piece(&self, from: &str, to: &str, size_bytes: u64) -> Result<(), StoreError> {
+    /// key. No MD5 is needed: the files have checksums of their own.
+    async fn copy(&self, from: &str, to: &str, expected: PieceSum) -> Result<(), StoreError> {
+        let size_bytes = expected.size_bytes;
         check_copy(from, to, size_bytes)?;
         let piece = self.stored_piece(from).await?;
         if piece.digests.size_bytes() != size_bytes {
@@ -131,27 +148,20 @@ impl FolderStore {
         })
     }
 
-    async fn stored_piece(&self, key: &str) -> Result<StoredPiece, StoreError> {
-        let (layout, key) = (Arc::clone(&self.layout), key.to_owned());
-        run_blocking(move || StoredPiece::open(layout, &key)).await
-    }
-
-    async fn remove_pieces(&self, keys: &[Arc<str>]) -> Result<(), StoreError> {
-        for key in keys {
-            check_key(key)?;
-        }
+    async fn remove(&self, keys: &[Arc<str>]) -> Result<(), StoreError> {
+        keys.iter().try_for_each(|key| check_key(key))?;
         let (layout, keys) = (Arc::clone(&self.layout), keys.to_vec());
         run_blocking(move || {
             let removed = keys.iter().map(|key| layout.remove(key));
-            let errors: Vec<io::Error> = removed.filter_map(Result::err).collect();
-            errors
-                .first()
-                .map_or(Ok(()), |error| Err(failed("remove a piece", error)))
+            // All are removed, even after an error.
+            let removed = removed.fold(Ok(()), Result::and);
+            removed.map_err(|error| failed("remove a piece", &error))
         })
         .await
     }
 
-    async fn list_pieces(&self, after: Option<&str>, limit: usize) -> Result<KeyPage, StoreError> {
+    /// Every page reads the names of all pieces, so large pages are cheaper than small ones.
+    async fn list(&self, after: Option<&str>, limit: usize) -> Result<KeyPage, StoreError> {
         let (layout, after) = (Arc::clone(&self.layout), after.map(ToOwned::to_owned));
         run_blocking(move || {
             list(&layout, after.as_deref(), limit).map_err(|error| failed("list it", &error))
@@ -159,16 +169,13 @@ impl FolderStore {
         .await
     }
 
-    async fn check_folder(&self) -> Result<(), ProbeError> {
-        let place = self.place();
-        let layout = Arc::clone(&self.layout);
+    async fn check_settings(&self) -> Result<(), ProbeError> {
+        let (place, layout) = (self.place(), Arc::clone(&self.layout));
         let is_memory = run_blocking(move || {
             is_in_memory(layout.root()).map_err(|error| failed("find out its file system", &error))
         });
-        let is_memory = is_memory
-            .await
-            .map_err(|error| probe::unusable(&place, "cannot be used", &error))?;
-        if is_memory {
+        let is_memory = is_memory.await;
+        if is_memory.map_err(|error| probe::unusable(&place, "cannot be used", &error))? {
             return Err(ProbeError {
                 is_outage: false,
                 problem: format!(
@@ -178,55 +185,6 @@ impl FolderStore {
             });
         }
         Ok(())
-    }
-}
-
-impl ByteStore for FolderStore {
-    fn put<'a>(
-        &'a self,
-        key: &'a str,
-        size_bytes: u64,
-        body: ByteStream,
-    ) -> BoxFuture<'a, Result<PieceMd5, PutError>> {
-        async move {
-            let md5 = Arc::<Mutex<Md5>>::default();
-            let taken = Arc::clone(&md5);
-            let body = body.inspect_ok(move |bytes| taken.lock().update(bytes));
-            self.put_piece(key, size_bytes, body.boxed()).await?;
-            Ok(std::mem::take(&mut *md5.lock()).finalize().into())
-        }
-        .boxed()
-    }
-
-    fn get<'a>(&'a self, key: &'a str, range: ByteRange) -> BoxFuture<'a, Result<ByteStream, StoreError>> {
-        self.open_piece(key, range).boxed()
-    }
-
-    fn copy<'a>(
-        &'a self,
-        from: &'a str,
-        to: &'a str,
-        expected: PieceSum,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        // No MD5 is needed: the files have checksums of their own.
-        self.copy_piece(from, to, expected.size_bytes).boxed()
-    }
-
-    fn remove<'a>(&'a self, keys: &'a [Arc<str>]) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.remove_pieces(keys).boxed()
-    }
-
-    /// Every page reads the names of all pieces, so large pages are cheaper than small ones.
-    fn list<'a>(
-        &'a self,
-        after: Option<&'a str>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<KeyPage, StoreError>> {
-        self.list_pieces(after, limit).boxed()
-    }
-
-    fn check_settings(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
-        self.check_folder().boxed()
     }
 
     fn place(&self) -> String {

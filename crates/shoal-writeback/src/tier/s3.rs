@@ -15,12 +15,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{self, StreamExt as _};
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, ETAG, RANGE};
+use http::header::{CONTENT_ENCODING, ETAG, RANGE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, response};
 use http_body_util::BodyExt as _;
+use shoal_cache::fetch::{content_range, range_header, whole_range};
 use shoal_net::endpoint::s3::SendOptions;
 use shoal_net::endpoint::{BoxError, Endpoint, LakeBody, RepeatableGet, RequestBody};
 use shoal_s3::etag;
@@ -28,7 +29,6 @@ use shoal_s3::operation::COPY_SOURCE;
 use shoal_s3::range::ByteRange;
 use shoal_s3::xml::{self, DeletionResult, KEYS_MAX, Key};
 
-use self::answer::ContentRange;
 use self::bucket::{Bucket, PREFIX, name_of};
 use self::upload::{Progress, Upload};
 use super::probe::{self, beyond_the_piece};
@@ -76,14 +76,6 @@ impl S3Store {
             bucket: Arc::new(Bucket::new(endpoint, bucket)),
             classes,
         }
-    }
-
-    async fn put_piece(&self, key: &str, size_bytes: u64, body: ByteStream) -> Result<PieceMd5, PutError> {
-        check_key(key)?;
-        check_size(size_bytes)?;
-        let class = self.classes.of(size_bytes);
-        let (_, md5) = self.put_as(class, key, size_bytes, body).await?;
-        Ok(md5)
     }
 
     /// Writes a piece in a storage class. Returns the head of the store's response, and the MD5 of the piece.
@@ -137,31 +129,6 @@ impl S3Store {
         }
     }
 
-    async fn open_piece(&self, key: &str, range: ByteRange) -> Result<ByteStream, StoreError> {
-        check_key(key)?;
-        if range.start >= range.end {
-            return self.open_empty(key, range).await;
-        }
-        let asked = format!("bytes={}-{}", range.start, range.end - 1);
-        let asked = HeaderValue::try_from(asked).expect("digits are a header value");
-        let client = self.bucket.s3();
-        let request = client.get(self.bucket.target(key, None));
-        let request = request.with_headers(HeaderMap::from_iter([(RANGE, asked)]));
-        let repeatable = RepeatableGet::of(&client.endpoint, &request);
-        let (head, mut body) = client.open(request).await?.into_parts();
-        let size_bytes = check_range(&head, range)?;
-        if let Some(etag) = strong_etag(&head.headers) {
-            let part = range.start..range.end;
-            let resumption = repeatable.resumes(etag.clone(), None, size_bytes, part, Arc::new(|| {}));
-            body = body.resumed_by(resumption);
-        }
-        let arriving = Arriving {
-            body,
-            missing_bytes: range.len(),
-        };
-        Ok(stream::try_unfold(arriving, Arriving::next).boxed())
-    }
-
     /// HTTP has no empty range, so the store is only asked if the piece exists.
     async fn open_empty(&self, key: &str, range: ByteRange) -> Result<ByteStream, StoreError> {
         let (size_bytes, _) = self.describe(key).await?;
@@ -175,65 +142,8 @@ impl S3Store {
     async fn describe(&self, key: &str) -> Result<(u64, Option<HeaderValue>), StoreError> {
         let client = self.bucket.s3();
         let answer = client.open(client.head(self.bucket.target(key, None))).await?;
-        let length = answer.headers().get(CONTENT_LENGTH);
-        let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-        let length = length.ok_or_else(|| unsaid("the length"))?;
-        Ok((length, strong_etag(answer.headers()).cloned()))
-    }
-
-    /// Has the store copy a piece, without its bytes passing through the node. The source's ETag was compared
-    /// with the MD5 of its bytes when they were written, so an equal ETag shows that the same bytes were
-    /// copied.
-    async fn copy_piece(&self, from: &str, to: &str, expected: PieceSum) -> Result<(), StoreError> {
-        let PieceSum { size_bytes, md5 } = expected;
-        check_copy(from, to, size_bytes)?;
-        let (got_bytes, etag) = self.describe(from).await?;
-        if got_bytes != size_bytes {
-            return Err(other_length(size_bytes, got_bytes));
-        }
-        let etag = etag.ok_or_else(|| unsaid("the ETag"))?;
-        if let Some(md5) = md5 {
-            let is_as_written = check_confirmed(etag.to_str().ok(), &etag::of_md5(&md5));
-            let problem = "the store names it by another MD5 than it was written with";
-            is_as_written.map_err(|_| StoreError::Damaged(problem.into()))?;
-        }
-        let mut headers = class_header(self.classes.of(size_bytes))?;
-        headers.insert(IF_SOURCE, etag.clone());
-        let source = HeaderValue::try_from(format!("{}/{}", self.bucket.name, name_of(from)));
-        headers.insert(&COPY_SOURCE, source.expect("buckets and keys are header values"));
-        let mut unconfirmed = Unconfirmed {
-            bucket: &self.bucket,
-            key: to,
-            progress: None,
-            is_confirmed: false,
-        };
-        let client = self.bucket.s3();
-        let request = client.put(self.bucket.target(to, None)).with_headers(headers);
-        let answer = client.send(request, SendOptions::default()).await?;
-        // A store keeps nothing of a request that it refuses.
-        unconfirmed.is_confirmed = answer.head.status.is_client_error();
-        let copied = xml::copied_etag(&answer.success()?.settled()?);
-        let copied = copied.map_err(|_| StoreError::Refused("its answer is not that of a copy".into()))?;
-        check_confirmed(Some(&copied), etag.to_str().map_err(|_| unsaid("the ETag"))?)?;
-        unconfirmed.is_confirmed = true;
-        Ok(())
-    }
-
-    async fn remove_pieces(&self, keys: &[Arc<str>]) -> Result<(), StoreError> {
-        for key in keys {
-            check_key(key)?;
-        }
-        let mut first_error = Ok(());
-        for batch in keys.chunks(KEYS_MAX) {
-            let rest = if batch.len() <= SINGLE_REMOVALS_MAX {
-                batch.to_vec()
-            } else {
-                self.remove_batch(batch).await?
-            };
-            let removed = self.remove_each(rest).await;
-            first_error = first_error.and(removed);
-        }
-        first_error
+        let (_, size_bytes) = whole_range(answer.headers()).ok_or_else(|| unsaid("the length"))?;
+        Ok((size_bytes, strong_etag(answer.headers()).cloned()))
     }
 
     /// Removes pieces with one request. Returns those whose removal the store did not confirm.
@@ -284,14 +194,6 @@ impl S3Store {
         first_error
     }
 
-    async fn check_bucket(&self) -> Result<(), ProbeError> {
-        settings::check(&self.bucket).await?;
-        for class in [None, self.classes.large.as_deref()] {
-            self.probe_class(class).await?;
-        }
-        Ok(())
-    }
-
     /// Writes and removes a piece in a storage class.
     async fn probe_class(&self, class: Option<&str>) -> Result<(), ProbeError> {
         let place = self.place();
@@ -316,43 +218,102 @@ impl S3Store {
     }
 }
 
+#[async_trait]
 impl ByteStore for S3Store {
-    fn put<'a>(
-        &'a self,
-        key: &'a str,
-        size_bytes: u64,
-        body: ByteStream,
-    ) -> BoxFuture<'a, Result<PieceMd5, PutError>> {
-        self.put_piece(key, size_bytes, body).boxed()
+    async fn put(&self, key: &str, size_bytes: u64, body: ByteStream) -> Result<PieceMd5, PutError> {
+        check_key(key)?;
+        check_size(size_bytes)?;
+        let class = self.classes.of(size_bytes);
+        let (_, md5) = self.put_as(class, key, size_bytes, body).await?;
+        Ok(md5)
     }
 
-    fn get<'a>(&'a self, key: &'a str, range: ByteRange) -> BoxFuture<'a, Result<ByteStream, StoreError>> {
-        self.open_piece(key, range).boxed()
+    async fn get(&self, key: &str, range: ByteRange) -> Result<ByteStream, StoreError> {
+        check_key(key)?;
+        if range.start >= range.end {
+            return self.open_empty(key, range).await;
+        }
+        let client = self.bucket.s3();
+        let request = client.get(self.bucket.target(key, None));
+        let request = request.with_headers(HeaderMap::from_iter([(RANGE, range_header(range))]));
+        let repeatable = RepeatableGet::of(&client.endpoint, &request);
+        let (head, mut body) = client.open(request).await?.into_parts();
+        let size_bytes = check_range(&head, range)?;
+        if let Some(etag) = strong_etag(&head.headers) {
+            let part = range.start..range.end;
+            let resumption = repeatable.resumes(etag.clone(), None, size_bytes, part, Arc::new(|| {}));
+            body = body.resumed_by(resumption);
+        }
+        let arriving = Arriving {
+            body,
+            missing_bytes: range.len(),
+        };
+        Ok(stream::try_unfold(arriving, Arriving::next).boxed())
     }
 
-    fn copy<'a>(
-        &'a self,
-        from: &'a str,
-        to: &'a str,
-        expected: PieceSum,
-    ) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.copy_piece(from, to, expected).boxed()
+    /// Has the store copy a piece, without its bytes passing through the node. The source's ETag was compared
+    /// with the MD5 of its bytes when they were written, so an equal ETag shows that the same bytes were
+    /// copied.
+    async fn copy(&self, from: &str, to: &str, expected: PieceSum) -> Result<(), StoreError> {
+        let PieceSum { size_bytes, md5 } = expected;
+        check_copy(from, to, size_bytes)?;
+        let (got_bytes, etag) = self.describe(from).await?;
+        if got_bytes != size_bytes {
+            return Err(other_length(size_bytes, got_bytes));
+        }
+        let etag = etag.ok_or_else(|| unsaid("the ETag"))?;
+        if let Some(md5) = md5 {
+            let is_as_written = check_confirmed(etag.to_str().ok(), &etag::of_md5(&md5));
+            let problem = "the store names it by another MD5 than it was written with";
+            is_as_written.map_err(|_| StoreError::Damaged(problem.into()))?;
+        }
+        let mut headers = class_header(self.classes.of(size_bytes))?;
+        headers.insert(IF_SOURCE, etag.clone());
+        let source = HeaderValue::try_from(format!("{}/{}", self.bucket.name, name_of(from)));
+        headers.insert(&COPY_SOURCE, source.expect("buckets and keys are header values"));
+        let mut unconfirmed = Unconfirmed {
+            bucket: &self.bucket,
+            key: to,
+            progress: None,
+            is_confirmed: false,
+        };
+        let client = self.bucket.s3();
+        let request = client.put(self.bucket.target(to, None)).with_headers(headers);
+        let answer = client.send(request, SendOptions::default()).await?;
+        // A store keeps nothing of a request that it refuses.
+        unconfirmed.is_confirmed = answer.head.status.is_client_error();
+        let copied = xml::copied_etag(&answer.success()?.settled()?);
+        let copied = copied.map_err(|_| StoreError::Refused("its answer is not that of a copy".into()))?;
+        check_confirmed(Some(&copied), etag.to_str().map_err(|_| unsaid("the ETag"))?)?;
+        unconfirmed.is_confirmed = true;
+        Ok(())
     }
 
-    fn remove<'a>(&'a self, keys: &'a [Arc<str>]) -> BoxFuture<'a, Result<(), StoreError>> {
-        self.remove_pieces(keys).boxed()
+    async fn remove(&self, keys: &[Arc<str>]) -> Result<(), StoreError> {
+        keys.iter().try_for_each(|key| check_key(key))?;
+        let mut first_error = Ok(());
+        for batch in keys.chunks(KEYS_MAX) {
+            let rest = if batch.len() <= SINGLE_REMOVALS_MAX {
+                batch.to_vec()
+            } else {
+                self.remove_batch(batch).await?
+            };
+            let removed = self.remove_each(rest).await;
+            first_error = first_error.and(removed);
+        }
+        first_error
     }
 
-    fn list<'a>(
-        &'a self,
-        after: Option<&'a str>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<KeyPage, StoreError>> {
-        listing::list(&self.bucket, after, limit).boxed()
+    async fn list(&self, after: Option<&str>, limit: usize) -> Result<KeyPage, StoreError> {
+        listing::list(&self.bucket, after, limit).await
     }
 
-    fn check_settings(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
-        self.check_bucket().boxed()
+    async fn check_settings(&self) -> Result<(), ProbeError> {
+        settings::check(&self.bucket).await?;
+        for class in [None, self.classes.large.as_deref()] {
+            self.probe_class(class).await?;
+        }
+        Ok(())
     }
 
     fn place(&self) -> String {
@@ -435,9 +396,9 @@ fn check_range(head: &response::Parts, range: ByteRange) -> Result<u64, StoreErr
     if head.headers.contains_key(CONTENT_ENCODING) {
         return refused("it encodes the bytes of a piece");
     }
-    match ContentRange::of(&head.headers) {
-        Some(sent) if (sent.start, sent.end) == (range.start, range.end) => Ok(sent.size_bytes),
-        Some(sent) if sent.size_bytes < range.end => Err(beyond_the_piece(range, sent.size_bytes)),
+    match content_range(&head.headers) {
+        Some((sent, size_bytes)) if sent == range => Ok(size_bytes),
+        Some((_, size_bytes)) if size_bytes < range.end => Err(beyond_the_piece(range, size_bytes)),
         _ => refused("it answers with another range than it was asked for"),
     }
 }

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use shoal_net::endpoint::BoxError;
 use shoal_s3::range::ByteRange;
@@ -36,6 +36,7 @@ pub struct PieceSum {
 ///
 /// Each key is written once: it ends in a ULID and is never reused, not even after a failed
 /// [`put`](Self::put).
+#[async_trait]
 pub trait ByteStore: fmt::Debug + Send + Sync {
     /// Stores `size_bytes` bytes under a new key. Once this returns `Ok`, they survive a crash and a power
     /// failure, as far as the store guarantees that. Returns their MD5, which the object's ETag needs: an S3
@@ -46,12 +47,7 @@ pub trait ByteStore: fmt::Debug + Send + Sync {
     /// The body fails, is shorter or longer than `size_bytes`, or the store does not store it. No reader then
     /// finds an incomplete piece under the key. If the store fails after it has received the whole body, or
     /// the caller drops the future at that point, a complete piece may remain; [`list`](Self::list) finds it.
-    fn put<'a>(
-        &'a self,
-        key: &'a str,
-        size_bytes: u64,
-        body: ByteStream,
-    ) -> BoxFuture<'a, Result<PieceMd5, PutError>>;
+    async fn put(&self, key: &str, size_bytes: u64, body: ByteStream) -> Result<PieceMd5, PutError>;
 
     /// Returns a range of the piece under a key. Dropping the stream cancels the read.
     ///
@@ -59,7 +55,7 @@ pub trait ByteStore: fmt::Debug + Send + Sync {
     ///
     /// Fails with [`StoreError::Missing`] if there is no such piece, and fails if the range does not lie
     /// within it. The stream ends with an error instead of wrong or missing bytes.
-    fn get<'a>(&'a self, key: &'a str, range: ByteRange) -> BoxFuture<'a, Result<ByteStream, StoreError>>;
+    async fn get(&self, key: &str, range: ByteRange) -> Result<ByteStream, StoreError>;
 
     /// Copies a piece with the properties `expected` to a new key. Once this returns `Ok`, the copy has the
     /// bytes that were written and is as durable as after a [`put`](Self::put).
@@ -70,30 +66,24 @@ pub trait ByteStore: fmt::Debug + Send + Sync {
     /// length or bytes differ, and if the store does not store the copy. No reader then finds an incomplete
     /// piece under the new key. A complete one may remain, also if the caller drops the future;
     /// [`list`](Self::list) finds it.
-    fn copy<'a>(
-        &'a self,
-        from: &'a str,
-        to: &'a str,
-        expected: PieceSum,
-    ) -> BoxFuture<'a, Result<(), StoreError>>;
+    async fn copy(&self, from: &str, to: &str, expected: PieceSum) -> Result<(), StoreError>;
 
     /// Removes pieces. A key that does not exist counts as removed.
     ///
     /// # Errors
     ///
     /// Some of the pieces may remain. The others are removed all the same, unless the store does not answer.
-    fn remove<'a>(&'a self, keys: &'a [Arc<str>]) -> BoxFuture<'a, Result<(), StoreError>>;
+    async fn remove(&self, keys: &[Arc<str>]) -> Result<(), StoreError>;
 
     /// Lists at most `limit` pieces with keys greater than `after`, in ascending byte order of the keys.
-    fn list<'a>(&'a self, after: Option<&'a str>, limit: usize)
-    -> BoxFuture<'a, Result<KeyPage, StoreError>>;
+    async fn list(&self, after: Option<&str>, limit: usize) -> Result<KeyPage, StoreError>;
 
     /// Checks the settings of the store.
     ///
     /// # Errors
     ///
     /// The store does not answer, or has settings with which it would lose pieces or keep removed ones.
-    fn check_settings(&self) -> BoxFuture<'_, Result<(), ProbeError>>;
+    async fn check_settings(&self) -> Result<(), ProbeError>;
 
     /// Names the store in messages to operators.
     fn place(&self) -> String;

@@ -1,6 +1,6 @@
 //! Interprets the responses of an S3 store for a tier.
 
-use http::{HeaderMap, StatusCode, header};
+use http::StatusCode;
 use shoal_net::endpoint::s3::{CallError, Refusal};
 use shoal_net::endpoint::{EndpointError, Failure, causes};
 
@@ -83,40 +83,12 @@ fn refused(refusal: &Refusal) -> StoreError {
     }
 }
 
-/// The `Content-Range` of a response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ContentRange {
-    pub(super) start: u64,
-    /// One past the last byte.
-    pub(super) end: u64,
-    /// Size of the whole object.
-    pub(super) size_bytes: u64,
-}
-
-impl ContentRange {
-    /// Parses `bytes 0-99/1000`.
-    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
-        let value = headers.get(header::CONTENT_RANGE)?.to_str().ok()?;
-        let (range, size) = value.strip_prefix("bytes ")?.split_once('/')?;
-        let (first, last) = range.split_once('-')?;
-        let (start, last, size_bytes): (u64, u64, u64) =
-            (first.parse().ok()?, last.parse().ok()?, size.parse().ok()?);
-        let end = last.checked_add(1)?;
-        (start < end && end <= size_bytes).then_some(Self {
-            start,
-            end,
-            size_bytes,
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use http::header::CONTENT_RANGE;
-    use http::{HeaderMap, HeaderValue, StatusCode};
+    use http::StatusCode;
     use shoal_s3::xml::ErrorDocument;
 
-    use super::{ContentRange, Refusal, StoreError, refused};
+    use super::{Refusal, StoreError, refused};
 
     #[test]
     fn an_answer_says_whether_to_wait_to_make_room_or_to_change_a_setting() {
@@ -169,24 +141,5 @@ mod tests {
             of(503, "<b>").to_string(),
             "the store is not available: it answered 503 Service Unavailable"
         );
-    }
-
-    #[test]
-    fn only_a_whole_content_range_is_understood() {
-        let of = |text: &'static str| {
-            let headers = HeaderMap::from_iter([(CONTENT_RANGE, HeaderValue::from_static(text))]);
-            ContentRange::of(&headers).map(|range| (range.start, range.end, range.size_bytes))
-        };
-        assert_eq!(of("bytes 0-9/10"), Some((0, 10, 10)));
-        assert_eq!(of("bytes 4-4/10"), Some((4, 5, 10)));
-        for text in [
-            "bytes 0-10/10",
-            "bytes 5-4/10",
-            "bytes */10",
-            "bytes 0-9/*",
-            "0-9/10",
-        ] {
-            assert_eq!(of(text), None, "{text}");
-        }
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::future::{BoxFuture, FutureExt as _};
 use parking_lot::Mutex;
 use shoal_base::clock;
 use shoal_registry::engine::embedded::Embedded;
@@ -37,60 +37,51 @@ struct Shelf {
     removals_left: Mutex<Option<u32>>,
 }
 
+#[async_trait]
 impl ByteStore for Shelf {
-    fn put<'a>(&'a self, _: &'a str, _: u64, _: ByteStream) -> BoxFuture<'a, Result<PieceMd5, PutError>> {
+    async fn put(&self, _: &str, _: u64, _: ByteStream) -> Result<PieceMd5, PutError> {
         unreachable!("a sweep writes no piece")
     }
 
-    fn get<'a>(&'a self, _: &'a str, _: ByteRange) -> BoxFuture<'a, Result<ByteStream, StoreError>> {
+    async fn get(&self, _: &str, _: ByteRange) -> Result<ByteStream, StoreError> {
         unreachable!("a sweep reads no piece")
     }
 
-    fn copy<'a>(&'a self, _: &'a str, _: &'a str, _: PieceSum) -> BoxFuture<'a, Result<(), StoreError>> {
+    async fn copy(&self, _: &str, _: &str, _: PieceSum) -> Result<(), StoreError> {
         unreachable!("a sweep copies no piece")
     }
 
-    fn remove<'a>(&'a self, keys: &'a [Arc<str>]) -> BoxFuture<'a, Result<(), StoreError>> {
+    async fn remove(&self, keys: &[Arc<str>]) -> Result<(), StoreError> {
         if let Some(left) = &mut *self.removals_left.lock() {
-            let Some(less) = left.checked_sub(1) else {
-                let error = StoreError::Unavailable("it is away".into());
-                return std::future::ready(Err(error)).boxed();
-            };
-            *left = less;
+            let away = || StoreError::Unavailable("it is away".into());
+            *left = left.checked_sub(1).ok_or_else(away)?;
         }
         self.ages.lock().retain(|key, _| !keys.contains(key));
-        std::future::ready(Ok(())).boxed()
+        Ok(())
     }
 
-    fn list<'a>(
-        &'a self,
-        after: Option<&'a str>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<KeyPage, StoreError>> {
-        async move {
-            let pieces: Vec<_> = {
-                let ages = self.ages.lock();
-                let behind = ages
-                    .iter()
-                    .filter(|(key, _)| after.is_none_or(|after| ***key > *after));
-                let pieces = behind.take(limit).map(|(key, age)| ListedPiece {
-                    key: Arc::clone(key),
-                    size_bytes: PIECE_BYTES,
-                    age: *age,
-                });
-                pieces.collect()
-            };
-            let writes = self.writes.lock().take();
-            if let Some((names, version)) = writes {
-                names.write(&Name::new("b", b"late"), version).await.unwrap();
-            }
-            let is_last = pieces.len() < limit;
-            Ok(KeyPage { pieces, is_last })
+    async fn list(&self, after: Option<&str>, limit: usize) -> Result<KeyPage, StoreError> {
+        let pieces: Vec<_> = {
+            let ages = self.ages.lock();
+            let behind = ages
+                .iter()
+                .filter(|(key, _)| after.is_none_or(|after| ***key > *after));
+            let pieces = behind.take(limit).map(|(key, age)| ListedPiece {
+                key: Arc::clone(key),
+                size_bytes: PIECE_BYTES,
+                age: *age,
+            });
+            pieces.collect()
+        };
+        let writes = self.writes.lock().take();
+        if let Some((names, version)) = writes {
+            names.write(&Name::new("b", b"late"), version).await.unwrap();
         }
-        .boxed()
+        let is_last = pieces.len() < limit;
+        Ok(KeyPage { pieces, is_last })
     }
 
-    fn check_settings(&self) -> BoxFuture<'_, Result<(), ProbeError>> {
+    async fn check_settings(&self) -> Result<(), ProbeError> {
         unreachable!("a sweep does not probe")
     }
 
