@@ -96,7 +96,9 @@ impl Asker<'_> {
             return Ok(true);
         }
         let clearances = &self.parts.dirty.clearances;
-        let known = clearances.may_know(self.caller, self.headers, &manifest.name).await;
+        let known = clearances
+            .may_know(self.caller, self.headers, &manifest.name)
+            .await;
         known.map_err(|error| errors::unanswered(&error))
     }
 

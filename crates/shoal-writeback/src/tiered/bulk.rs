@@ -8,24 +8,17 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header, response};
-use http_body_util::{BodyExt, Full};
-use md5::Md5;
-use sha2::{Digest, Sha256};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, response};
 use shoal_base::send_permit::SendPermit;
-use shoal_cache::exchange::{Admitted, Opened, ResponseBody, ResponseResult};
+use shoal_cache::exchange::{Admitted, Opened, ResponseResult};
 use shoal_cache::lake::errors;
 use shoal_cache::lake::unknown;
-use shoal_net::endpoint::s3::{CONTENT_MD5, content_md5};
-use shoal_net::endpoint::{
-    AccountRefusal, EndpointRequest, RequestBody, SendOptions, is_undecided, is_undecided_code,
-};
+use shoal_net::endpoint::s3::CONTENT_MD5;
+use shoal_net::endpoint::{AccountRefusal, SendOptions, is_undecided, is_undecided_code};
 use shoal_registry::changes::LakeChange;
 use shoal_s3::error::S3Error;
 use shoal_s3::object::ObjectName;
-use shoal_s3::sigv4::PayloadHash;
 use shoal_s3::xml::{Deletion, DeletionResult, ErrorDocument, Key};
 
 use super::asker::{Asker, without_body};
@@ -34,7 +27,7 @@ use super::deletion::Expected;
 use super::errors::{access_denied, malformed, unreadable};
 use super::listing::{answered_with, read};
 use super::{PARALLEL, TieredLakeParts};
-use crate::dirty::{Action, Lookup, beside};
+use crate::dirty::{Action, Lookup, Manifest, beside};
 
 /// Limit on the body of a request: a thousand keys of 1,000 bytes, and as much again for their encoding.
 const DELETION_BYTES_MAX: usize = 2 << 20;
@@ -47,12 +40,20 @@ type Begun = HashMap<ObjectName, LakeChange>;
 /// Keys that are not removed, each with the error to report for it.
 type Refused = Vec<(Key, S3Error)>;
 
-/// The lake's response to a bulk deletion.
-enum Answered {
-    /// A result for each key.
-    Result(response::Parts, DeletionResult),
-    /// Any other response, to pass on to the client; true if the lake may have removed objects nevertheless.
-    Other(Response<ResponseBody>, bool),
+/// A response of the lake without a result for each key, or none at all.
+struct NoResult {
+    answered: ResponseResult,
+    /// False if the lake may have removed objects nevertheless.
+    is_undone: bool,
+}
+
+impl From<S3Error> for NoResult {
+    fn from(error: S3Error) -> Self {
+        Self {
+            is_undone: error.is_undone,
+            answered: Err(error),
+        }
+    }
 }
 
 /// Removes many objects in one request.
@@ -78,37 +79,9 @@ impl Looked {
         found.is_none_or(|lookup| lookup.written_by(asker.caller).is_some())
     }
 
-    fn is_dirty(&self) -> bool {
-        let found = self.found.as_ref();
-        found.is_some_and(|lookup| lookup.manifest.is_some())
+    fn manifest(&self) -> Option<&Manifest> {
+        self.found.as_ref()?.manifest.as_deref()
     }
-}
-
-/// The keys that the lake lets the caller remove.
-enum Permitted {
-    /// Keys that may be removed, and those that are refused.
-    These(Vec<Looked>, Refused),
-    /// No key may be removed; the lake's response to pass on.
-    None(Response<ResponseBody>),
-}
-
-/// Result of beginning a bulk removal.
-enum Begin {
-    /// The keys to send to the lake, the changes begun for them, and the refused keys.
-    Begun(Vec<Key>, Begun, Refused),
-    /// Nothing has begun; the lake's response to pass on.
-    Refused(Response<ResponseBody>),
-}
-
-/// Decides if the request to the lake includes a key.
-enum Judgement {
-    /// Included, without a change: no object under this name may be dirty, or the lake will probably refuse
-    /// it.
-    WithoutChange,
-    /// Included, with a change: the name was looked up in the registry.
-    Asked(ObjectName, Box<Lookup>),
-    /// Not included.
-    Refused(S3Error),
 }
 
 impl BulkDeletions {
@@ -131,29 +104,26 @@ impl BulkDeletions {
 
     async fn remove(&self, opened: &Opened, bucket: &str, deletion: Deletion) -> ResponseResult {
         let asker = self.parts.asker_of_opened(opened);
-        let (keys, mut begun, refused) = match self.begin_all(asker, bucket, deletion.keys).await? {
-            Begin::Begun(keys, begun, refused) => (keys, begun, refused),
-            Begin::Refused(answer) => return Ok(answer),
+        let (keys, mut begun, refused) = match self.begin_all(asker, bucket, deletion.keys).await {
+            Ok(begun) => begun,
+            Err(NoResult { answered, .. }) => return answered,
         };
         let permit = begun.values().next().map(LakeChange::permit);
         let asked = self.ask_to_delete(asker, keys.clone(), permit).await;
         let (head, mut result) = match asked {
-            Ok(Answered::Result(head, result)) => (head, result),
-            Ok(Answered::Other(answer, is_undecided)) => {
-                if matches!(answer.status().as_u16(), 401 | 403) {
+            Ok(answer) => answer,
+            Err(NoResult { answered, is_undone }) => {
+                if let Ok(response) = &answered
+                    && matches!(response.status().as_u16(), 401 | 403)
+                {
                     self.parts.dirty.clearances.refused(asker.caller, bucket);
                 }
-                if !is_undecided {
+                // If the outcome is unknown, dropping the changes leaves them open.
+                if is_undone {
                     end_all(begun.into_values(), false).await;
                 }
-                return Ok(answer);
+                return answered;
             }
-            Err(error) if error.is_undone => {
-                end_all(begun.into_values(), false).await;
-                return Err(error);
-            }
-            // The outcome is unknown: dropping the changes leaves them open.
-            Err(error) => return Err(error),
         };
         let (mut removed, mut kept) = (Vec::new(), Vec::new());
         for key in keys.iter().filter(|key| key.is_current()) {
@@ -175,39 +145,39 @@ impl BulkDeletions {
         }
         end_all(kept.into_iter(), false).await;
         let (keys, changes): (Vec<_>, Vec<_>) = removed.into_iter().unzip();
-        for (key, is_ended) in keys.into_iter().zip(end_all(changes.into_iter(), true).await) {
-            if !is_ended {
-                let error = unknown();
-                result.refuse(key, error.code.as_str(), &error.message);
-            }
-        }
-        for (key, error) in refused {
+        let is_ended = end_all(changes.into_iter(), true).await;
+        let not_ended = keys.into_iter().zip(is_ended).filter(|(_, is_ended)| !is_ended);
+        let not_ended: Vec<_> = not_ended.map(|(key, _)| (key.clone(), unknown())).collect();
+        for (key, error) in not_ended.into_iter().chain(refused) {
             result.refuse(&key, error.code.as_str(), &error.message);
         }
         Ok(answered_with(&head, result.write(deletion.is_quiet).into()))
     }
 
-    /// Begins a change for each name that may be dirty and that the caller may remove.
-    async fn begin_all(&self, asker: Asker<'_>, bucket: &str, keys: Vec<Key>) -> Result<Begin, S3Error> {
+    /// Begins a change for each name that may be dirty and that the caller may remove. Returns the keys to
+    /// send to the lake, the changes, and the keys that are refused.
+    async fn begin_all(
+        &self,
+        asker: Asker<'_>,
+        bucket: &str,
+        keys: Vec<Key>,
+    ) -> Result<(Vec<Key>, Begun, Refused), NoResult> {
         let looked = stream::iter(keys).map(|key| self.look(bucket, key));
         let looked: Vec<_> = looked.buffered(PARALLEL).try_collect().await?;
-        let (looked, mut refused) = match self.permit_all(asker, looked).await? {
-            Permitted::These(looked, refused) => (looked, refused),
-            Permitted::None(answer) => return Ok(Begin::Refused(answer)),
-        };
-        let judged = stream::iter(looked).map(|looked| self.judge(asker, looked));
+        let (permitted, mut refused) = self.permit_all(asker, looked).await?;
+        let judged = stream::iter(permitted).map(|looked| judge(asker, looked));
         let judged: Vec<_> = judged.buffered(PARALLEL).try_collect().await?;
         let (mut for_lake, mut names) = (Vec::with_capacity(judged.len()), HashMap::new());
-        for (key, judgement) in judged {
-            match judgement {
-                Judgement::Refused(error) => refused.push((key, error)),
-                Judgement::WithoutChange => for_lake.push(key),
-                Judgement::Asked(name, lookup) => {
-                    let (is_conditional, _) = names.entry(name).or_insert((false, lookup));
-                    *is_conditional |= key.is_conditional();
-                    for_lake.push(key);
-                }
+        for (Looked { key, name, found }, judgement) in judged {
+            if let Err(error) = judgement {
+                refused.push((key, error));
+                continue;
             }
+            if let Some(lookup) = found {
+                let (is_conditional, _) = names.entry(name).or_insert((false, lookup));
+                *is_conditional |= key.is_conditional();
+            }
+            for_lake.push(key);
         }
         let begun = names
             .into_iter()
@@ -232,30 +202,32 @@ impl BulkDeletions {
                 }
             }
         }
-        Ok(Begin::Begun(for_lake, changes, refused))
+        Ok((for_lake, changes, refused))
     }
 
     /// Looks a name up in the registry if it may be dirty.
     async fn look(&self, bucket: &str, key: Key) -> Result<Looked, S3Error> {
         let name = name_of(bucket, &key);
-        let may_be_dirty = key.is_current() && self.parts.dirty.entries.may_be_dirty(&name);
-        let found = if may_be_dirty {
-            Some(Box::new(self.parts.dirty.entries.find(&name).await?))
-        } else {
-            None
-        };
+        let mut found = None;
+        if key.is_current() && self.parts.dirty.entries.may_be_dirty(&name) {
+            found = Some(Box::new(self.parts.dirty.entries.find(&name).await?));
+        }
         Ok(Looked { key, name, found })
     }
 
-    /// Determines the keys that the caller may remove. The caller's own dirty objects and names that cannot
-    /// be dirty need no check here: the lake checks them itself when it removes them. For the rest, the node
-    /// asks about one name under each rule. If that is denied, the lake gets the keys without dirty objects
-    /// all the same, but without a change in the registry; and one further request asks about a sibling of
-    /// each name with a dirty object.
-    async fn permit_all(&self, asker: Asker<'_>, looked: Vec<Looked>) -> Result<Permitted, S3Error> {
+    /// Determines the keys that the caller may remove, and those that are refused. The caller's own dirty
+    /// objects and names that cannot be dirty need no check here: the lake checks them itself when it removes
+    /// them. For the rest, the node asks about one name under each rule. If that is denied, the lake gets the
+    /// keys without dirty objects all the same, but without a change in the registry; and one further request
+    /// asks about a sibling of each name with a dirty object.
+    async fn permit_all(
+        &self,
+        asker: Asker<'_>,
+        looked: Vec<Looked>,
+    ) -> Result<(Vec<Looked>, Refused), NoResult> {
         let mut answers: HashMap<Option<usize>, Option<S3Error>> = HashMap::new();
         let (mut permitted, mut doubtful, mut refused) = (Vec::new(), Vec::new(), Vec::new());
-        for looked in looked {
+        for mut looked in looked {
             if looked.is_free_for(asker) {
                 permitted.push(looked);
                 continue;
@@ -270,21 +242,18 @@ impl BulkDeletions {
                 Some(error) if AccountRefusal::of_code(error.code.as_str()).is_some() => {
                     refused.push((looked.key, error.clone()));
                 }
-                Some(_) if looked.is_dirty() => doubtful.push(looked),
-                Some(_) => permitted.push(Looked {
-                    found: None,
-                    ..looked
-                }),
+                Some(_) if looked.manifest().is_some() => doubtful.push(looked),
+                Some(_) => {
+                    looked.found = None;
+                    permitted.push(looked);
+                }
             }
         }
         if doubtful.is_empty() {
-            return Ok(Permitted::These(permitted, refused));
+            return Ok((permitted, refused));
         }
         let beside: Vec<_> = doubtful.iter().map(|looked| key_beside(&looked.key)).collect();
-        let result = match self.ask_to_delete(asker, beside.clone(), None).await? {
-            Answered::Result(_, result) => result,
-            Answered::Other(answer, _) => return Ok(Permitted::None(answer)),
-        };
+        let (_, result) = self.ask_to_delete(asker, beside.clone(), None).await?;
         for (looked, beside) in doubtful.into_iter().zip(&beside) {
             match result.refusal(beside) {
                 None if result.is_removed(beside) => permitted.push(looked),
@@ -292,34 +261,7 @@ impl BulkDeletions {
                 _ => refused.push((looked.key, access_denied())),
             }
         }
-        Ok(Permitted::These(permitted, refused))
-    }
-
-    /// Checks the conditions on a dirty object. If they hold, the key is sent to the lake, which evaluates
-    /// them again and may decide differently.
-    async fn judge(&self, asker: Asker<'_>, looked: Looked) -> Result<(Key, Judgement), S3Error> {
-        let Looked { mut key, name, found } = looked;
-        let Some(lookup) = found else {
-            return Ok((key, Judgement::WithoutChange));
-        };
-        let judged = match &lookup.manifest {
-            Some(manifest) if key.is_conditional() => {
-                if asker.may_judge(manifest).await? {
-                    let judged = Expected::of_key(&key).and_then(|expected| expected.check(manifest));
-                    // At the lake, the object's modification time is that of its flush.
-                    key.last_modified = None;
-                    judged
-                } else {
-                    Err(access_denied())
-                }
-            }
-            _ => Ok(()),
-        };
-        let judgement = match judged {
-            Ok(()) => Judgement::Asked(name, lookup),
-            Err(error) => Judgement::Refused(error),
-        };
-        Ok((key, judgement))
+        Ok((permitted, refused))
     }
 
     /// Asks the lake to remove `keys` and to report the result of each.
@@ -328,30 +270,16 @@ impl BulkDeletions {
         asker: Asker<'_>,
         keys: Vec<Key>,
         permit: Option<SendPermit>,
-    ) -> Result<Answered, S3Error> {
+    ) -> Result<(response::Parts, DeletionResult), NoResult> {
         if keys.is_empty() {
-            return Ok(Answered::Result(nothing_asked(), DeletionResult::default()));
+            return Ok((nothing_asked(), DeletionResult::default()));
         }
         let bucket = asker.classified.bucket.as_deref().unwrap_or_default();
         // Never quiet, even if the client asked for that: the node ends changes only for keys whose result
         // the lake reports.
-        let deletion = Deletion {
-            keys,
-            is_quiet: false,
-        };
-        let body = Bytes::from(deletion.write());
-        let target = asker.classified.target()?;
-        let request = asker
-            .client()
-            .request(asker.classified.operation.as_str(), Method::POST, target);
-        let request = EndpointRequest {
-            payload: PayloadHash::Sha256(Sha256::digest(&body).into()),
-            headers: headers_of(&body, asker.headers),
-            ..request.with_body(RequestBody::Stream {
-                length: Some(body.len() as u64),
-                body: Full::new(body).map_err(|never| match never {}).boxed_unsync(),
-            })
-        };
+        let mut request = asker.client().delete_many(bucket, keys);
+        request.target = asker.classified.target()?;
+        request.headers = headers_of(request.headers, asker.headers);
         self.parts.grants.invalidate_bucket(bucket);
         let options = SendOptions::permitted_by(permit.as_ref());
         let answered = self.parts.endpoint.send_with(request, options).await;
@@ -364,11 +292,29 @@ impl BulkDeletions {
                 Some(error) if head.status == StatusCode::OK => is_undecided_code(&error.code),
                 _ => is_undecided(head.status),
             };
-            return Ok(Answered::Other(answered_with(&head, body), is_undecided));
+            return Err(NoResult {
+                answered: Ok(answered_with(&head, body)),
+                is_undone: !is_undecided,
+            });
         }
         let result = DeletionResult::read(&body).map_err(|_| unreadable())?;
-        Ok(Answered::Result(head, result))
+        Ok((head, result))
     }
+}
+
+/// Checks the conditions on a dirty object. If they hold, the key is sent to the lake, which evaluates them
+/// again and may decide differently.
+async fn judge(asker: Asker<'_>, mut looked: Looked) -> Result<(Looked, Result<(), S3Error>), S3Error> {
+    let Some(manifest) = looked.manifest().filter(|_| looked.key.is_conditional()) else {
+        return Ok((looked, Ok(())));
+    };
+    if !asker.may_judge(manifest).await? {
+        return Ok((looked, Err(access_denied())));
+    }
+    let judgement = Expected::of_key(&looked.key).and_then(|expected| expected.check(manifest));
+    // At the lake, the object's modification time is that of its flush.
+    looked.key.last_modified = None;
+    Ok((looked, judgement))
 }
 
 /// Ends changes as done or as refused. Returns, for each, true if the registry has recorded it.
@@ -401,17 +347,17 @@ fn key_beside(key: &Key) -> Key {
     }
 }
 
-/// Returns the headers for a body that this node wrote, with a digest if the client sent one, as S3 requires.
-fn headers_of(body: &[u8], sent: &HeaderMap) -> HeaderMap {
-    let mut headers = without_body(sent);
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+/// Returns the headers of the node's own request, and those of the client's. The lake gets a digest of the
+/// body if the client sent one, as S3 requires.
+fn headers_of(mut own: HeaderMap, sent: &HeaderMap) -> HeaderMap {
     let is_digest = |name: &HeaderName| {
         [CONTENT_MD5, TRAILER].contains(name) || name.as_str().starts_with("x-amz-checksum-")
     };
-    if sent.keys().any(is_digest) {
-        headers.insert(CONTENT_MD5, content_md5(&Md5::digest(body).into()));
+    if !sent.keys().any(is_digest) {
+        own.remove(CONTENT_MD5);
     }
-    headers
+    own.extend(without_body(sent));
+    own
 }
 
 /// Returns the head of a response for which the lake was not asked.
@@ -431,10 +377,13 @@ mod tests {
     #[test]
     fn the_body_for_the_lake_has_a_digest_of_its_own_if_the_clients_had_one() {
         let of = |names: &[&'static str]| {
-            let sent = names
-                .iter()
-                .map(|name| (HeaderName::from_static(name), HeaderValue::from_static("x")));
-            headers_of(b"body", &sent.collect::<HeaderMap>())
+            let map = |names: &[&'static str]| {
+                let headers = names
+                    .iter()
+                    .map(|name| (HeaderName::from_static(name), HeaderValue::from_static("x")));
+                headers.collect::<HeaderMap>()
+            };
+            headers_of(map(&["content-md5", "content-type"]), &map(names))
         };
         for name in ["content-md5", "x-amz-checksum-crc32", "x-amz-trailer"] {
             let headers = of(&[
@@ -443,7 +392,6 @@ mod tests {
                 "x-amz-sdk-checksum-algorithm",
                 "x-amz-mfa",
             ]);
-            assert_eq!(headers["content-md5"], "hBotaJrYa9FhFEdFPCLG/A==", "{name}");
             let mut names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
             names.sort_unstable();
             assert_eq!(names, ["content-md5", "content-type", "x-amz-mfa"]);

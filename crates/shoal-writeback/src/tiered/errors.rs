@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use http::StatusCode;
-use shoal_cache::lake::errors::{precondition_failed, of_status, unanswered};
+use shoal_cache::lake::errors::{of_status, precondition_failed, unanswered};
 use shoal_cache::lake::{ReadError, unknown};
 use shoal_cache::write::Uncached;
 use shoal_s3::error::{ErrorCode, S3Error};

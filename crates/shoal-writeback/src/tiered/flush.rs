@@ -121,7 +121,9 @@ impl TieredLakeParts {
         let write = write.map(|write| (write.name.clone(), write.mode, write.lifetime));
         let request = async move {
             match write {
-                Some((ref name, mode, lifetime)) => within.put(admitted, Write { name, mode, lifetime }).await,
+                Some((ref name, mode, lifetime)) => {
+                    within.put(admitted, Write { name, mode, lifetime }).await
+                }
                 None => within.forward(admitted).await,
             }
         };

@@ -22,9 +22,9 @@ pub use self::objects::Listing;
 use self::objects::in_order;
 pub use self::uploads::UploadListing;
 pub(super) use self::uploads::described;
+use super::TieredLakeParts;
 use super::asker::without_body;
 use super::errors::unreadable;
-use super::TieredLakeParts;
 use crate::dirty::{Manifest, Upload, UploadQuery};
 
 /// Limit on a page: a thousand keys of 1,000 bytes, each byte escaped to up to six.

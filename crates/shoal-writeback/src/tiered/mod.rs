@@ -210,7 +210,9 @@ impl Lake for TieredLake {
         if self.may_be_dirty_below(bucket, b"") {
             self.bulk_deletions.delete(admitted, bucket).boxed()
         } else {
-            self.noted(admitted, |admitted| self.parts.within.delete_many(admitted, bucket))
+            self.noted(admitted, |admitted| {
+                self.parts.within.delete_many(admitted, bucket)
+            })
         }
     }
 
@@ -218,15 +220,21 @@ impl Lake for TieredLake {
         if self.may_list_dirty(&admitted, bucket) {
             self.noted(admitted, |admitted| self.listings.list(admitted, bucket))
         } else {
-            self.noted(admitted, |admitted| self.parts.within.list_objects(admitted, bucket))
+            self.noted(admitted, |admitted| {
+                self.parts.within.list_objects(admitted, bucket)
+            })
         }
     }
 
     fn list_uploads<'a>(&'a self, admitted: Box<Admitted>, bucket: &'a str) -> BoxFuture<'a, ResponseResult> {
         if self.may_list_dirty(&admitted, bucket) {
-            self.noted(admitted, |admitted| self.listings.list_uploads(admitted, bucket.into()))
+            self.noted(admitted, |admitted| {
+                self.listings.list_uploads(admitted, bucket.into())
+            })
         } else {
-            self.noted(admitted, |admitted| self.parts.within.list_uploads(admitted, bucket))
+            self.noted(admitted, |admitted| {
+                self.parts.within.list_uploads(admitted, bucket)
+            })
         }
     }
 

@@ -132,7 +132,8 @@ impl TieredLake {
             // Remembered answers of the lake about this name are out of date, even once the object is
             // flushed.
             dirty.invalidate(name);
-            if lookup.written_by(caller).is_none() && dirty.clearances.may_know(caller, headers, name).await? {
+            if lookup.written_by(caller).is_none() && dirty.clearances.may_know(caller, headers, name).await?
+            {
                 self.parts.flush(name).await?;
             }
         }
