@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use shoal_policy::fair::Payer;
@@ -49,7 +49,7 @@ enum Wait {
     /// Until the plan's rate allows this number of bytes.
     ForRate(Pin<Box<Sleep>>, u64),
     /// Until the link has room for this number of bytes of the class.
-    ForRoom(Arc<Ticket>, Class, u64),
+    ForRoom(Ticket, Class, u64),
 }
 
 impl Flow {
@@ -138,12 +138,10 @@ impl Flow {
                 }
                 Wait::ForRoom(ticket, asked, bytes) if asked != class => {
                     // A client now waits for the transfer: it queues again, among those of clients.
-                    if let Some(went_as) = self.lane.as_ref().and_then(|lane| lane.give_up(&ticket)) {
-                        self.permit((asked, went_as), bytes);
-                    }
+                    self.give_up(ticket, asked, bytes);
                 }
-                Wait::ForRoom(ticket, asked, bytes) => {
-                    let Poll::Ready(went_as) = ticket.poll_granted(cx) else {
+                Wait::ForRoom(mut ticket, asked, bytes) => {
+                    let Poll::Ready(granted) = Pin::new(&mut ticket).poll(cx) else {
                         self.wait = Wait::ForRoom(ticket, asked, bytes);
                         return if has(self, needed) {
                             Poll::Ready(())
@@ -151,7 +149,8 @@ impl Flow {
                             Poll::Pending
                         };
                     };
-                    self.permit((asked, went_as), bytes);
+                    let went_as = granted.expect("a lane drops no ticket that is wanted");
+                    self.permit(asked, went_as, bytes);
                 }
             }
         }
@@ -160,12 +159,9 @@ impl Flow {
     /// Waits for permission to send a request whose response is expected to have `expected` bytes. A client's
     /// request begins at once.
     pub async fn begins(&mut self, expected: Option<u64>) {
-        std::future::poll_fn(|cx| {
-            if class_of(self.transfer.as_ref()) == Class::Client {
-                return Poll::Ready(());
-            }
-            ready!(self.poll_permitted(cx, expected));
-            Poll::Ready(())
+        std::future::poll_fn(|cx| match class_of(self.transfer.as_ref()) {
+            Class::Client => Poll::Ready(()),
+            _ => self.poll_permitted(cx, expected),
         })
         .await;
     }
@@ -198,7 +194,7 @@ impl Flow {
         let taken = self.lane.as_ref().map_or(Ok(class), |lane| lane.take(ask));
         match taken {
             Ok(went_as) => {
-                self.permit((class, went_as), bytes);
+                self.permit(class, went_as, bytes);
                 Wait::No
             }
             Err(ticket) => Wait::ForRoom(ticket, class, bytes),
@@ -206,11 +202,18 @@ impl Flow {
     }
 
     /// Records permission for a transfer that asked as `class`, of bytes that were charged to `went_as`.
-    fn permit(&mut self, (class, went_as): (Class, Class), bytes: u64) {
+    fn permit(&mut self, class: Class, went_as: Class, bytes: u64) {
         self.permitted += bytes;
         self.went_as = went_as;
         if self.ahead_bytes > 0 && class != Class::Client {
             self.ahead += bytes;
+        }
+    }
+
+    /// Stops waiting for room for bytes that were asked for as `asked`.
+    fn give_up(&mut self, ticket: Ticket, asked: Class, bytes: u64) {
+        if let Some(went_as) = self.lane.as_ref().and_then(|lane| lane.give_up(ticket)) {
+            self.permit(asked, went_as, bytes);
         }
     }
 
@@ -248,12 +251,10 @@ impl Drop for Flow {
             // Charge the bytes that moved without permission to the next transfer of the plan.
             plan.take(self.moved.saturating_sub(taken));
         }
-        let Some(lane) = self.lane.clone() else { return };
-        if let Wait::ForRoom(ticket, asked, bytes) = std::mem::replace(&mut self.wait, Wait::No)
-            && let Some(went_as) = lane.give_up(&ticket)
-        {
-            self.permit((asked, went_as), bytes);
+        if let Wait::ForRoom(ticket, asked, bytes) = std::mem::replace(&mut self.wait, Wait::No) {
+            self.give_up(ticket, asked, bytes);
         }
+        let Some(lane) = &self.lane else { return };
         match self.permitted.cmp(&self.moved) {
             Ordering::Greater => lane.give_back(self.went_as, self.permitted - self.moved),
             // The last frame was larger than permitted.

@@ -1,14 +1,12 @@
 //! One direction of the link, where transfers wait for permission of the meter.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
-use shoal_policy::link::{AnswerTime, Ask, Class, Demand, Direction, Granted, Meter, ahead_bytes};
-use tokio::sync::Notify;
+use shoal_policy::link::{AnswerTime, Ask, Class, Demand, Direction, Meter, ahead_bytes};
+use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use super::figures::{ClassFigures, LaneFigures};
@@ -35,29 +33,18 @@ pub(super) struct Lane {
 
 #[derive(Debug)]
 struct State {
-    meter: Meter<Arc<Ticket>>,
+    meter: Meter<oneshot::Sender<Class>>,
     answer_time: AnswerTime,
     /// When the dispatcher task wakes next; `None` if there is no such task.
     looks_at: Option<Duration>,
 }
 
-/// A waiting transfer.
-#[derive(Debug, Default)]
-pub(super) struct Ticket {
-    /// Changes only under the lane's lock.
-    state: AtomicU8,
-    waker: AtomicWaker,
-}
+/// The place of a waiting transfer. It receives the class that the transfer's bytes are charged to, under the
+/// lane's lock.
+pub(super) type Ticket = oneshot::Receiver<Class>;
 
-/// The states of a ticket; 0 while it waits.
-const GIVEN_UP: u8 = 1;
-/// A granted ticket has this value plus the number of the class that its bytes were charged to.
-const GRANTED: u8 = 2;
-
-/// Returns the class that a granted ticket's bytes were charged to.
-fn granted(state: u8) -> Option<Class> {
-    let number = state.checked_sub(GRANTED)?;
-    Class::ALL.get(usize::from(number)).copied()
+fn is_wanted(ticket: &oneshot::Sender<Class>) -> bool {
+    !ticket.is_closed()
 }
 
 #[derive(Debug, Default)]
@@ -65,19 +52,6 @@ struct Counts {
     bytes: AtomicU64,
     waits: AtomicU64,
     waited_us: AtomicU64,
-}
-
-impl Ticket {
-    /// Ready when the transfer may continue, with the class that its bytes were charged to.
-    pub(super) fn poll_granted(&self, cx: &Context<'_>) -> Poll<Class> {
-        self.waker.register(cx.waker());
-        let granted = granted(self.state.load(Ordering::Acquire));
-        granted.map_or(Poll::Pending, Poll::Ready)
-    }
-
-    fn is_wanted(&self) -> bool {
-        self.state.load(Ordering::Acquire) != GIVEN_UP
-    }
 }
 
 impl Lane {
@@ -109,15 +83,14 @@ impl Lane {
     /// # Errors
     ///
     /// Returns a ticket that waits for permission.
-    pub(super) fn take(self: &Arc<Self>, ask: Ask) -> Result<Class, Arc<Ticket>> {
+    pub(super) fn take(self: &Arc<Self>, ask: Ask) -> Result<Class, Ticket> {
         let now = since(self.began);
         let mut state = self.state.lock();
         if let Some(went_as) = state.meter.try_take(ask, now) {
             return Ok(went_as);
         }
-        let ticket = Arc::new(Ticket::default());
-        let is_wanted = |ticket: &Arc<Ticket>| ticket.is_wanted();
-        state.meter.ask(ask, Arc::clone(&ticket), now, is_wanted);
+        let (grant, ticket) = oneshot::channel();
+        state.meter.ask(ask, grant, now, is_wanted);
         self.keep_dispatching(&mut state);
         Err(ticket)
     }
@@ -168,9 +141,10 @@ impl Lane {
     }
 
     /// Cancels a ticket. If it had been granted, returns the class that its bytes were charged to.
-    pub(super) fn give_up(&self, ticket: &Ticket) -> Option<Class> {
+    pub(super) fn give_up(&self, mut ticket: Ticket) -> Option<Class> {
         let _state = self.state.lock();
-        granted(ticket.state.swap(GIVEN_UP, Ordering::AcqRel))
+        ticket.close();
+        ticket.try_recv().ok()
     }
 
     /// Counts bytes that have moved.
@@ -263,20 +237,13 @@ impl Lane {
     /// Grants permission to the transfers that the meter admits now. Returns the time.
     fn let_go(&self, state: &mut State) -> Duration {
         let now = since(self.began);
-        while let Some(granted) = state.meter.next(now, |ticket| ticket.is_wanted()) {
-            let Granted {
-                item: ticket,
-                class,
-                goes_as,
-                waited,
-                ..
-            } = granted;
-            let counts = &self.counts[class as usize];
+        while let Some(granted) = state.meter.next(now, is_wanted) {
+            let counts = &self.counts[granted.class as usize];
             counts.waits.fetch_add(1, Ordering::Relaxed);
-            let waited_us = waited.as_micros() as u64;
+            let waited_us = granted.waited.as_micros() as u64;
             counts.waited_us.fetch_add(waited_us, Ordering::Relaxed);
-            ticket.state.store(GRANTED + goes_as as u8, Ordering::Release);
-            ticket.waker.wake();
+            // Tickets are given up under the lock that this function holds, so this one is still wanted.
+            let _ = granted.item.send(granted.goes_as);
         }
         now
     }
