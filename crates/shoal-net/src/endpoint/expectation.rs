@@ -5,102 +5,73 @@
 //! before the endpoint has sent `100 Continue`, or has been silent for [`TIMEOUT`]. After a final response it
 //! is not polled at all.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use futures_util::task::AtomicWaker;
 use http::{Request, StatusCode};
-use tokio::time::{Sleep, sleep};
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 /// A store that does not support the expectation waits for the body; the node sends it after this time.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The endpoint's reaction to the expectation of one request.
-#[derive(Clone, Default)]
-pub(super) struct Expectation(Arc<State>);
+#[derive(Clone)]
+pub(super) struct Expectation(watch::Sender<Verdict>);
 
-#[derive(Default)]
-struct State {
-    verdict: AtomicU8,
-    body: AtomicWaker,
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Open,
+    Continued,
+    Answered,
+}
+
+impl Default for Expectation {
+    fn default() -> Self {
+        Self(watch::Sender::new(Verdict::Open))
+    }
 }
 
 impl Expectation {
-    const OPEN: u8 = 0;
-    const CONTINUED: u8 = 1;
-    const ANSWERED: u8 = 2;
-
     /// Waits for the `100 Continue` that `request` may get.
     pub(super) fn listen<B>(&self, request: &mut Request<B>) {
         let expectation = self.clone();
         hyper::ext::on_informational(request, move |response| {
             if response.status() == StatusCode::CONTINUE {
-                expectation.settle(Self::CONTINUED);
+                expectation.settle(Verdict::Continued);
             }
         });
     }
 
     /// Records that the response has arrived: if the body was not requested before, it never will be.
     pub(super) fn answered(&self) {
-        self.settle(Self::ANSWERED);
+        self.settle(Verdict::Answered);
     }
 
     /// Sets the verdict, if there is none yet.
-    fn settle(&self, verdict: u8) {
-        let State {
-            verdict: settled,
-            body,
-        } = &*self.0;
-        // Later verdicts have no effect.
-        let _ = settled.compare_exchange(Self::OPEN, verdict, Ordering::AcqRel, Ordering::Acquire);
-        body.wake();
-    }
-
-    fn verdict(&self) -> u8 {
-        self.0.verdict.load(Ordering::Acquire)
-    }
-}
-
-/// Holds a body back until its expectation is met.
-pub(super) struct Hold {
-    expectation: Expectation,
-    /// Started by the first poll of the body: until then, the head has not been sent.
-    timeout: Option<Pin<Box<Sleep>>>,
-}
-
-impl Hold {
-    pub(super) fn new(expectation: Expectation) -> Self {
-        Self {
-            expectation,
-            timeout: None,
-        }
-    }
-
-    pub(super) fn expectation(&self) -> &Expectation {
-        &self.expectation
+    fn settle(&self, verdict: Verdict) {
+        self.0.send_if_modified(|settled| {
+            let is_open = *settled == Verdict::Open;
+            if is_open {
+                *settled = verdict;
+            }
+            is_open
+        });
     }
 
     /// Returns true if the response arrived first, so that the body is never released.
     pub(super) fn is_final(&self) -> bool {
-        self.expectation.verdict() == Expectation::ANSWERED
+        *self.0.borrow() == Verdict::Answered
     }
 
-    /// Ready when the body may be sent.
-    pub(super) fn poll_released(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.expectation.0.body.register(cx.waker());
-        if self.expectation.verdict() == Expectation::OPEN {
-            let timeout = self.timeout.get_or_insert_with(|| Box::pin(sleep(TIMEOUT)));
-            ready!(timeout.as_mut().poll(cx));
-            self.expectation.settle(Expectation::CONTINUED);
+    /// Waits until the body may be sent. The time runs from the first poll: until then, the head has not been
+    /// sent.
+    pub(super) async fn released(self) {
+        let mut verdict = self.0.subscribe();
+        let settled = verdict.wait_for(|verdict| *verdict != Verdict::Open);
+        if timeout(TIMEOUT, settled).await.is_err() {
+            self.settle(Verdict::Continued);
         }
-        if self.is_final() {
-            Poll::Pending
-        } else {
-            Poll::Ready(())
-        }
+        // Pending forever after a final response, because `self` keeps the channel open.
+        let _ = verdict.wait_for(|verdict| *verdict == Verdict::Continued).await;
     }
 }

@@ -42,7 +42,6 @@ pub use self::s3::{is_undecided, is_undecided_code};
 pub use self::transport::{EndpointCounts, LakeBody};
 
 use self::error::RequestContext;
-use self::expectation::Expectation;
 use self::request::{Head, RequestClass, Signing};
 use self::request_body::OutgoingBody;
 use self::retry::AttemptOutcome;
@@ -52,7 +51,7 @@ use self::transport::{
 use crate::channel::Dialer;
 use crate::fair::Turns;
 use crate::limits::Limits;
-use crate::link::{Flow, Link, Promises};
+use crate::link::{Link, Promises};
 use crate::time::clock;
 
 /// Pause between two checks that the node may still send.
@@ -67,15 +66,6 @@ pub struct Endpoint {
     transport: Transport,
     budget: RetryBudget,
     health: EndpointHealth,
-}
-
-/// A request that the link has permitted to begin.
-struct PermittedRequest {
-    head: Head,
-    body: RequestBody,
-    expectation: Option<Expectation>,
-    /// Paces the body of the response.
-    answer: Option<Box<Flow>>,
 }
 
 impl Endpoint {
@@ -199,49 +189,44 @@ impl Endpoint {
         request: EndpointRequest,
         options: SendOptions<'_>,
     ) -> Result<Response<LakeBody>, EndpointError> {
-        let permitted = self.permitted(request, options).await;
-        self.send_permitted(permitted).await
+        let (head, body) = self.permitted(request, options).await;
+        self.send_permitted(head, body).await
     }
 
     /// Waits until the link and the transfer's plan permit a read to begin. A client's read and all writes
     /// begin at once.
-    async fn permitted(&self, request: EndpointRequest, options: SendOptions<'_>) -> Box<PermittedRequest> {
-        let expectation = request.expects_continue.then(Expectation::default);
-        let (head, body) = request.split(&self.url, &self.host, options);
-        let mut answer = self.transport.down(&head);
-        if let Some(flow) = answer.as_mut().filter(|_| head.class == RequestClass::Read) {
+    async fn permitted(
+        &self,
+        request: EndpointRequest,
+        options: SendOptions<'_>,
+    ) -> (Box<Head>, RequestBody) {
+        let (mut head, body) = request.split(&self.url, &self.host, options);
+        head.answer = self.transport.down(&head);
+        if head.class == RequestClass::Read
+            && let Some(flow) = &mut head.answer
+        {
             flow.begins(expected_bytes(&head.headers)).await;
         }
-        Box::new(PermittedRequest {
-            head,
-            body,
-            expectation,
-            answer,
-        })
+        (head, body)
     }
 
     /// Sends the request. Fails as [`send_with`](Self::send_with) does.
     async fn send_permitted(
         &self,
-        request: Box<PermittedRequest>,
+        head: Box<Head>,
+        body: RequestBody,
     ) -> Result<Response<LakeBody>, EndpointError> {
-        let PermittedRequest {
-            head,
-            body,
-            expectation,
-            answer,
-        } = *request;
         let outcome = match body {
-            RequestBody::Empty if head.method == Method::GET || head.method == Method::HEAD => {
+            RequestBody::Empty if matches!(head.method, Method::GET | Method::HEAD) => {
                 self.read(&head, Bytes::new()).await
             }
             RequestBody::Whole(body) if head.method == Method::QUERY => self.read(&head, body).await,
             body => {
-                let writing = Box::pin(self.write(&head, body, expectation));
+                let writing = Box::pin(self.write(&head, body));
                 within(&head, writing).await
             }
         };
-        let outcome = match answer {
+        let outcome = match head.answer {
             None => outcome,
             flow => outcome.map(|response| response.map(|body| body.paced_by(flow))),
         };
@@ -283,12 +268,7 @@ impl Endpoint {
         }
     }
 
-    async fn write(
-        &self,
-        head: &Head,
-        body: RequestBody,
-        expectation: Option<Expectation>,
-    ) -> Result<Response<LakeBody>, EndpointError> {
+    async fn write(&self, head: &Head, body: RequestBody) -> Result<Response<LakeBody>, EndpointError> {
         let upload = self.transport.up(head);
         let signed = self.signing.sign(head)?;
         let body = match body {
@@ -307,9 +287,9 @@ impl Endpoint {
         if let Some(upload) = upload {
             request.body_mut().paced_by(upload);
         }
-        if let Some(expectation) = expectation {
+        if let Some(expectation) = &head.expectation {
             expectation.listen(&mut request);
-            request.body_mut().held_for(expectation);
+            request.body_mut().held_for(expectation.clone());
         }
         let any = ConnectionChoice::Any;
         let exchange = self.transport.exchange(head, request, any, WITH_BODY_MAX);

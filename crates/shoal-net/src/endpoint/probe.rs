@@ -104,7 +104,7 @@ impl Endpoint {
         Err(ProbeError { error, speaks })
     }
 
-    fn question(&self, account: &LakeAccount, target: &'static str) -> Head {
+    fn question(&self, account: &LakeAccount, target: &'static str) -> Box<Head> {
         let target = PathAndQuery::from_static(target);
         let request = EndpointRequest::new(OPERATION, Method::GET, target, account.clone(), NODE);
         let request = request.with_headers(HeaderMap::from_iter([(USER_AGENT, OWN_NAME)]));

@@ -12,8 +12,9 @@ use shoal_s3::sigv4::{KeyCache, PayloadHash, SeedSignature, Signer};
 
 use super::account::LakeAccount;
 use super::error::{EndpointError, Failure, RequestContext};
+use super::expectation::Expectation;
 use super::request_body::{OutgoingBody, RequestBody};
-use crate::link::Transfer;
+use crate::link::{Flow, Transfer};
 use crate::time::clock;
 use crate::words;
 
@@ -92,18 +93,8 @@ impl EndpointRequest {
         url: &Arc<str>,
         host: &HeaderValue,
         options: SendOptions<'_>,
-    ) -> (Head, RequestBody) {
-        let EndpointRequest {
-            operation,
-            method,
-            target,
-            mut headers,
-            body,
-            expects_continue,
-            payload,
-            account,
-            payer,
-        } = self;
+    ) -> (Box<Head>, RequestBody) {
+        let mut headers = self.headers;
         headers.insert(HOST, host.clone());
         // The node reads most responses itself and supports no encoding. Without this header some lakes
         // compress them.
@@ -111,29 +102,30 @@ impl EndpointRequest {
             .entry(ACCEPT_ENCODING)
             .or_insert(HeaderValue::from_static("identity"));
         headers.remove(CONTENT_LENGTH);
-        if let Some(length) = body.content_length(&method) {
+        if let Some(length) = self.body.content_length(&self.method) {
             headers.insert(CONTENT_LENGTH, length.into());
         }
-        if expects_continue {
+        if self.expects_continue {
             headers.insert(EXPECT, HeaderValue::from_static("100-continue"));
         }
-        let context = RequestContext {
-            operation,
-            endpoint: Arc::clone(url),
-            target,
-        };
         let head = Head {
-            context,
-            class: RequestClass::of(&method, operation, &headers),
-            method,
+            context: RequestContext {
+                operation: self.operation,
+                endpoint: Arc::clone(url),
+                target: self.target,
+            },
+            class: RequestClass::of(&self.method, self.operation, &headers),
+            method: self.method,
             headers,
-            payload,
-            account,
-            payer,
+            expectation: self.expects_continue.then(Expectation::default),
+            payload: self.payload,
+            account: self.account,
+            payer: self.payer,
             transfer: options.transfer.cloned(),
             permit: options.permit.cloned(),
+            answer: None,
         };
-        (head, body)
+        (Box::new(head), self.body)
     }
 }
 
@@ -193,11 +185,14 @@ pub(super) struct Head {
     pub(super) class: RequestClass,
     pub(super) method: Method,
     pub(super) headers: HeaderMap,
+    pub(super) expectation: Option<Expectation>,
     payload: PayloadHash,
     pub(super) account: LakeAccount,
     pub(super) payer: Payer,
     pub(super) transfer: Option<Transfer>,
     pub(super) permit: Option<SendPermit>,
+    /// Paces the body of the response.
+    pub(super) answer: Option<Box<Flow>>,
 }
 
 /// A head with its signature.

@@ -13,7 +13,7 @@ use http_body_util::{BodyExt as _, Full};
 use shoal_s3::sigv4::SeedSignature;
 
 use super::error::BoxError;
-use super::expectation::{Expectation, Hold};
+use super::expectation::Expectation;
 use crate::link::Flow;
 
 /// A body that is sent while it is produced. If it fails, the request is aborted, so that the endpoint stores
@@ -79,6 +79,12 @@ struct Outgoing {
     pace: Option<Pace>,
 }
 
+/// Holds a body back until its expectation is met.
+struct Hold {
+    expectation: Expectation,
+    released: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
 /// Cuts a body into frames that the link permits.
 struct Pace {
     flow: Box<Flow>,
@@ -116,7 +122,11 @@ impl OutgoingBody {
     /// Holds the body back until the endpoint requests it.
     pub(super) fn held_for(&mut self, expectation: Expectation) {
         if let Some(outgoing) = &mut self.0 {
-            outgoing.hold = Some(Hold::new(expectation));
+            let released = Box::pin(expectation.clone().released());
+            outgoing.hold = Some(Hold {
+                expectation,
+                released,
+            });
         }
     }
 
@@ -127,17 +137,12 @@ impl OutgoingBody {
             outgoing.pace = Some(Pace { flow, rest });
         }
     }
-
-    /// Returns the expectation that the body waits for, if any.
-    pub(super) fn expectation(&self) -> Option<&Expectation> {
-        self.0.as_ref()?.hold.as_ref().map(Hold::expectation)
-    }
 }
 
 impl Outgoing {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if let Some(hold) = &mut self.hold {
-            ready!(hold.poll_released(cx));
+            ready!(hold.released.as_mut().poll(cx));
             self.hold = None;
         }
         let Self { stream, pace, .. } = self;
@@ -187,7 +192,8 @@ impl Body for OutgoingBody {
             return Poll::Ready(None);
         };
         let frame = outgoing.poll_frame(cx);
-        if outgoing.hold.as_ref().is_some_and(Hold::is_final) {
+        let hold = outgoing.hold.as_ref();
+        if hold.is_some_and(|hold| hold.expectation.is_final()) {
             // The endpoint no longer waits for this body: it is expected to send its own.
             outgoing.upload.rests();
         } else {

@@ -4,7 +4,6 @@
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::header::{CONTENT_ENCODING, CONTENT_RANGE, ETAG, IF_MATCH, RANGE};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
@@ -135,21 +134,37 @@ impl Resumption {
     /// Returns a request for the rest of a body that ended with `error`, or the error if it is final. The
     /// retry is charged to the retry budget.
     pub(super) fn after(&mut self, error: EndpointError) -> Result<Reopening, EndpointError> {
-        let endpoint = &self.get.endpoint;
+        let endpoint = Arc::clone(&self.get.endpoint);
         let is_worth_it = !self.missing.is_empty() && self.breaks.allow(error.kind());
         if !is_worth_it || !endpoint.budget.spend() {
             return Err(error);
         }
         endpoint.transport.counters.resume();
         let pause = retry::backoff(self.breaks.count, chance::unit());
-        let reopening = Reopen {
-            endpoint: Arc::clone(endpoint),
-            request: self.request(),
-            transfer: self.get.transfer.clone(),
-            expected: self.expected(),
-            on_contradiction: Arc::clone(&self.on_contradiction),
-        };
-        Ok(Box::pin(reopening.run(pause, error)))
+        let (request, expected) = (self.request(), self.expected());
+        let transfer = self.get.transfer.clone();
+        let on_contradiction = Arc::clone(&self.on_contradiction);
+        Ok(Box::pin(async move {
+            tokio::time::sleep(pause).await;
+            // The time limit excludes the wait for the link, which clients may occupy for long.
+            let options = SendOptions::within(transfer.as_ref());
+            let (head, body) = endpoint.permitted(request, options).await;
+            let sending = endpoint.send_permitted(head, body);
+            let answer = tokio::time::timeout(endpoint.transport.timeouts.resume(), sending).await;
+            // The error that broke the body is more informative than that of a failed attempt to resume.
+            let Ok(Ok(response)) = answer else {
+                return Err(error);
+            };
+            let check = expected.check(&response);
+            if matches!(check, RestCheck::Changed | RestCheck::Refused) {
+                on_contradiction();
+            }
+            match check {
+                RestCheck::Rest => Ok(response.into_body()),
+                RestCheck::Changed => Err(error.of_another_version()),
+                RestCheck::Refused | RestCheck::NoAnswer => Err(error),
+            }
+        }))
     }
 
     fn request(&self) -> EndpointRequest {
@@ -208,41 +223,6 @@ impl Expected {
                 RestCheck::Rest
             }
             _ => RestCheck::NoAnswer,
-        }
-    }
-}
-
-/// A request for the rest of a body.
-struct Reopen {
-    endpoint: Arc<Endpoint>,
-    request: EndpointRequest,
-    transfer: Option<Transfer>,
-    expected: Expected,
-    on_contradiction: OnContradiction,
-}
-
-impl Reopen {
-    /// Returns the rest after a `pause`. Without it, returns the error that broke the body, which is more
-    /// informative than that of the failed attempt to resume.
-    async fn run(self, pause: Duration, broken: EndpointError) -> Result<LakeBody, EndpointError> {
-        tokio::time::sleep(pause).await;
-        let endpoint = self.endpoint;
-        let options = SendOptions::within(self.transfer.as_ref());
-        // The time limit excludes the wait for the link, which clients may occupy for long.
-        let permitted = endpoint.permitted(self.request, options).await;
-        let sending = endpoint.send_permitted(permitted);
-        let answer = tokio::time::timeout(endpoint.transport.timeouts.resume(), sending).await;
-        let Ok(Ok(response)) = answer else {
-            return Err(broken);
-        };
-        let check = self.expected.check(&response);
-        if matches!(check, RestCheck::Changed | RestCheck::Refused) {
-            (self.on_contradiction)();
-        }
-        match check {
-            RestCheck::Rest => Ok(response.into_body()),
-            RestCheck::Changed => Err(broken.of_another_version()),
-            RestCheck::Refused | RestCheck::NoAnswer => Err(broken),
         }
     }
 }

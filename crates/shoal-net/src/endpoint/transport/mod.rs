@@ -210,12 +210,11 @@ impl Transport {
             ConnectionChoice::New => pool.open(timeouts).await,
         };
         let mut connection = connected.map_err(|error| unconnected(context, error))?;
-        let expectation = request.body().expectation().cloned();
         loop {
             request.body_mut().watched_by(&connection.upload);
             match connection.exchange(request, timeouts).await {
                 Ok(response) => {
-                    if let Some(expectation) = expectation {
+                    if let Some(expectation) = &head.expectation {
                         expectation.answered();
                     }
                     return Ok(response.map(|incoming| {
