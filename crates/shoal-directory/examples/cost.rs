@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, join_all};
-use shoal_directory::guard::Guard;
+use shoal_directory::guard::{Guard, Kind};
 use shoal_directory::redis::{Redis, Settings};
 use shoal_directory::reporter::{Change, Inventory, Reporter};
 use shoal_directory::{Group, NodeState};
@@ -108,7 +108,7 @@ async fn main() -> ExitCode {
                 average_rank: step,
                 takes_pushes: true,
             };
-            let _ = guard.exchange(state).await;
+            let _ = guard.ask(Kind::Exchange, |directory| directory.exchange(state)).await;
         }
     }
     let taken = (processor_ticks() - before) as f64 / TICKS_A_SECOND;

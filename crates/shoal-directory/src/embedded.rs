@@ -4,15 +4,17 @@ pub(crate) mod extensions;
 pub(crate) mod names;
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use shoal_base::clock;
-use shoal_policy::{BlockId, NodeId};
+use shoal_policy::{BlockId, NodeId, ObjectId};
 
 use self::extensions::KnownExtensions;
 use self::names::KnownNames;
+use crate::extensions::Extension;
+use crate::names::{Change, DirectoryTime, Presence, Promoted, Roll, Token};
 use crate::{
     Answers, CLAIM_LIFE, Directory, ENTRY_LIFE, Entry, GROUP_BLOCKS, Group, HOLDERS_MAX, Left, Located,
     MARKER_LIFE, NodeState, STATE_LIFE, Silent, WEIGHT_MAX,
@@ -280,12 +282,37 @@ impl Directory for Embedded {
     async fn mark(&self, node: NodeId, marker: u16) -> Result<bool, Silent> {
         Ok(self.mark_at(node, marker, clock::instant()))
     }
+
+    async fn token(&self, name: ObjectId, fresh: Token) -> Result<Option<Token>, Silent> {
+        Ok(self.names.token_at(name, fresh, clock::instant()))
+    }
+
+    async fn begin(&self, name: ObjectId, change: Change, fresh: Token) -> Result<Option<Promoted>, Silent> {
+        self.names.begin_at(name, change, fresh, clock::instant());
+        Ok(None)
+    }
+
+    async fn end(&self, name: ObjectId, change: Change) -> Result<(), Silent> {
+        self.names.end(name, change);
+        Ok(())
+    }
+
+    async fn attend(&self, mine: Presence, at: Option<DirectoryTime>) -> Result<Roll, Silent> {
+        Ok(self.names.attend_at(mine, at, clock::instant()))
+    }
+
+    async fn extend(&self, group: Group, extension: &Extension, life: Duration) -> Result<bool, Silent> {
+        let now = clock::instant();
+        Ok(self.extensions.extend_at(group, extension, life, now))
+    }
+
+    async fn extensions(&self, group: Group) -> Result<Vec<Extension>, Silent> {
+        Ok(self.extensions.extensions_at(group, clock::instant()))
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use shoal_policy::VersionId;
 
     use super::*;

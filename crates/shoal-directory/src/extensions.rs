@@ -1,13 +1,12 @@
 //! Annotations of blocks, such as that an object is short-lived: the extensible state of a directory
 //! (dissertation 4.5.1), beside the holders.
 //!
-//! An extension belongs to a [`Group`] of blocks, has a name and a value, and expires after its own lifetime.
+//! An extension belongs to a [`Group`](crate::Group) of blocks, has a name and a value, and expires after its own lifetime.
 //! Like all entries it is soft: features must work without extensions that a directory has lost.
 
 use std::time::Duration;
 
-use crate::{ENTRY_LIFE, Group, Silent};
-use async_trait::async_trait;
+use crate::ENTRY_LIFE;
 
 /// The maximum number of extensions of a group. Further ones are rejected.
 pub const EXTENSIONS_MAX: usize = 16;
@@ -68,22 +67,6 @@ impl Extension {
     pub fn value(&self) -> &[u8] {
         &self.value
     }
-}
-
-/// Stores extensions of groups.
-///
-/// Methods may be called concurrently. A future that is dropped may have taken effect.
-#[async_trait]
-pub trait Extensions {
-    /// Stores an extension for `life`, at most [`ENTRY_LIFE`], replacing an earlier one of that name. Returns
-    /// false if it was rejected because the group already has [`EXTENSIONS_MAX`] extensions.
-    async fn extend(&self, group: Group, extension: &Extension, life: Duration) -> Result<bool, Silent>;
-
-    /// Removes the extension of this name.
-    async fn retract(&self, group: Group, name: &str) -> Result<(), Silent>;
-
-    /// Returns the extensions of a group, in no particular order.
-    async fn extensions(&self, group: Group) -> Result<Vec<Extension>, Silent>;
 }
 
 /// The lifetime of an extension, capped at [`ENTRY_LIFE`].

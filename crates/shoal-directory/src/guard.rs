@@ -1,24 +1,21 @@
 //! Bounds the response time of a directory, and stops sending requests to one that does not answer.
 
-mod extensions;
 mod looks;
-mod names;
 mod requests;
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use shoal_policy::{BlockId, NodeId};
 use tokio::task::yield_now;
 
 use self::looks::{Looks, Part};
 pub use self::requests::{Counts, Kind, Requests};
-use crate::{Directory, Entry, Group, Left, Located, NodeState, Silent};
+use crate::{Directory, Group, Left, Located, Silent};
 
 /// A directory with a timeout and a circuit breaker.
-#[derive(Debug)]
 pub struct Guard {
     directory: Arc<dyn Directory>,
     requests: Requests,
@@ -28,14 +25,8 @@ pub struct Guard {
     presence: OnceLock<Listener>,
 }
 
-/// Called with the blocks of a group that other nodes hold.
-struct Listener(Box<dyn Fn(Group, u32) + Send + Sync>);
-
-impl fmt::Debug for Listener {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Listener").finish_non_exhaustive()
-    }
-}
+/// Receives the blocks of a group that other nodes hold.
+type Listener = Box<dyn Fn(Group, u32) + Send + Sync>;
 
 impl Guard {
     /// Wraps a directory; requests for which a reader waits time out after `timeout`.
@@ -52,11 +43,11 @@ impl Guard {
     /// Calls `listener` for each answer that reports which blocks of a group other nodes hold. It must not
     /// block. Later calls of `listen` have no effect.
     pub fn listen(&self, listener: impl Fn(Group, u32) + Send + Sync + 'static) {
-        let _ = self.presence.set(Listener(Box::new(listener)));
+        let _ = self.presence.set(Box::new(listener));
     }
 
     fn report_presence(&self, group: Group, elsewhere: u32) {
-        if let Some(Listener(listener)) = self.presence.get() {
+        if let Some(listener) = self.presence.get() {
             listener(group, elsewhere);
         }
     }
@@ -64,6 +55,20 @@ impl Guard {
     /// The requests so far.
     pub const fn requests(&self) -> &Requests {
         &self.requests
+    }
+
+    /// Sends a request of this kind, unless the directory has not answered earlier ones, and waits for its
+    /// answer.
+    ///
+    /// # Errors
+    ///
+    /// The directory does not answer. It may have received the request.
+    pub async fn ask<'a, A>(
+        &'a self,
+        kind: Kind,
+        question: impl FnOnce(&'a dyn Directory) -> BoxFuture<'a, Result<A, Silent>>,
+    ) -> Result<A, Silent> {
+        self.requests.ask(kind, question(&*self.directory)).await
     }
 
     /// As [`Directory::locate`], for one block. Concurrent look-ups of a node in one group are combined into
@@ -103,8 +108,11 @@ impl Guard {
         indexes: &[u32],
         without: &[NodeId],
     ) -> Result<Vec<Located>, Silent> {
-        let asked = self.directory.locate(me, group, indexes, without);
-        let located = self.requests.ask(Kind::Look, asked).await?;
+        let located = self
+            .ask(Kind::Look, |directory| {
+                directory.locate(me, group, indexes, without)
+            })
+            .await?;
         if located.each.len() == indexes.len() {
             self.report_presence(group, located.elsewhere);
             Ok(located.each)
@@ -113,48 +121,17 @@ impl Guard {
         }
     }
 
-    /// Renews the claims of `node` to blocks of a group that it is fetching, given by their index in the
-    /// version. If another node has claimed one of them since, both fetch it.
+    /// Sends a report. If it does not reach the directory, the node reports everything again.
     ///
     /// # Errors
     ///
-    /// The directory does not answer. The node reports everything again once it does.
-    pub async fn claim(&self, node: NodeId, group: Group, indexes: &[u32]) -> Result<(), Silent> {
-        let claimed = self.directory.locate(node, group, indexes, &[]);
-        let claimed = self.requests.ask(Kind::Report, claimed).await;
-        self.note_report(claimed.map(drop))
-    }
-
-    /// As [`Directory::held`].
-    ///
-    /// # Errors
-    ///
-    /// The directory does not answer. The node reports everything again once it does.
-    pub async fn held(&self, node: NodeId, group: Group, indexes: &[u32]) -> Result<(), Silent> {
-        let report = self.directory.held(node, group, indexes);
-        let reported = self.requests.ask(Kind::Report, report).await;
-        self.note_report(reported)
-    }
-
-    /// As [`Directory::dropped`].
-    ///
-    /// # Errors
-    ///
-    /// The directory does not answer. The node that finds the wrong entry repairs it.
-    pub async fn dropped(&self, node: NodeId, group: Group, indexes: &[u32]) -> Result<(), Silent> {
-        let report = self.directory.dropped(node, group, indexes);
-        self.requests.ask(Kind::Report, report).await
-    }
-
-    /// As [`Directory::used`].
-    ///
-    /// # Errors
-    ///
-    /// The directory does not answer. The uses are lost.
-    pub async fn used(&self, group: Group, uses: &[(u32, u64)]) -> Result<(), Silent> {
-        self.requests
-            .ask(Kind::Report, self.directory.used(group, uses))
-            .await
+    /// The directory does not answer.
+    pub(crate) async fn report<'a, A>(
+        &'a self,
+        report: impl FnOnce(&'a dyn Directory) -> BoxFuture<'a, Result<A, Silent>>,
+    ) -> Result<(), Silent> {
+        let reported = self.ask(Kind::Report, report).await;
+        reported.map(drop).inspect_err(|_| self.lost_report())
     }
 
     /// As [`Directory::leave`].
@@ -168,56 +145,15 @@ impl Guard {
         group: Group,
         leaving: &[(u32, u64)],
     ) -> Result<Vec<Left>, Silent> {
-        let asked = self.directory.leave(node, group, leaving);
-        let left = self.requests.ask(Kind::Leave, asked).await?;
+        let left = self
+            .ask(Kind::Leave, |directory| directory.leave(node, group, leaving))
+            .await?;
         if left.each.len() == leaving.len() {
             self.report_presence(group, left.elsewhere);
             Ok(left.each)
         } else {
             Err(Silent("it has not answered about each copy".into()))
         }
-    }
-
-    /// As [`Directory::take`].
-    ///
-    /// # Errors
-    ///
-    /// The directory does not answer. The weights may then count twice, on the node and in the directory.
-    pub async fn take(&self, group: Group, weights: &[(u32, u64)]) -> Result<(), Silent> {
-        self.requests
-            .ask(Kind::Leave, self.directory.take(group, weights))
-            .await
-    }
-
-    /// As [`Directory::entry`].
-    ///
-    /// # Errors
-    ///
-    /// The directory does not answer.
-    pub async fn entry(&self, block: BlockId) -> Result<Entry, Silent> {
-        self.requests.ask(Kind::Look, self.directory.entry(block)).await
-    }
-
-    /// As [`Directory::exchange`].
-    ///
-    /// # Errors
-    ///
-    /// The directory does not answer.
-    pub async fn exchange(&self, mine: NodeState) -> Result<Vec<NodeState>, Silent> {
-        self.requests
-            .ask(Kind::Exchange, self.directory.exchange(mine))
-            .await
-    }
-
-    /// As [`Directory::mark`].
-    ///
-    /// # Errors
-    ///
-    /// The directory does not answer.
-    pub async fn mark(&self, node: NodeId, marker: u16) -> Result<bool, Silent> {
-        self.requests
-            .ask(Kind::Mark, self.directory.mark(node, marker))
-            .await
     }
 
     /// Records that a report did not reach the directory.
@@ -228,10 +164,6 @@ impl Guard {
     /// Returns true if reports were lost since the last call.
     pub(crate) fn take_lost_reports(&self) -> bool {
         self.has_lost_reports.swap(false, Ordering::Relaxed)
-    }
-
-    fn note_report(&self, reported: Result<(), Silent>) -> Result<(), Silent> {
-        reported.inspect_err(|_| self.lost_report())
     }
 }
 
@@ -246,9 +178,9 @@ mod tests {
     use shoal_policy::{ObjectId, VersionId};
 
     use super::*;
-    use crate::extensions::{Extension, Extensions};
-    use crate::names::{Change, DirectoryTime, Names, Presence, Promoted, Roll, Token};
-    use crate::{Answers, GROUP_BLOCKS};
+    use crate::extensions::Extension;
+    use crate::names::{Change, DirectoryTime, Presence, Promoted, Roll, Token};
+    use crate::{Answers, Entry, GROUP_BLOCKS, NodeState};
 
     const TIMEOUT: Duration = Duration::from_millis(20);
     const BLOCK: BlockId = BlockId {
@@ -274,44 +206,6 @@ mod tests {
                 return Err(Silent("it is full".into()));
             }
             Ok(answer)
-        }
-    }
-
-    #[async_trait]
-    impl Names for Fickle {
-        async fn token(&self, _: ObjectId, _: Token) -> Result<Option<Token>, Silent> {
-            self.answer(None).await
-        }
-
-        async fn begin(&self, _: ObjectId, _: Change, _: Token) -> Result<Option<Promoted>, Silent> {
-            self.answer(None).await
-        }
-
-        async fn end(&self, _: ObjectId, _: Change) -> Result<(), Silent> {
-            self.answer(()).await
-        }
-
-        async fn attend(&self, mine: Presence, _: Option<DirectoryTime>) -> Result<Roll, Silent> {
-            self.answer(Roll {
-                at: DirectoryTime(0),
-                present: vec![mine],
-            })
-            .await
-        }
-    }
-
-    #[async_trait]
-    impl Extensions for Fickle {
-        async fn extend(&self, _: Group, _: &Extension, _: Duration) -> Result<bool, Silent> {
-            self.answer(true).await
-        }
-
-        async fn retract(&self, _: Group, _: &str) -> Result<(), Silent> {
-            self.answer(()).await
-        }
-
-        async fn extensions(&self, _: Group) -> Result<Vec<Extension>, Silent> {
-            self.answer(Vec::new()).await
         }
     }
 
@@ -369,6 +263,34 @@ mod tests {
 
         async fn mark(&self, _: NodeId, _: u16) -> Result<bool, Silent> {
             self.answer(true).await
+        }
+
+        async fn token(&self, _: ObjectId, _: Token) -> Result<Option<Token>, Silent> {
+            self.answer(None).await
+        }
+
+        async fn begin(&self, _: ObjectId, _: Change, _: Token) -> Result<Option<Promoted>, Silent> {
+            self.answer(None).await
+        }
+
+        async fn end(&self, _: ObjectId, _: Change) -> Result<(), Silent> {
+            self.answer(()).await
+        }
+
+        async fn attend(&self, mine: Presence, _: Option<DirectoryTime>) -> Result<Roll, Silent> {
+            self.answer(Roll {
+                at: DirectoryTime(0),
+                present: vec![mine],
+            })
+            .await
+        }
+
+        async fn extend(&self, _: Group, _: &Extension, _: Duration) -> Result<bool, Silent> {
+            self.answer(true).await
+        }
+
+        async fn extensions(&self, _: Group) -> Result<Vec<Extension>, Silent> {
+            self.answer(Vec::new()).await
         }
     }
 
@@ -439,7 +361,7 @@ mod tests {
     async fn a_report_that_is_lost_is_told() {
         let fickle = Arc::new(Fickle::default());
         let guard = Guard::new(Arc::clone(&fickle) as Arc<dyn Directory>, TIMEOUT);
-        let held = || guard.held(NodeId(1), Group::containing(BLOCK), &[0]);
+        let held = || guard.report(|directory| directory.held(NodeId(1), Group::containing(BLOCK), &[0]));
         held().await.unwrap();
         assert!(!guard.take_lost_reports());
         fickle.fails.store(true, Ordering::Relaxed);

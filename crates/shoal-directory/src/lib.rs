@@ -8,7 +8,7 @@
 //! - [`Directory`]: the requests of nodes to a directory, and its two implementations: [`embedded`] for the
 //!   nodes of one process, [`redis`] for those of a cluster. Both pass one conformance suite,
 //!   `tests/conformance.rs`.
-//! - [`names`]: whether a name may have changed, which every directory tracks as well, and [`attachment`]:
+//! - [`names`]: tells if a name may have changed, which every directory tracks as well, and [`attachment`]:
 //!   when a node may rely on that.
 //! - [`extensions`]: annotations of blocks.
 //! - [`guard`]: bounds the response time of a directory, and stops sending requests to one that does not
@@ -23,11 +23,13 @@ pub mod names;
 pub mod redis;
 pub mod reporter;
 
-use std::fmt;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use shoal_policy::{BlockId, NodeId, VersionId};
+use shoal_policy::{BlockId, NodeId, ObjectId, VersionId};
+
+use crate::extensions::Extension;
+use crate::names::{Change, DirectoryTime, Presence, Promoted, Roll, Token};
 
 /// The number of consecutive blocks of a version that share an entry.
 pub const GROUP_BLOCKS: u32 = 32;
@@ -139,11 +141,13 @@ pub struct NodeState {
 #[error("the directory does not answer: {0}")]
 pub struct Silent(pub String);
 
-/// Knows which nodes hold which blocks, according to their reports.
+/// Knows which nodes hold which blocks and which names may be changing, according to the reports of the
+/// nodes, and stores extensions of groups. Names are those of objects, and of buckets for changes whose
+/// objects are unknown.
 ///
 /// Methods may be called concurrently. A future that is dropped may have taken effect.
 #[async_trait]
-pub trait Directory: names::Names + extensions::Extensions + fmt::Debug + Send + Sync {
+pub trait Directory: Send + Sync {
     /// Locates blocks of a group, each given by its index in the version, for node `me`, which lacks them;
     /// answers are in the same order. If no node holds a block and no other node has claimed it, `me` claims
     /// it. The copies and claims of the nodes in `without` are ignored, because `me` failed to get the block
@@ -195,4 +199,28 @@ pub trait Directory: names::Names + extensions::Extensions + fmt::Debug + Send +
     /// Renews a marker of `node`, below [`MARKERS`]. Returns true if the marker still existed. If not, the
     /// directory may have lost entries of the node, which then reports its blocks again.
     async fn mark(&self, node: NodeId, marker: u16) -> Result<bool, Silent>;
+
+    /// Returns the token of a name, or `None` if a change of it may be under way. A name that the directory
+    /// does not know gets the token `fresh`, and is unsettled for [`SETTLING`](names::SETTLING).
+    async fn token(&self, name: ObjectId, fresh: Token) -> Result<Option<Token>, Silent>;
+
+    /// Records that a change of a name may take effect from now on, for [`CHANGE_LIFE`](names::CHANGE_LIFE)
+    /// or until it ends. The name gets the token `fresh`. Beginning a change again renews it.
+    async fn begin(&self, name: ObjectId, change: Change, fresh: Token) -> Result<Option<Promoted>, Silent>;
+
+    /// Records that a change has taken effect, or never will.
+    async fn end(&self, name: ObjectId, change: Change) -> Result<(), Silent>;
+
+    /// Announces that a node is present for [`PRESENCE_LIFE`](names::PRESENCE_LIFE) from `at`. Announcements
+    /// that arrive late, or after newer ones, have no effect. Without `at` it only returns which nodes are
+    /// present.
+    async fn attend(&self, mine: Presence, at: Option<DirectoryTime>) -> Result<Roll, Silent>;
+
+    /// Stores an extension of a group for `life`, at most [`ENTRY_LIFE`], replacing an earlier one of that
+    /// name. Returns false if it was rejected because the group already has
+    /// [`EXTENSIONS_MAX`](extensions::EXTENSIONS_MAX) extensions.
+    async fn extend(&self, group: Group, extension: &Extension, life: Duration) -> Result<bool, Silent>;
+
+    /// Returns the extensions of a group, in no particular order.
+    async fn extensions(&self, group: Group) -> Result<Vec<Extension>, Silent>;
 }

@@ -1,4 +1,4 @@
-//! Tracks whether a name may have changed at the lake, which replaces a HEAD request to the lake (freshness
+//! The words for changes of names at the lake: asking a directory if a name may have changed replaces a HEAD request to the lake (freshness
 //! `coherent`, decision 0031).
 //!
 //! A name has a **token** that every change replaces. A node that queries the lake about a name keeps the
@@ -7,10 +7,7 @@
 
 use std::time::Duration;
 
-use async_trait::async_trait;
-use shoal_policy::{NodeId, ObjectId};
-
-use crate::Silent;
+use shoal_policy::NodeId;
 
 /// A change counts as under way for this time after its node has begun or renewed it.
 pub const CHANGE_LIFE: Duration = Duration::from_mins(1);
@@ -65,26 +62,4 @@ pub struct Roll {
     pub at: DirectoryTime,
     /// The latest presence of each node.
     pub present: Vec<Presence>,
-}
-
-/// Knows which names may be changing, according to the nodes' reports. Names are those of objects, and of
-/// buckets for changes whose objects are unknown.
-///
-/// Methods may be called at the same time. A future that is dropped may have had its effect.
-#[async_trait]
-pub trait Names {
-    /// Returns the token of a name, or `None` if a change of it may be under way. A name that the directory
-    /// does not know gets the token `fresh`, and is unsettled for [`SETTLING`].
-    async fn token(&self, name: ObjectId, fresh: Token) -> Result<Option<Token>, Silent>;
-
-    /// Records that a change of a name may take effect from now on, for [`CHANGE_LIFE`] or until it ends. The
-    /// name gets the token `fresh`. Beginning a change again renews it.
-    async fn begin(&self, name: ObjectId, change: Change, fresh: Token) -> Result<Option<Promoted>, Silent>;
-
-    /// Records that a change has taken effect, or never will.
-    async fn end(&self, name: ObjectId, change: Change) -> Result<(), Silent>;
-
-    /// Announces that a node is present for [`PRESENCE_LIFE`] from `at`. Announcements that arrive late, or
-    /// after newer ones, have no effect. Without `at` it only returns which nodes are present.
-    async fn attend(&self, mine: Presence, at: Option<DirectoryTime>) -> Result<Roll, Silent>;
 }

@@ -7,30 +7,40 @@
 //!   w<index>                       its global weight, in decimal
 //! <prefix>:n                     a hash for all nodes: the latest state of each, and when it was sent
 //! <prefix>:m:<node>:<marker>     a marker of a node; lives MARKER_LIFE
+//! <prefix>:o:<name>              a hash for a name; lives ENTRY_LIFE from its last use
+//!   t                              its token, 16 hexadecimal digits
+//!   r                              the replication id of the server that the rest is from
+//!   s                              from when on it is settled, in ms since 1970
+//!   c<change>                      a change under way, and until when, in ms since 1970
+//! <prefix>:p                     a hash for all nodes that are present: since when, and their rules
+//! <prefix>:x:<version>:<group>   a hash for a group; lives as long as its longest-lived field
+//!   <name>                         an extension: until when, in ms since 1970, a space, and the value
 //! ```
-//!
-//! The keys about names are in [`names`], those about extensions in [`extensions`].
 //!
 //! Each request is one script on one key, so it uses one slot of a cluster, and its times are by that
 //! server's clock.
 
 mod bounded;
-mod extensions;
 mod link;
-mod names;
 mod node;
 mod sentinel;
 mod settings;
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use redis::{Script, ScriptInvocation};
-use shoal_policy::{BlockId, NodeId};
+use shoal_base::hex;
+use shoal_policy::{BlockId, NodeId, ObjectId};
 
 pub use self::settings::{Settings, SettingsError};
 
-use self::link::Link;
+use self::link::{Connector, Link};
+use crate::extensions::{EXTENSIONS_MAX, Extension, bounded};
+use crate::names::{
+    CHANGE_LIFE, Change, DirectoryTime, PRESENCE_LIFE, Presence, Promoted, Roll, SETTLING, Token,
+};
 use crate::{
     Answers, CLAIM_LIFE, Directory, ENTRY_LIFE, Entry, GROUP_BLOCKS, Group, HOLDERS_MAX, Left, Located,
     MARKER_LIFE, NodeState, STATE_LIFE, Silent,
@@ -42,60 +52,43 @@ const NODE_BYTES: usize = size_of::<u64>();
 const _: () = assert!(GROUP_BLOCKS == 32);
 
 /// A directory in Redis.
-#[derive(Debug)]
 pub struct Redis {
     link: Link,
     prefix: String,
-    scripts: Scripts,
     /// True if a replaced server may continue to answer unless it rejects writes without replicas.
     needs_replicas: bool,
 }
 
-#[derive(Debug)]
-struct Scripts {
-    locate: Script,
-    held: Script,
-    dropped: Script,
-    used: Script,
-    leave: Script,
-    take: Script,
-    entry: Script,
-    exchange: Script,
-    mark: Script,
-    token: Script,
-    begin: Script,
-    end: Script,
-    attend: Script,
-    extend: Script,
-    retract: Script,
-    extensions: Script,
+static LOCATE: LazyLock<Script> = LazyLock::new(|| of_entries(include_str!("redis/scripts/locate.lua")));
+static HELD: LazyLock<Script> = LazyLock::new(|| of_entries(include_str!("redis/scripts/held.lua")));
+static DROPPED: LazyLock<Script> = LazyLock::new(|| of_entries(include_str!("redis/scripts/dropped.lua")));
+static USED: LazyLock<Script> = LazyLock::new(|| of_entries(include_str!("redis/scripts/used.lua")));
+static LEAVE: LazyLock<Script> = LazyLock::new(|| of_entries(include_str!("redis/scripts/leave.lua")));
+static TAKE: LazyLock<Script> = LazyLock::new(|| of_entries(include_str!("redis/scripts/take.lua")));
+static ENTRY: LazyLock<Script> = LazyLock::new(|| of_entries(include_str!("redis/scripts/entry.lua")));
+static EXCHANGE: LazyLock<Script> = LazyLock::new(|| of_entries(include_str!("redis/scripts/exchange.lua")));
+static TOKEN: LazyLock<Script> = LazyLock::new(|| of_names(include_str!("redis/scripts/token.lua")));
+static BEGIN: LazyLock<Script> = LazyLock::new(|| of_names(include_str!("redis/scripts/begin.lua")));
+static ATTEND: LazyLock<Script> = LazyLock::new(|| of_names(include_str!("redis/scripts/attend.lua")));
+static EXTEND: LazyLock<Script> = LazyLock::new(|| of_extensions(include_str!("redis/scripts/extend.lua")));
+static EXTENSIONS: LazyLock<Script> =
+    LazyLock::new(|| of_extensions(include_str!("redis/scripts/extensions.lua")));
+static MARK: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("redis/scripts/mark.lua")));
+static END: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("redis/scripts/end.lua")));
+
+/// Returns a script about the entries of a group of blocks.
+fn of_entries(code: &str) -> Script {
+    Script::new(&[include_str!("redis/scripts/entries.lua"), code].concat())
 }
 
-impl Scripts {
-    fn new() -> Self {
-        let after = |prelude: &str, code: &str| Script::new(&[prelude, code].concat());
-        let of_entries = |code| after(include_str!("redis/scripts/entries.lua"), code);
-        let of_names = |code| after(include_str!("redis/scripts/server.lua"), code);
-        let of_extensions = |code| after(include_str!("redis/scripts/extended.lua"), code);
-        Self {
-            locate: of_entries(include_str!("redis/scripts/locate.lua")),
-            held: of_entries(include_str!("redis/scripts/held.lua")),
-            dropped: of_entries(include_str!("redis/scripts/dropped.lua")),
-            used: of_entries(include_str!("redis/scripts/used.lua")),
-            leave: of_entries(include_str!("redis/scripts/leave.lua")),
-            take: of_entries(include_str!("redis/scripts/take.lua")),
-            entry: of_entries(include_str!("redis/scripts/entry.lua")),
-            exchange: of_entries(include_str!("redis/scripts/exchange.lua")),
-            mark: Script::new(include_str!("redis/scripts/mark.lua")),
-            token: of_names(include_str!("redis/scripts/token.lua")),
-            begin: of_names(include_str!("redis/scripts/begin.lua")),
-            end: Script::new(include_str!("redis/scripts/end.lua")),
-            attend: of_names(include_str!("redis/scripts/attend.lua")),
-            extend: of_extensions(include_str!("redis/scripts/extend.lua")),
-            retract: Script::new(include_str!("redis/scripts/retract.lua")),
-            extensions: of_extensions(include_str!("redis/scripts/extensions.lua")),
-        }
-    }
+/// Returns a script about names or the presence of nodes.
+fn of_names(code: &str) -> Script {
+    Script::new(&[include_str!("redis/scripts/server.lua"), code].concat())
+}
+
+/// Returns a script about the extensions of a group of blocks.
+fn of_extensions(code: &str) -> Script {
+    Script::new(&[include_str!("redis/scripts/extended.lua"), code].concat())
 }
 
 impl Redis {
@@ -106,11 +99,11 @@ impl Redis {
     ///
     /// Fails if the settings are invalid. Redis need not be reachable yet.
     pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
+        let connector = settings.connector()?;
         Ok(Self {
-            link: Link::new(settings.connector()?),
+            needs_replicas: matches!(connector, Connector::Sentinel(_)),
+            link: Link::new(connector),
             prefix: settings.prefix.clone(),
-            scripts: Scripts::new(),
-            needs_replicas: settings.is_sentinel(),
         })
     }
 
@@ -118,6 +111,26 @@ impl Redis {
     fn about<'a>(&self, script: &'a Script, group: Group) -> ScriptInvocation<'a> {
         let Group { version, number } = group;
         script.key(format!("{}:b:{version}:{number}", self.prefix))
+    }
+
+    fn about_name<'a>(&self, script: &'a Script, name: ObjectId) -> ScriptInvocation<'a> {
+        script.key(format!("{}:o:{}", self.prefix, hex::text(&name.0)))
+    }
+
+    /// Prepares a request that gives the name the token `fresh` if it has none.
+    fn settling<'a>(&self, script: &'a Script, name: ObjectId, fresh: Token) -> ScriptInvocation<'a> {
+        let mut request = self.about_name(script, name);
+        request
+            .arg(hex::text(&fresh.0.to_be_bytes()))
+            .arg(u8::from(self.needs_replicas))
+            .arg(millis(SETTLING))
+            .arg(millis(ENTRY_LIFE));
+        request
+    }
+
+    fn about_extensions<'a>(&self, script: &'a Script, group: Group) -> ScriptInvocation<'a> {
+        let Group { version, number } = group;
+        script.key(format!("{}:x:{version}:{number}", self.prefix))
     }
 
     /// Runs a script on the global weights of blocks, each given by its index and a weight.
@@ -141,7 +154,7 @@ fn located(answer: &[u8]) -> Result<Located, Silent> {
         Some((b'y', [])) => Ok(Located::Yours),
         Some((b'c', rest)) if rest.len() == NODE_BYTES => Ok(Located::Claimed(nodes(rest)[0])),
         Some((b'h', rest)) if rest.len() >= NODE_BYTES => Ok(Located::Held(nodes(rest))),
-        _ => Err(Silent("its answer cannot be read".into())),
+        _ => Err(unreadable()),
     }
 }
 
@@ -154,7 +167,7 @@ impl Directory for Redis {
         indexes: &[u32],
         without: &[NodeId],
     ) -> Result<Answers<Located>, Silent> {
-        let mut request = self.about(&self.scripts.locate, group);
+        let mut request = self.about(&LOCATE, group);
         request
             .arg(&bytes(me))
             .arg(millis(CLAIM_LIFE))
@@ -173,7 +186,7 @@ impl Directory for Redis {
     }
 
     async fn held(&self, node: NodeId, group: Group, indexes: &[u32]) -> Result<(), Silent> {
-        let mut request = self.about(&self.scripts.held, group);
+        let mut request = self.about(&HELD, group);
         request
             .arg(&bytes(node))
             .arg(HOLDERS_MAX)
@@ -183,13 +196,13 @@ impl Directory for Redis {
     }
 
     async fn dropped(&self, node: NodeId, group: Group, indexes: &[u32]) -> Result<(), Silent> {
-        let mut request = self.about(&self.scripts.dropped, group);
+        let mut request = self.about(&DROPPED, group);
         request.arg(&bytes(node)).arg(indexes);
         self.link.run(&request).await
     }
 
     async fn used(&self, group: Group, uses: &[(u32, u64)]) -> Result<(), Silent> {
-        self.change_weights(&self.scripts.used, group, uses).await
+        self.change_weights(&USED, group, uses).await
     }
 
     async fn leave(
@@ -198,7 +211,7 @@ impl Directory for Redis {
         group: Group,
         leaving: &[(u32, u64)],
     ) -> Result<Answers<Left>, Silent> {
-        let mut request = self.about(&self.scripts.leave, group);
+        let mut request = self.about(&LEAVE, group);
         request.arg(&bytes(node));
         for (index, weight) in leaving {
             request.arg(index).arg(weight);
@@ -213,11 +226,11 @@ impl Directory for Redis {
     }
 
     async fn take(&self, group: Group, weights: &[(u32, u64)]) -> Result<(), Silent> {
-        self.change_weights(&self.scripts.take, group, weights).await
+        self.change_weights(&TAKE, group, weights).await
     }
 
     async fn entry(&self, block: BlockId) -> Result<Entry, Silent> {
-        let mut request = self.about(&self.scripts.entry, Group::containing(block));
+        let mut request = self.about(&ENTRY, Group::containing(block));
         request.arg(block.index).arg(millis(CLAIM_LIFE));
         let (holders, claimant, global_weight): (Vec<u8>, Vec<u8>, u64) = self.link.run(&request).await?;
         Ok(Entry {
@@ -228,7 +241,7 @@ impl Directory for Redis {
     }
 
     async fn exchange(&self, mine: NodeState) -> Result<Vec<NodeState>, Silent> {
-        let mut request = self.scripts.exchange.key(format!("{}:n", self.prefix));
+        let mut request = EXCHANGE.key(format!("{}:n", self.prefix));
         request
             .arg(&bytes(mine.node))
             .arg(to_text(mine))
@@ -242,9 +255,77 @@ impl Directory for Redis {
 
     async fn mark(&self, node: NodeId, marker: u16) -> Result<bool, Silent> {
         let key = format!("{}:m:{:016x}:{marker}", self.prefix, node.0);
-        let mut request = self.scripts.mark.key(key);
+        let mut request = MARK.key(key);
         request.arg(millis(MARKER_LIFE));
         self.link.run(&request).await
+    }
+
+    async fn token(&self, name: ObjectId, fresh: Token) -> Result<Option<Token>, Silent> {
+        let request = self.settling(&TOKEN, name, fresh);
+        let answer: String = self.link.run(&request).await?;
+        if answer.is_empty() {
+            return Ok(None);
+        }
+        let token = number(&answer).map(Token).ok_or_else(unreadable)?;
+        Ok(Some(token))
+    }
+
+    async fn begin(&self, name: ObjectId, change: Change, fresh: Token) -> Result<Option<Promoted>, Silent> {
+        let mut request = self.settling(&BEGIN, name, fresh);
+        request
+            .arg(hex::text(&change.0.to_be_bytes()))
+            .arg(millis(CHANGE_LIFE));
+        let answer: String = self.link.run(&request).await?;
+        if answer.is_empty() {
+            return Ok(None);
+        }
+        let server = number(&answer).map(Promoted).ok_or_else(unreadable)?;
+        Ok(Some(server))
+    }
+
+    async fn end(&self, name: ObjectId, change: Change) -> Result<(), Silent> {
+        let mut request = self.about_name(&END, name);
+        request.arg(hex::text(&change.0.to_be_bytes()));
+        self.link.run(&request).await
+    }
+
+    async fn attend(&self, mine: Presence, at: Option<DirectoryTime>) -> Result<Roll, Silent> {
+        let mut request = ATTEND.key(format!("{}:p", self.prefix));
+        request
+            .arg(&bytes(mine.node))
+            .arg(hex::text(&mine.rules.to_be_bytes()))
+            .arg(at.map_or(String::new(), |at| at.0.to_string()))
+            .arg(millis(PRESENCE_LIFE));
+        let (time, present): (u64, Vec<(Vec<u8>, String)>) = self.link.run(&request).await?;
+        let present = present.iter().filter_map(|(node, rules)| {
+            let node = *nodes(node).first()?;
+            number(rules).map(|rules| Presence { node, rules })
+        });
+        Ok(Roll {
+            at: DirectoryTime(time),
+            present: present.collect(),
+        })
+    }
+
+    async fn extend(&self, group: Group, extension: &Extension, life: Duration) -> Result<bool, Silent> {
+        let mut request = self.about_extensions(&EXTEND, group);
+        request
+            .arg(extension.name())
+            .arg(extension.value())
+            .arg(millis(bounded(life)))
+            .arg(EXTENSIONS_MAX);
+        self.link.run(&request).await
+    }
+
+    async fn extensions(&self, group: Group) -> Result<Vec<Extension>, Silent> {
+        let request = self.about_extensions(&EXTENSIONS, group);
+        let answer: Vec<(Vec<u8>, Vec<u8>)> = self.link.run(&request).await?;
+        // Fields that are not valid extensions are ignored.
+        let extensions = answer.iter().filter_map(|(name, value)| {
+            let name = std::str::from_utf8(name).ok()?;
+            Extension::new(name, value).ok()
+        });
+        Ok(extensions.collect())
     }
 }
 
@@ -285,4 +366,12 @@ fn of_text(node: NodeId, text: &[u8]) -> Option<NodeState> {
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn number(digits: &str) -> Option<u64> {
+    u64::from_str_radix(digits, 16).ok()
+}
+
+fn unreadable() -> Silent {
+    Silent("its answer cannot be read".into())
 }

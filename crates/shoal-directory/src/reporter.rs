@@ -10,13 +10,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
 use shoal_policy::{BlockId, NodeId};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use crate::guard::Guard;
+use crate::guard::{Guard, Kind};
 use crate::{ENTRY_LIFE, Group, MARKERS, Silent};
 
 /// How long reports are collected into a batch.
@@ -76,26 +77,17 @@ enum Report {
 }
 
 /// Accepts the reports of a node.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Reporter {
     reports: mpsc::Sender<(BlockId, Report)>,
     guard: Arc<Guard>,
 }
 
 /// The task behind a [`Reporter`].
-#[derive(Debug)]
 pub struct Reporting {
     node: NodeId,
     guard: Arc<Guard>,
     reports: mpsc::Receiver<(BlockId, Report)>,
-}
-
-/// A request to the directory about one group: blocks by index, for uses with the weight to add.
-#[derive(Debug, PartialEq, Eq)]
-enum Request {
-    Held(Vec<u32>),
-    Dropped(Vec<u32>),
-    Used(Vec<(u32, u64)>),
 }
 
 impl Reporter {
@@ -151,48 +143,59 @@ async fn send_reports(node: NodeId, guard: &Guard, mut reports: mpsc::Receiver<(
         {
             waiting.push(report);
         }
-        let requests = requests_of(waiting.drain(..)).into_iter();
-        stream::iter(requests)
-            .for_each_concurrent(REQUESTS, |(group, request)| async move {
-                // The guard records a loss.
-                let _ = match request {
-                    Request::Held(indexes) => guard.held(node, group, &indexes).await,
-                    Request::Dropped(indexes) => guard.dropped(node, group, &indexes).await,
-                    Request::Used(uses) => guard.used(group, &uses).await,
-                };
-            })
+        let Batch { changed, used } = Batch::of(waiting.drain(..));
+        let changed = changed.iter().map(|((group, change), indexes)| {
+            match change {
+                Change::Held => guard
+                    .report(|directory| directory.held(node, *group, indexes))
+                    .boxed(),
+                // The node that finds the wrong entry repairs it.
+                Change::Dropped => guard
+                    .ask(Kind::Report, |directory| directory.dropped(node, *group, indexes))
+                    .boxed(),
+            }
+        });
+        let used = used.iter().map(|(group, uses)| {
+            guard
+                .ask(Kind::Report, |directory| directory.used(*group, uses))
+                .boxed()
+        });
+        // The guard records a loss.
+        stream::iter(changed.chain(used))
+            .for_each_concurrent(REQUESTS, |request| request.map(drop))
             .await;
     }
 }
 
-/// Combines reports into requests: the last change of each block, and the sum of its uses.
-fn requests_of(reports: impl Iterator<Item = (BlockId, Report)>) -> Vec<(Group, Request)> {
-    let (mut last, mut uses) = (HashMap::new(), HashMap::<BlockId, u64>::new());
-    for (block, report) in reports {
-        match report {
-            Report::Changed(change) => drop(last.insert(block, change)),
-            Report::Used(weight) => *uses.entry(block).or_default() += weight,
+/// Reports that are sent together, one request for each group and kind. Blocks are given by their index.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Batch {
+    /// The last change of each block.
+    changed: BTreeMap<(Group, Change), Vec<u32>>,
+    /// The sum of the uses of each block.
+    used: BTreeMap<Group, Vec<(u32, u64)>>,
+}
+
+impl Batch {
+    fn of(reports: impl Iterator<Item = (BlockId, Report)>) -> Self {
+        let (mut last, mut uses) = (HashMap::new(), HashMap::<BlockId, u64>::new());
+        for (block, report) in reports {
+            match report {
+                Report::Changed(change) => drop(last.insert(block, change)),
+                Report::Used(weight) => *uses.entry(block).or_default() += weight,
+            }
         }
+        let mut batch = Self::default();
+        for (block, change) in last {
+            let key = (Group::containing(block), change);
+            batch.changed.entry(key).or_default().push(block.index);
+        }
+        for (block, weight) in uses {
+            let used = batch.used.entry(Group::containing(block)).or_default();
+            used.push((block.index, weight));
+        }
+        batch
     }
-    let mut changed: BTreeMap<(Group, Change), Vec<u32>> = BTreeMap::new();
-    for (block, change) in last {
-        let request = changed.entry((Group::containing(block), change)).or_default();
-        request.push(block.index);
-    }
-    let mut used: BTreeMap<Group, Vec<(u32, u64)>> = BTreeMap::new();
-    for (block, weight) in uses {
-        let request = used.entry(Group::containing(block)).or_default();
-        request.push((block.index, weight));
-    }
-    let changed = changed.into_iter().map(|((group, change), indexes)| {
-        let request = match change {
-            Change::Held => Request::Held(indexes),
-            Change::Dropped => Request::Dropped(indexes),
-        };
-        (group, request)
-    });
-    let used = used.into_iter().map(|(group, uses)| (group, Request::Used(uses)));
-    changed.chain(used).collect()
 }
 
 /// Renews the markers of this node, and reports all blocks when the directory may have lost entries.
@@ -202,7 +205,8 @@ async fn keep_true(node: NodeId, guard: &Guard, inventory: &impl Inventory) {
     let mut reported_at = None;
     for marker in (0..MARKERS).cycle() {
         pause.tick().await;
-        let Ok(is_there) = guard.mark(node, marker).await else {
+        let mark = |marker| guard.ask(Kind::Mark, move |directory| directory.mark(node, marker));
+        let Ok(is_there) = mark(marker).await else {
             continue;
         };
         let now = tokio::time::Instant::now();
@@ -210,7 +214,7 @@ async fn keep_true(node: NodeId, guard: &Guard, inventory: &impl Inventory) {
         if is_old || !is_there || guard.take_lost_reports() {
             // All markers are renewed at once, and before everything is reported, so that a loss from then on
             // is noticed.
-            join_all((0..MARKERS).map(|marker| guard.mark(node, marker))).await;
+            join_all((0..MARKERS).map(mark)).await;
             reported_at = Some(now);
             report_everything(node, guard, inventory).await;
         }
@@ -222,7 +226,10 @@ async fn keep_true(node: NodeId, guard: &Guard, inventory: &impl Inventory) {
 async fn report_everything(node: NodeId, guard: &Guard, inventory: &impl Inventory) {
     let claims = stream::iter(grouped(inventory.claims())).map(Ok);
     let claimed = claims.try_for_each_concurrent(CLAIM_REQUESTS, |(group, indexes)| async move {
-        guard.claim(node, group, &indexes).await
+        // If another node has claimed a block since, both fetch it.
+        guard
+            .report(|directory| directory.locate(node, group, &indexes, &[]))
+            .await
     });
     if claimed.await.is_err() {
         // The guard records the loss; the next renewal of a marker starts again.
@@ -232,7 +239,9 @@ async fn report_everything(node: NodeId, guard: &Guard, inventory: &impl Invento
     let count = blocks.len();
     // The directory may be far away or busy, so requests are sent concurrently.
     let reported = paced(grouped(blocks)).try_for_each_concurrent(REQUESTS, |(group, indexes)| async move {
-        guard.held(node, group, &indexes).await
+        guard
+            .report(|directory| directory.held(node, group, &indexes))
+            .await
     });
     if reported.await.is_ok() {
         tracing::debug!(blocks = count, "reported everything to the directory");
@@ -265,7 +274,6 @@ fn paced<T>(all: Vec<T>) -> impl Stream<Item = Result<T, Silent>> {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
     use shoal_policy::VersionId;
 
     use super::*;
@@ -349,12 +357,13 @@ mod tests {
             (block(1), Report::Changed(Change::Held)),
             (block(0), Report::Used(2)),
         ];
-        let expected = [
-            (group(0), Request::Held(vec![1])),
-            (group(0), Request::Dropped(vec![0])),
-            (group(0), Request::Used(vec![(0, 3)])),
-            (group(40), Request::Used(vec![(40, 1)])),
-        ];
-        assert_eq!(requests_of(reports.into_iter()), expected);
+        let expected = Batch {
+            changed: BTreeMap::from([
+                ((group(0), Change::Held), vec![1]),
+                ((group(0), Change::Dropped), vec![0]),
+            ]),
+            used: BTreeMap::from([(group(0), vec![(0, 3)]), (group(40), vec![(40, 1)])]),
+        };
+        assert_eq!(Batch::of(reports.into_iter()), expected);
     }
 }

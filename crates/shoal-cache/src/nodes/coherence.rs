@@ -19,8 +19,8 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use shoal_base::chance;
-use shoal_directory::Silent;
 use shoal_directory::attachment::{ATTEND_PAUSE, Attachment, RENEWAL_PAUSE, REPORT_TIMEOUT};
+use shoal_directory::guard::Kind;
 use shoal_directory::names::{CHANGE_LIFE, Change, Promoted, Token, Tokens};
 use shoal_net::clock;
 use shoal_net::membership::Member;
@@ -41,7 +41,6 @@ use crate::nodes::directory::BlockDirectory;
 const TRY_AGAIN: Duration = Duration::from_millis(50);
 
 /// Invalidates remembered answers of the lake when any node changes the object.
-#[derive(Debug)]
 pub struct Coherence {
     lake: String,
     rules: FreshnessRules,
@@ -92,7 +91,6 @@ struct UnderWay {
 
 /// A change that may take effect at the lake. If it is dropped without being [ended](Self::end), it remains
 /// pending for another [`CHANGE_LIFE`].
-#[derive(Debug)]
 pub struct ChangeUnderWay {
     coherence: Arc<Coherence>,
     change: Change,
@@ -159,7 +157,8 @@ impl Coherence {
         if !self.attachment.lock().may_use_tokens(clock::instant()) {
             return Err(Look::NodeAbsent);
         }
-        let token = async |name| self.directory.guard().token(name, fresh()).await;
+        let guard = self.directory.guard();
+        let token = |name| guard.ask(Kind::Token, move |directory| directory.token(name, fresh()));
         let (object, bucket) = tokio::join!(token(self.object(name)), token(self.bucket(&name.bucket)));
         match (object, bucket) {
             (Ok(Some(object)), Ok(Some(bucket))) => Ok(Tokens { object, bucket }),
@@ -248,7 +247,9 @@ impl Coherence {
     async fn attend(&self) {
         let asked_at = clock::instant();
         let (mine, at) = self.attachment.lock().presence(asked_at);
-        if let Ok(roll) = self.directory.guard().attend(mine, at).await {
+        let guard = self.directory.guard();
+        let attended = guard.ask(Kind::Attend, |directory| directory.attend(mine, at));
+        if let Ok(roll) = attended.await {
             let (members, me) = (self.cooperation.members(), self.cooperation.me());
             let others = members.iter().map(Member::id).filter(|id| *id != me);
             let mut attachment = self.attachment.lock();
@@ -298,8 +299,9 @@ impl Coherence {
     /// Reports a change of one name, retrying until the directory answers.
     async fn report_name(&self, name: ObjectId, change: Change) -> Option<Promoted> {
         loop {
-            let reported: Result<_, Silent> = self.directory.guard().begin(name, change, fresh()).await;
-            match reported {
+            let guard = self.directory.guard();
+            let reported = guard.ask(Kind::Change, |directory| directory.begin(name, change, fresh()));
+            match reported.await {
                 Ok(server) => return server,
                 Err(_) => tokio::time::sleep(TRY_AGAIN).await,
             }
@@ -334,7 +336,10 @@ impl ChangeUnderWay {
         tokio::spawn(async move {
             for name in ended.into_iter().flat_map(|ended| ended.names) {
                 // If this fails, the change expires by itself.
-                let _ = coherence.directory.guard().end(name, change).await;
+                let guard = coherence.directory.guard();
+                let _ = guard
+                    .ask(Kind::Change, |directory| directory.end(name, change))
+                    .await;
             }
         });
     }

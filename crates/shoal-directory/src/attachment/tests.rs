@@ -384,7 +384,7 @@ impl World {
                     world.ask(
                         node,
                         NODE_PATIENCE,
-                        move |names, _| names.end_at(NAME, change),
+                        move |names, _| names.end(NAME, change),
                         |_, _| {},
                     );
                 });

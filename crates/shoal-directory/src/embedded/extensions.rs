@@ -3,13 +3,11 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
 use parking_lot::Mutex;
-use shoal_base::clock;
 
-use super::{CHANGES_PER_LOOK, Embedded};
-use crate::extensions::{EXTENSIONS_MAX, Extension, Extensions, bounded};
-use crate::{Group, Silent};
+use super::CHANGES_PER_LOOK;
+use crate::Group;
+use crate::extensions::{EXTENSIONS_MAX, Extension, bounded};
 
 /// Extensions, each with its expiry.
 type Lasting = Vec<(Extension, Instant)>;
@@ -37,7 +35,13 @@ impl Entries {
 }
 
 impl KnownExtensions {
-    fn extend_at(&self, group: Group, extension: &Extension, life: Duration, now: Instant) -> bool {
+    pub(crate) fn extend_at(
+        &self,
+        group: Group,
+        extension: &Extension,
+        life: Duration,
+        now: Instant,
+    ) -> bool {
         let mut entries = self.0.lock();
         let lasting = entries.by_group.entry(group).or_default();
         lasting.retain(|(known, until)| *until > now && known.name() != extension.name());
@@ -49,17 +53,7 @@ impl KnownExtensions {
         is_kept
     }
 
-    fn retract(&self, group: Group, name: &str) {
-        let mut entries = self.0.lock();
-        if let Some(lasting) = entries.by_group.get_mut(&group) {
-            lasting.retain(|(known, _)| known.name() != name);
-            if lasting.is_empty() {
-                entries.by_group.remove(&group);
-            }
-        }
-    }
-
-    fn extensions_at(&self, group: Group, now: Instant) -> Vec<Extension> {
+    pub(crate) fn extensions_at(&self, group: Group, now: Instant) -> Vec<Extension> {
         let entries = self.0.lock();
         let lasting = entries.by_group.get(&group).into_iter().flatten();
         lasting
@@ -69,27 +63,9 @@ impl KnownExtensions {
     }
 }
 
-#[async_trait]
-impl Extensions for Embedded {
-    async fn extend(&self, group: Group, extension: &Extension, life: Duration) -> Result<bool, Silent> {
-        let is_kept = self
-            .extensions
-            .extend_at(group, extension, life, clock::instant());
-        Ok(is_kept)
-    }
-
-    async fn retract(&self, group: Group, name: &str) -> Result<(), Silent> {
-        self.extensions.retract(group, name);
-        Ok(())
-    }
-
-    async fn extensions(&self, group: Group) -> Result<Vec<Extension>, Silent> {
-        Ok(self.extensions.extensions_at(group, clock::instant()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use shoal_base::clock;
     use shoal_policy::VersionId;
 
     use super::*;

@@ -3,17 +3,14 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use async_trait::async_trait;
 use parking_lot::Mutex;
 use shoal_base::clock;
 use shoal_policy::{NodeId, ObjectId};
 
-use crate::names::{
-    CHANGE_LIFE, Change, DirectoryTime, Names, PRESENCE_LIFE, Presence, Promoted, Roll, SETTLING, Token,
-};
-use crate::{ENTRY_LIFE, Silent};
+use crate::ENTRY_LIFE;
+use crate::names::{CHANGE_LIFE, Change, DirectoryTime, PRESENCE_LIFE, Presence, Roll, SETTLING, Token};
 
-use super::{CHANGES_PER_LOOK, Embedded};
+use super::CHANGES_PER_LOOK;
 
 /// The tokens and changes of names, and the presence of nodes.
 #[derive(Debug)]
@@ -83,7 +80,7 @@ impl KnownNames {
         entry.changes.push((change, now + CHANGE_LIFE));
     }
 
-    pub(crate) fn end_at(&self, name: ObjectId, change: Change) {
+    pub(crate) fn end(&self, name: ObjectId, change: Change) {
         if let Some(entry) = self.names.lock().by_name.get_mut(&name) {
             entry.changes.retain(|(other, _)| *other != change);
         }
@@ -111,26 +108,5 @@ impl KnownNames {
     pub(crate) fn forget(&self) {
         self.names.lock().by_name.clear();
         self.present.lock().clear();
-    }
-}
-
-#[async_trait]
-impl Names for Embedded {
-    async fn token(&self, name: ObjectId, fresh: Token) -> Result<Option<Token>, Silent> {
-        Ok(self.names.token_at(name, fresh, clock::instant()))
-    }
-
-    async fn begin(&self, name: ObjectId, change: Change, fresh: Token) -> Result<Option<Promoted>, Silent> {
-        self.names.begin_at(name, change, fresh, clock::instant());
-        Ok(None)
-    }
-
-    async fn end(&self, name: ObjectId, change: Change) -> Result<(), Silent> {
-        self.names.end_at(name, change);
-        Ok(())
-    }
-
-    async fn attend(&self, mine: Presence, at: Option<DirectoryTime>) -> Result<Roll, Silent> {
-        Ok(self.names.attend_at(mine, at, clock::instant()))
     }
 }

@@ -1,6 +1,5 @@
 //! The connection to Redis: established in the background, and replaced when it no longer yields answers.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -201,15 +200,4 @@ fn is_over(error: &RedisError) -> bool {
         Some("READONLY" | "MASTERDOWN" | "NOAUTH" | "NOREPLICAS")
     );
     is_elsewhere || error.is_connection_dropped() || error.is_io_error() || error.is_unrecoverable_error()
-}
-
-impl fmt::Debug for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.0.connector {
-            Connector::Single { .. } => "single",
-            Connector::Cluster(_) => "cluster",
-            Connector::Sentinel(_) => "sentinel",
-        };
-        f.debug_tuple("Link").field(&kind).finish()
-    }
 }

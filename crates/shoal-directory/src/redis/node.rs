@@ -90,9 +90,10 @@ impl Node {
 
     async fn over<S>(stream: S, info: &ConnectionInfo, config: AsyncConnectionConfig) -> RedisResult<Self>
     where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        S: AsyncRead + AsyncWrite + Send + 'static,
     {
-        let stream = Bounded::new(stream);
+        let (replies, requests) = tokio::io::split(stream);
+        let stream = tokio::io::join(Bounded::new(replies), requests);
         let made = MultiplexedConnection::new_with_config(info.redis_settings(), stream, config).await;
         let (connection, driver) = made?;
         Ok(Self {

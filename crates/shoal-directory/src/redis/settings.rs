@@ -100,17 +100,6 @@ impl Settings {
         Ok(())
     }
 
-    /// Returns true if the URL names Sentinels.
-    pub(super) fn is_sentinel(&self) -> bool {
-        matches!(
-            parse(&self.url),
-            Ok(Address {
-                servers: Servers::Sentinel(..),
-                ..
-            })
-        )
-    }
-
     /// Creates the connector for the servers. Reads the certificate file.
     pub(super) fn connector(&self) -> Result<Connector, SettingsError> {
         self.check()?;

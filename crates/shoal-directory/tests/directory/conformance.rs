@@ -14,7 +14,7 @@ use tokio::sync::OnceCell;
 
 use crate::extensions::{
     a_group_has_a_bounded_number_of_extensions, an_extension_lasts_for_its_own_time,
-    an_extension_stays_until_it_is_replaced_or_retracted,
+    an_extension_stays_until_it_is_replaced,
 };
 use crate::names::{
     a_name_settles_and_every_change_replaces_its_token, a_node_is_present_from_when_it_said_so,
@@ -49,7 +49,7 @@ macro_rules! conforms {
                 a_weight_has_a_bound
                 nodes_hear_of_each_others_state
                 names_settle_and_nodes_are_present_in_their_time
-                an_extension_stays_until_it_is_replaced_or_retracted
+                an_extension_stays_until_it_is_replaced
                 a_group_has_a_bounded_number_of_extensions
                 an_extension_lasts_for_its_own_time
             }

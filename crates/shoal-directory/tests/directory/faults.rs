@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use shoal_base::clock;
 use shoal_base::secret::Secret;
-use shoal_directory::guard::Guard;
-use shoal_directory::names::{Change, Names as _, SETTLING, Token};
+use shoal_directory::guard::{Guard, Kind};
+use shoal_directory::names::{Change, SETTLING, Token};
 use shoal_directory::redis::{Redis, Settings};
 use shoal_directory::{Directory, Group, Located, Silent};
 use shoal_policy::{BlockId, NodeId, VersionId};
@@ -47,6 +47,10 @@ async fn located(directory: &dyn Directory, number: u32) -> Result<Located, Sile
 
 fn guarded(redis: Redis) -> Guard {
     Guard::new(Arc::new(redis), TIMEOUT)
+}
+
+async fn mark(guard: &Guard) -> Result<bool, Silent> {
+    guard.ask(Kind::Mark, |directory| directory.mark(NodeId(1), 0)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -113,13 +117,13 @@ async fn a_redis_that_stands_still_is_given_up_in_time_and_asked_again() {
     servers.all[0].freeze();
     for _ in 0..3 {
         let began = clock::instant();
-        assert!(guard.mark(NodeId(1), 0).await.is_err());
+        assert!(mark(&guard).await.is_err());
         assert!(began.elapsed() < TIMEOUT + SLACK, "{:?}", began.elapsed());
     }
     assert!(!guard.requests().answers());
     servers.all[0].thaw();
     let began = clock::instant();
-    while guard.mark(NodeId(1), 0).await.is_err() {
+    while mark(&guard).await.is_err() {
         assert!(began.elapsed() < Duration::from_secs(20), "it is not asked again");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

@@ -39,7 +39,6 @@ const _: () = assert!(RENEWAL.as_secs() * 2 < CLAIM_LIFE.as_secs());
 const MARKS_AT_ONCE: usize = 4;
 
 /// This node's handle of the block directory.
-#[derive(Debug)]
 pub struct BlockDirectory {
     me: NodeId,
     guard: Arc<Guard>,
@@ -48,7 +47,6 @@ pub struct BlockDirectory {
 }
 
 /// The task that reports to the directory.
-#[derive(Debug)]
 pub struct Reports {
     reporting: Reporting,
     claims: Arc<Claims>,
@@ -59,7 +57,6 @@ type Claims = Mutex<HashSet<BlockId>>;
 
 /// The obligation to fetch a block from the lake while other nodes wait for this one. Released on drop,
 /// unless the block has been stored by then.
-#[derive(Debug)]
 pub struct Claim {
     me: NodeId,
     guard: Arc<Guard>,
@@ -134,9 +131,10 @@ impl BlockDirectory {
     /// Removes `node` from the entry of a block that it does not hold.
     pub async fn correct(&self, block: BlockId, node: NodeId) {
         // If the directory does not answer, the next node that finds the stale entry removes it.
+        let (group, index) = (Group::containing(block), [block.index]);
         let _ = self
             .guard
-            .dropped(node, Group::containing(block), &[block.index])
+            .ask(Kind::Report, |directory| directory.dropped(node, group, &index))
             .await;
     }
 
@@ -162,18 +160,27 @@ impl BlockDirectory {
     /// Takes global weights out of entries, see [`Directory::take`]. If the directory does not answer, they
     /// may be counted twice.
     pub async fn take(&self, group: Group, weights: &[(u32, u64)]) {
-        let _ = self.guard.take(group, weights).await;
+        let _ = self
+            .guard
+            .ask(Kind::Leave, |directory| directory.take(group, weights))
+            .await;
     }
 
     /// Publishes the state of this node and returns those of all nodes. `None` if the directory does not
     /// answer.
     pub async fn exchange(&self, mine: NodeState) -> Option<Vec<NodeState>> {
-        self.guard.exchange(mine).await.ok()
+        self.guard
+            .ask(Kind::Exchange, |directory| directory.exchange(mine))
+            .await
+            .ok()
     }
 
     /// Returns the entry of a block. `None` if the directory does not answer.
     pub async fn entry(&self, block: BlockId) -> Option<Entry> {
-        self.guard.entry(block).await.ok()
+        self.guard
+            .ask(Kind::Look, |directory| directory.entry(block))
+            .await
+            .ok()
     }
 
     /// Marks the blocks of an object as short-lived for `life`, in a separate task. If the directory does not
@@ -190,7 +197,11 @@ impl BlockDirectory {
             stream::iter(groups)
                 .for_each_concurrent(MARKS_AT_ONCE, |group| {
                     let (guard, short) = (Arc::clone(&guard), short.clone());
-                    async move { drop(guard.extend(group, &short, life).await) }
+                    async move {
+                        let marked =
+                            guard.ask(Kind::Extension, |directory| directory.extend(group, &short, life));
+                        drop(marked.await);
+                    }
                 })
                 .await;
         });
@@ -204,7 +215,10 @@ impl BlockDirectory {
 
     /// Returns the extensions of a group of blocks; none if the directory does not answer.
     pub async fn extensions(&self, group: Group) -> Vec<Extension> {
-        self.guard.extensions(group).await.unwrap_or_default()
+        let noted = self
+            .guard
+            .ask(Kind::Extension, |directory| directory.extensions(group));
+        noted.await.unwrap_or_default()
     }
 
     /// Returns the directory itself, with a time limit on every request.
