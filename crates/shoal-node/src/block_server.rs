@@ -1,6 +1,5 @@
 //! Serves blocks and pages to other nodes, and receives their messages.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -19,6 +18,8 @@ use shoal_cache::read_context::ReadContext;
 use shoal_net::fair::in_flight::InFlight;
 use shoal_net::http::connection::ClientBody;
 use shoal_net::link::Purpose;
+use shoal_net::metrics::Counts;
+use shoal_net::words;
 use shoal_orders::bulletin::{BULLETIN, MESSAGE_BYTES_MAX};
 use shoal_orders::tasks::{QUESTION_BYTES_MAX, Question, TASKS, TaskHelper};
 use shoal_policy::BlockId;
@@ -38,47 +39,29 @@ pub struct BlockServer {
     in_flight: Arc<InFlight>,
     /// Pages of this node, set during start-up. Operators ask one node, which asks the others.
     pages: OnceLock<PageSource>,
-    counts: [AtomicU64; ServeOutcome::ALL.len()],
+    /// Requests for blocks since the start, by outcome, and other requests that failed.
+    pub(crate) counts: Counts<ServeOutcome>,
 }
 
-/// Outcome of a peer's request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServeOutcome {
-    /// The block is being sent.
-    Served,
-    /// The block is not here, and the peer did not want it fetched.
-    NotHeld,
-    /// The request would wait for a node that may be waiting for this one.
-    Circular,
-    /// The request is malformed, or the nodes are configured differently.
-    Misunderstood,
-    /// Too many requests are in flight.
-    Busy,
+words! {
+    /// Outcome of a peer's request.
+    pub enum ServeOutcome {
+        /// The block is being sent.
+        Served = "served",
+        /// The block is not here, and the peer did not want it fetched.
+        NotHeld = "not-held",
+        /// The request would wait for a node that may be waiting for this one.
+        Circular = "circular",
+        /// The request is malformed, or the nodes are configured differently.
+        Misunderstood = "misunderstood",
+        /// Too many requests are in flight.
+        Busy = "busy",
+    }
 }
 
 impl ServeOutcome {
-    /// Every outcome.
-    pub const ALL: [Self; 5] = [
-        Self::Served,
-        Self::NotHeld,
-        Self::Circular,
-        Self::Misunderstood,
-        Self::Busy,
-    ];
-
-    /// Label in metrics and `/status`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Served => "served",
-            Self::NotHeld => "not-held",
-            Self::Circular => "circular",
-            Self::Misunderstood => "misunderstood",
-            Self::Busy => "busy",
-        }
-    }
-
     /// Status of the response.
-    pub const fn status(self) -> StatusCode {
+    const fn status(self) -> StatusCode {
         match self {
             Self::Served => StatusCode::OK,
             Self::NotHeld => StatusCode::NOT_FOUND,
@@ -97,7 +80,7 @@ impl BlockServer {
             core,
             tasks,
             pages: OnceLock::new(),
-            counts: Default::default(),
+            counts: Counts::default(),
         }
     }
 
@@ -113,18 +96,13 @@ impl BlockServer {
         let answer = self.answer(request).await;
         let outcome = answer.as_ref().err().copied().unwrap_or(ServeOutcome::Served);
         if !is_news || outcome != ServeOutcome::Served {
-            self.counts[outcome as usize].fetch_add(1, Ordering::Relaxed);
+            self.counts.count(outcome);
         }
         answer.unwrap_or_else(|refusal| {
             let mut response = Response::new(ResponseBody::empty());
             *response.status_mut() = refusal.status();
             response
         })
-    }
-
-    /// The number of requests for blocks since the start, by outcome, and of other requests that failed.
-    pub fn counts(&self) -> [(ServeOutcome, u64); ServeOutcome::ALL.len()] {
-        ServeOutcome::ALL.map(|outcome| (outcome, self.counts[outcome as usize].load(Ordering::Relaxed)))
     }
 
     async fn answer(&self, request: Request<ClientBody>) -> Result<Response<ResponseBody>, ServeOutcome> {

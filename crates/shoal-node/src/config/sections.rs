@@ -6,15 +6,17 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use shoal_base::secret::Secret;
+use shoal_net::words;
 use shoal_s3::identity::{Account, Identity};
 
-/// How the node treats anonymous requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Anonymous {
-    /// The lake decides, as for any caller.
-    Forward,
-    /// The node refuses them at once.
-    Refuse,
+words! {
+    /// How the node treats anonymous requests.
+    pub enum Anonymous {
+        /// The lake decides, as for any caller.
+        Forward = "forward",
+        /// The node refuses them at once.
+        Refuse = "refuse",
+    }
 }
 
 /// The port where the node serves S3 to clients.

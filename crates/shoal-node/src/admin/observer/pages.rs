@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use shoal_cache::directory::EMBEDDED;
 use shoal_directory::guard::Counts;
-use shoal_net::metrics::{WordCounts, by_word};
+use shoal_net::metrics::WordCounts;
 use shoal_orders::tasks::TaskState;
 use shoal_plan::execution::JobStatus;
 use shoal_store::Health;
@@ -16,7 +16,6 @@ use crate::admin::status::{
     CooperationPage, DirectoryPage, DirectoryRequests, LakePage, Latencies, LayerPage, NodePage, PeerPage,
     PlanPage, ReadsPage, Status, StorePage, TasksPage, WritesPage,
 };
-use crate::block_server::ServeOutcome;
 use crate::core::Core;
 
 impl Snapshot {
@@ -140,7 +139,7 @@ impl Snapshot {
             layers: config.cooperation.layers.clone(),
             members: cooperation.members().len(),
             peers: peers.collect(),
-            answered: by_word(&self.node.block_server.counts(), ServeOutcome::as_str),
+            answered: self.node.block_server.counts.by_word(),
             messages: self.messages.clone(),
             cache_events: events.as_ref().map(|events| events.figures()),
         })

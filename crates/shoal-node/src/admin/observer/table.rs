@@ -8,14 +8,13 @@ use shoal_directory::guard::{Counts, Kind};
 use shoal_net::conditions::ConditionName;
 use shoal_net::fair::in_flight::PayerUsage;
 use shoal_net::link::{ClassFigures, LaneFigures};
-use shoal_net::metrics::{Sample, Value, WordCounts, by_word, each, one};
+use shoal_net::metrics::{Sample, Value, WordCounts, each, one};
 use shoal_net::observed;
 use shoal_orders::tasks::{KindTotals, TaskKind, TaskState};
 use shoal_plan::execution::JobStatus;
 use shoal_store::Health;
 
 use super::snapshot::Snapshot;
-use crate::block_server::ServeOutcome;
 
 observed! {
     /// Every metric of a node, but for those of objects that are written back.
@@ -122,7 +121,7 @@ observed! {
         "1 while this node sends requests to another node, 0 while it avoids that node after failures."
         => |s| each(s.peers.iter().flatten().map(|peer| (peer.name(), peer.is_reachable())));
     Counter peer_answers{result} "Requests of other nodes, by outcome."
-        => |s| in_cluster(s, by_word(&s.node.block_server.counts(), ServeOutcome::as_str));
+        => |s| in_cluster(s, s.node.block_server.counts.by_word());
     Counter peer_mistrusted{reason} "Connections from and to other nodes that failed authentication."
         => |s| in_cluster(s, mistrusted(s));
     Counter gossip_rejected{reason} "Datagrams of other nodes that this node rejected, by reason."

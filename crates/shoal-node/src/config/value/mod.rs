@@ -14,7 +14,7 @@ use shoal_policy::eviction::PolicyName;
 use shoal_registry::Lifetime;
 use toml::Value as Toml;
 
-use super::{Anonymous, CooperationMode, Fallback, FreshnessMode, SplitRule, WriteMode};
+use super::{Anonymous, Bandwidth, CooperationMode, Fallback, FreshnessMode, SplitRule, WriteMode};
 use units::{format_size, format_time, parse_size, parse_time};
 
 /// An untyped value of a setting.
@@ -96,20 +96,99 @@ fn indefinite(noun: &str) -> String {
     format!("{article} {noun}")
 }
 
-impl Value for String {
-    const WRITE: &'static str = "write a text in quotes";
+/// Types that are written as texts: how a text is parsed, how a value is formatted, and what to write.
+macro_rules! texts {
+    ($($type:ty: $parse:expr, $format:expr, $write:literal;)*) => {$(
+        impl Value for $type {
+            const WRITE: &'static str = $write;
 
-    fn from_text(text: &str) -> Option<Self> {
-        (!text.is_empty()).then(|| text.into())
+            fn from_text(text: &str) -> Option<Self> {
+                $parse(text)
+            }
+
+            fn to_toml(&self) -> Option<Toml> {
+                Some(Toml::from($format(self)))
+            }
+        }
+    )*};
+}
+
+texts! {
+    String: filled, Self::as_str, "write a text in quotes";
+    PathBuf: filled, |path: &Self| path.display().to_string(), "write a path in quotes";
+    SocketAddr: |text: &str| text.parse().ok(), Self::to_string,
+        "write an IP address and a port below 65536, such as \"127.0.0.1:9000\" or \"[::]:9000\"";
+    IpNet: parse_network, Self::to_string,
+        "write a network by its first address and the length of its prefix, such as \"10.1.0.0/16\"";
+    // Every `u64` of the configuration counts bytes.
+    u64: parse_size, |bytes: &Self| format_size(*bytes),
+        "write a size as a whole number and B, KiB, MiB, GiB or TiB (or KB, MB, GB, TB: powers of 1000), such as \"100GiB\"";
+    Duration: parse_time, |time: &Self| format_time(*time),
+        "write a time as a whole number and ms, s, m, h or d, such as \"30s\"";
+    Bandwidth: bandwidth::parse, bandwidth::format,
+        "write a rate as a whole number and kbit, Mbit, Gbit, KB, MB or GB a second, such as \"10Gbit\" or \"1250MB\"; with shared behind it for what all nodes have together";
+    FreshnessMode: parse_freshness, format_freshness,
+        "write \"revalidate\", \"coherent\", \"immutable\", or a time such as \"30s\"";
+    WriteMode: |text: &str| word(text, Self::ALL, Self::as_str), |mode: &Self| mode.as_str(),
+        "write \"around\", \"through\" or, for a rule, \"back\"";
+    Fallback: |text: &str| word(text, Self::ALL, Self::as_str), |fallback: &Self| fallback.as_str(),
+        "write \"through\" or \"refuse\"";
+    Lifetime: |text: &str| word(text, [Self::Normal, Self::Short], lifetime_word),
+        |lifetime: &Self| lifetime_word(*lifetime),
+        "write \"normal\" or \"short\"";
+    Anonymous: |text: &str| word(text, Self::ALL, Self::as_str),
+        |anonymous: &Self| anonymous.as_str(),
+        "write \"forward\" or \"refuse\"";
+    CooperationMode: |text: &str| word(text, Self::ALL, Self::as_str),
+        |mode: &Self| mode.as_str(),
+        "write \"solo\", \"hierarchy\" or \"directory\"";
+}
+
+/// Returns a text that is not empty.
+fn filled<T: for<'a> From<&'a str>>(text: &str) -> Option<T> {
+    (!text.is_empty()).then(|| text.into())
+}
+
+/// Returns the value that a word names.
+fn word<T: Copy, const N: usize>(text: &str, all: [T; N], name: fn(T) -> &'static str) -> Option<T> {
+    all.into_iter().find(|value| name(*value) == text)
+}
+
+/// A network is written as its first address, a single address as itself.
+fn parse_network(text: &str) -> Option<IpNet> {
+    let address = || Some(IpNet::from(text.parse::<IpAddr>().ok()?));
+    let network = text.parse().ok().or_else(address);
+    network.filter(|network| network.trunc() == *network)
+}
+
+fn parse_freshness(text: &str) -> Option<FreshnessMode> {
+    match text {
+        "revalidate" => Some(FreshnessMode::Revalidate),
+        "immutable" => Some(FreshnessMode::Immutable),
+        "coherent" => Some(FreshnessMode::Coherent),
+        time => parse_time(time).map(FreshnessMode::Ttl),
     }
+}
 
-    fn to_toml(&self) -> Option<Toml> {
-        Some(Toml::String(self.clone()))
+fn format_freshness(mode: &FreshnessMode) -> String {
+    match mode {
+        FreshnessMode::Revalidate => "revalidate".into(),
+        FreshnessMode::Immutable => "immutable".into(),
+        FreshnessMode::Coherent => "coherent".into(),
+        FreshnessMode::Ttl(time) => format_time(*time),
+    }
+}
+
+/// Returns the name of a lifetime in settings.
+pub(super) const fn lifetime_word(lifetime: Lifetime) -> &'static str {
+    match lifetime {
+        Lifetime::Normal => "normal",
+        Lifetime::Short => "short",
     }
 }
 
 impl Value for Secret {
-    const WRITE: &'static str = "write a text in quotes";
+    const WRITE: &'static str = String::WRITE;
 
     fn from_text(text: &str) -> Option<Self> {
         (!text.is_empty()).then(|| Self::new(text))
@@ -124,74 +203,6 @@ impl Value for Secret {
             RawValue::File(value) if !value.is_str() => indefinite(value.type_str()),
             _ => "nothing".into(),
         }
-    }
-}
-
-impl Value for PathBuf {
-    const WRITE: &'static str = "write a path in quotes";
-
-    fn from_text(text: &str) -> Option<Self> {
-        (!text.is_empty()).then(|| text.into())
-    }
-
-    fn to_toml(&self) -> Option<Toml> {
-        Some(Toml::String(self.display().to_string()))
-    }
-}
-
-impl Value for SocketAddr {
-    const WRITE: &'static str =
-        "write an IP address and a port below 65536, such as \"127.0.0.1:9000\" or \"[::]:9000\"";
-
-    fn from_text(text: &str) -> Option<Self> {
-        text.parse().ok()
-    }
-
-    fn to_toml(&self) -> Option<Toml> {
-        Some(Toml::String(self.to_string()))
-    }
-}
-
-/// A network is written as its first address, a single address as itself.
-impl Value for IpNet {
-    const WRITE: &'static str =
-        "write a network by its first address and the length of its prefix, such as \"10.1.0.0/16\"";
-
-    fn from_text(text: &str) -> Option<Self> {
-        let network = text
-            .parse()
-            .ok()
-            .or_else(|| Some(Self::from(text.parse::<IpAddr>().ok()?)));
-        network.filter(|network| network.trunc() == *network)
-    }
-
-    fn to_toml(&self) -> Option<Toml> {
-        Some(Toml::String(self.to_string()))
-    }
-}
-
-/// Every `u64` of the configuration counts bytes.
-impl Value for u64 {
-    const WRITE: &'static str = "write a size as a whole number and B, KiB, MiB, GiB or TiB (or KB, MB, GB, TB: powers of 1000), such as \"100GiB\"";
-
-    fn from_text(text: &str) -> Option<Self> {
-        parse_size(text)
-    }
-
-    fn to_toml(&self) -> Option<Toml> {
-        Some(Toml::String(format_size(*self)))
-    }
-}
-
-impl Value for Duration {
-    const WRITE: &'static str = "write a time as a whole number and ms, s, m, h or d, such as \"30s\"";
-
-    fn from_text(text: &str) -> Option<Self> {
-        parse_time(text)
-    }
-
-    fn to_toml(&self) -> Option<Toml> {
-        Some(Toml::String(format_time(*self)))
     }
 }
 
@@ -268,69 +279,6 @@ impl Value for PolicyName {
         suggestion(text, POLICIES.map(Self::as_str))
             .map_or_else(|| Self::WRITE.into(), |name| format!("did you mean \"{name}\"?"))
     }
-}
-
-impl Value for FreshnessMode {
-    const WRITE: &'static str =
-        "write \"revalidate\", \"coherent\", \"immutable\", or a time such as \"30s\"";
-
-    fn from_text(text: &str) -> Option<Self> {
-        match text {
-            "revalidate" => Some(Self::Revalidate),
-            "immutable" => Some(Self::Immutable),
-            "coherent" => Some(Self::Coherent),
-            time => parse_time(time).map(Self::Ttl),
-        }
-    }
-
-    fn to_toml(&self) -> Option<Toml> {
-        Some(Toml::String(match self {
-            Self::Revalidate => "revalidate".into(),
-            Self::Immutable => "immutable".into(),
-            Self::Coherent => "coherent".into(),
-            Self::Ttl(time) => format_time(*time),
-        }))
-    }
-}
-
-/// Returns the name of a lifetime in settings.
-pub(super) const fn lifetime_word(lifetime: Lifetime) -> &'static str {
-    match lifetime {
-        Lifetime::Normal => "normal",
-        Lifetime::Short => "short",
-    }
-}
-
-/// Enums whose values are words.
-macro_rules! words {
-    ($($type:ty: $words:expr, $write:literal;)*) => {$(
-        impl Value for $type {
-            const WRITE: &'static str = $write;
-
-            fn from_text(text: &str) -> Option<Self> {
-                let mut words = $words.into_iter();
-                words.find_map(|(value, word)| (word == text).then_some(value))
-            }
-
-            fn to_toml(&self) -> Option<Toml> {
-                let mut words = $words.into_iter();
-                words.find_map(|(value, word)| (value == *self).then(|| Toml::String(word.into())))
-            }
-        }
-    )*};
-}
-
-words! {
-    WriteMode: Self::ALL.map(|mode| (mode, mode.as_str())),
-        "write \"around\", \"through\" or, for a rule, \"back\"";
-    Fallback: Self::ALL.map(|fallback| (fallback, fallback.as_str())),
-        "write \"through\" or \"refuse\"";
-    Lifetime: [Self::Normal, Self::Short].map(|lifetime| (lifetime, lifetime_word(lifetime))),
-        "write \"normal\" or \"short\"";
-    Anonymous: [(Self::Forward, "forward"), (Self::Refuse, "refuse")],
-        "write \"forward\" or \"refuse\"";
-    CooperationMode: [Self::Solo, Self::Hierarchy, Self::Directory].map(|mode| (mode, mode.as_str())),
-        "write \"solo\", \"hierarchy\" or \"directory\"";
 }
 
 impl Value for SplitRule {
