@@ -1,8 +1,6 @@
 //! The configuration in force, for `--check`: a file that can be loaded again, but with secrets hidden.
 
-use std::fmt::Write as _;
-
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 use toml::Value as Toml;
 
 use super::settings::{ConfigDraft, LISTS, SECTIONS, of_section};
@@ -14,72 +12,101 @@ use super::{
 
 type Pairs = Vec<(&'static str, Option<Toml>)>;
 
+/// A section or a list as it is shown.
+struct Shown {
+    /// Such as `store`, `tier` or `write.rule`.
+    name: &'static str,
+    is_list: bool,
+    /// The settings of the section, or of each table of the list.
+    tables: Vec<Pairs>,
+}
+
 impl Config {
     /// Returns a file that sets every value that `role` reads to its current value, with secrets hidden.
     pub fn to_toml(&self, role: Role) -> String {
-        let draft = ConfigDraft::over(self.clone());
-        let mut text = String::new();
-        for section in read_by(role) {
-            let shown = of_section(section)
-                .map(|setting| (setting.key, (setting.show)(&draft)))
-                .collect();
-            push_table(&mut text, &format!("[{section}]"), &shown);
-            if let Some((list, tables)) = self.lists_of(section) {
-                let title = format!("[[{section}.{list}]]");
-                for pairs in &tables {
-                    push_table(&mut text, &title, pairs);
-                }
-            }
+        let mut tables = Vec::new();
+        for shown in self.shown(role) {
+            let name = shown.name;
+            let title = if shown.is_list {
+                format!("[[{name}]]")
+            } else {
+                format!("[{name}]")
+            };
+            tables.extend(shown.tables.iter().map(|pairs| {
+                let set = pairs
+                    .iter()
+                    .filter_map(|(key, value)| Some((key, value.as_ref()?)));
+                set.fold(format!("{title}\n"), |text, (key, value)| {
+                    format!("{text}{key} = {value}\n")
+                })
+            }));
         }
-        for (list, tables) in self.lists().filter(|(list, _)| role.reads(list)) {
-            let title = format!("[[{list}]]");
-            for pairs in &tables {
-                push_table(&mut text, &title, pairs);
-            }
-        }
-        text
+        tables.join("\n")
     }
 
     /// Returns the same as JSON.
     pub fn to_json(&self, role: Role) -> Json {
-        let draft = ConfigDraft::over(self.clone());
-        let mut document = Map::new();
-        for section in read_by(role) {
-            let shown = of_section(section)
-                .map(|setting| (setting.key, (setting.show)(&draft)))
-                .collect();
-            let mut shown = to_json(shown);
-            if let Some((list, tables)) = self.lists_of(section) {
-                shown[list] = tables.into_iter().map(to_json).collect();
+        let mut document = json!({});
+        for Shown {
+            name,
+            is_list,
+            tables,
+        } in self.shown(role)
+        {
+            let mut tables = tables.into_iter().map(to_json);
+            let value = if is_list {
+                tables.collect()
+            } else {
+                tables.next().into()
+            };
+            match name.split_once('.') {
+                Some((section, list)) => document[section][list] = value,
+                None => document[name] = value,
             }
-            document.insert(section.into(), shown);
         }
-        for (list, tables) in self.lists().filter(|(list, _)| role.reads(list)) {
-            document.insert(list.into(), tables.into_iter().map(to_json).collect());
-        }
-        Json::Object(document)
+        document
     }
 
-    /// Returns the sections that are lists of tables.
-    fn lists(&self) -> impl Iterator<Item = (&'static str, Vec<Pairs>)> {
-        LISTS.into_iter().zip([
-            self.tiers.iter().map(tier_pairs).collect(),
-            self.identities.iter().map(identity_pairs).collect(),
-        ])
-    }
-
-    /// Returns the list of tables within a section.
-    fn lists_of(&self, section: &str) -> Option<(&'static str, Vec<Pairs>)> {
-        match section {
-            "freshness" => Some((
-                "rule",
-                self.freshness.rules.iter().map(freshness_rule_pairs).collect(),
-            )),
-            "write" => Some(("rule", self.write.rules.iter().map(write_rule_pairs).collect())),
-            "lookup" => Some(("place", self.lookup.places.iter().map(place_pairs).collect())),
-            _ => None,
+    /// Returns the sections that `role` reads, each with its list, and then the lists of their own.
+    fn shown(&self, role: Role) -> Vec<Shown> {
+        let draft = ConfigDraft::over(self.clone());
+        let mut all = Vec::new();
+        let list = |name, tables| Shown {
+            name,
+            is_list: true,
+            tables,
+        };
+        for name in read_by(role) {
+            let pairs = of_section(name).map(|setting| (setting.key, (setting.show)(&draft)));
+            let tables = vec![pairs.collect()];
+            all.push(Shown {
+                name,
+                is_list: false,
+                tables,
+            });
+            all.extend(match name {
+                "freshness" => Some(list(
+                    "freshness.rule",
+                    tables_of(&self.freshness.rules, freshness_rule_pairs),
+                )),
+                "write" => Some(list("write.rule", tables_of(&self.write.rules, write_rule_pairs))),
+                "lookup" => Some(list("lookup.place", tables_of(&self.lookup.places, place_pairs))),
+                _ => None,
+            });
         }
+        let tiers = list("tier", tables_of(&self.tiers, tier_pairs));
+        let identities = list("identity", tables_of(&self.identities, identity_pairs));
+        all.extend(
+            [tiers, identities]
+                .into_iter()
+                .filter(|list| role.reads(list.name)),
+        );
+        all
     }
+}
+
+fn tables_of<T>(values: &[T], pairs: fn(&T) -> Pairs) -> Vec<Pairs> {
+    values.iter().map(pairs).collect()
 }
 
 /// Returns the sections that `role` reads and that are not lists themselves.
@@ -162,18 +189,6 @@ fn identity_pairs(identity: &IdentityConfig) -> Pairs {
     ))
 }
 
-fn push_table(text: &mut String, title: &str, pairs: &Pairs) {
-    if !text.is_empty() {
-        text.push('\n');
-    }
-    writeln!(text, "{title}").expect("writing to a string does not fail");
-    for (key, value) in pairs {
-        if let Some(value) = value {
-            writeln!(text, "{key} = {value}").expect("writing to a string does not fail");
-        }
-    }
-}
-
 fn to_json(pairs: Pairs) -> Json {
     pairs
         .into_iter()
@@ -183,50 +198,25 @@ fn to_json(pairs: Pairs) -> Json {
 
 /// Returns the names of the node settings in which two configurations differ.
 pub(crate) fn differences(one: &Config, other: &Config) -> Vec<String> {
-    let drafts = [one, other].map(|config| ConfigDraft::over(config.clone()));
-    let mut names = Vec::new();
-    for section in read_by(Role::Node) {
-        let differing = of_section(section).filter(|setting| {
-            let [one, other] = &drafts;
-            (setting.show)(one) != (setting.show)(other)
-        });
-        names.extend(differing.map(|setting| format!("[{section}] {}", setting.key)));
-    }
-    // All secrets are rendered alike, so their values are compared here.
-    let secrets = [
-        ("[lake] secret_key", &one.lake.secret_key, &other.lake.secret_key),
-        (
-            "[cooperation] secret_key",
-            &one.cooperation.secret_key,
-            &other.cooperation.secret_key,
-        ),
-        (
-            "[cooperation] secret_key_file",
-            &one.cooperation.previous_secret_key,
-            &other.cooperation.previous_secret_key,
-        ),
+    let [one_draft, other_draft] = [one, other].map(|config| ConfigDraft::over(config.clone()));
+    let settings = read_by(Role::Node).flat_map(of_section);
+    let differing = settings.filter(|setting| (setting.differs)(&one_draft, &other_draft));
+    let names = differing.map(|setting| format!("[{}] {}", setting.section, setting.key));
+    let (secret, other_secret) = (
+        &one.cooperation.previous_secret_key,
+        &other.cooperation.previous_secret_key,
+    );
+    let others = [
+        ("[cooperation] secret_key_file", secret != other_secret),
         (
             "[directory] password_file",
-            &one.directory.password,
-            &other.directory.password,
+            one.directory.password != other.directory.password,
         ),
-    ];
-    for (name, one, other) in secrets {
-        if one.is_some() && other.is_some() && one != other {
-            names.push(name.into());
-        }
-    }
-    let lists = [
         ("[[freshness.rule]]", one.freshness.rules != other.freshness.rules),
         ("[[write.rule]]", one.write.rules != other.write.rules),
         ("[[tier]]", one.tiers != other.tiers),
         ("[[identity]]", one.identities != other.identities),
     ];
-    names.extend(
-        lists
-            .iter()
-            .filter(|(_, differ)| *differ)
-            .map(|(name, _)| (*name).into()),
-    );
-    names
+    let others = others.into_iter().filter(|(_, differ)| *differ);
+    names.chain(others.map(|(name, _)| name.into())).collect()
 }

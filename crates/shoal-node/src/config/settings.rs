@@ -35,6 +35,7 @@ pub struct Setting {
     pub doc: &'static str,
     pub(super) assign: fn(&mut ConfigDraft, &RawValue) -> Result<(), ValueError>,
     pub(super) show: fn(&ConfigDraft) -> Option<Toml>,
+    pub(super) differs: fn(&ConfigDraft, &ConfigDraft) -> bool,
 }
 
 impl Setting {
@@ -45,7 +46,8 @@ impl Setting {
 
     /// Returns true if the value is a secret.
     pub(super) fn is_secret(&self) -> bool {
-        SECRETS.contains(&(self.section, self.key))
+        let is_this = |secret: &SecretSetting| secret.section == self.section && secret.key() == self.key;
+        SECRETS.iter().any(is_this)
     }
 
     /// Returns the long flag of this setting, without dashes. A secret has no flag, because other users of
@@ -67,6 +69,7 @@ macro_rules! settings {
                 Ok(())
             },
             show: |draft| draft.$($field).+.to_toml(),
+            differs: |one, other| one.$($field).+ != other.$($field).+,
         },)*];
     };
 }
@@ -216,8 +219,53 @@ removed! {
     tier large => "leave it out: objects are large from 4MiB on";
 }
 
-/// Secret settings, by section and key. Each can be kept in a separate file, named by `<key>_file`.
-pub(super) const SECRETS: [(&str, &str); 2] = [("lake", "secret_key"), ("cooperation", "secret_key")];
+/// A secret that can be kept in a separate file.
+pub(super) struct SecretSetting {
+    pub(super) section: &'static str,
+    /// The key that names the file: that of the secret itself, with `_file` behind it.
+    pub(super) file_key: &'static str,
+    /// Maximum number of secrets in the file: the one before that of a cluster may stand below it.
+    pub(super) lines_max: usize,
+    /// Returns the secret, and the file that it is loaded from.
+    pub(super) of: fn(&mut ConfigDraft) -> (&mut Option<Secret>, &mut Option<PathBuf>),
+}
+
+impl SecretSetting {
+    /// Returns the key of the secret itself.
+    pub(super) fn key(&self) -> &'static str {
+        self.file_key.trim_end_matches("_file")
+    }
+}
+
+/// Every secret among the settings. The password of a directory stands in a file only.
+pub(super) static SECRETS: [SecretSetting; 3] = [
+    SecretSetting {
+        section: "lake",
+        file_key: "secret_key_file",
+        lines_max: 1,
+        of: |draft| (&mut draft.config.lake.secret_key, &mut draft.lake_secret_key_file),
+    },
+    SecretSetting {
+        section: "cooperation",
+        file_key: "secret_key_file",
+        lines_max: 2,
+        of: |draft| {
+            let secret = &mut draft.config.cooperation.secret_key;
+            (secret, &mut draft.cooperation_secret_key_file)
+        },
+    },
+    SecretSetting {
+        section: "directory",
+        file_key: "password_file",
+        lines_max: 1,
+        of: |draft| {
+            (
+                &mut draft.config.directory.password,
+                &mut draft.directory_password_file,
+            )
+        },
+    },
+];
 
 /// Returns the settings of one section.
 pub(super) fn of_section(section: &str) -> impl Iterator<Item = &'static Setting> {
@@ -259,22 +307,8 @@ impl ConfigDraft {
     pub(super) fn over(config: Config) -> Self {
         Self {
             config,
-            lake_secret_key_file: None,
-            cooperation_secret_key_file: None,
-            directory_password_file: None,
             provenances: vec![Provenance::Default; SETTINGS.len()],
-        }
-    }
-
-    /// Returns one of [`SECRETS`], and the file that it is loaded from.
-    pub(super) fn secret(&mut self, section: &str, key: &str) -> (&mut Option<Secret>, &mut Option<PathBuf>) {
-        match (section, key) {
-            ("lake", _) => (&mut self.config.lake.secret_key, &mut self.lake_secret_key_file),
-            ("cooperation", _) => (
-                &mut self.config.cooperation.secret_key,
-                &mut self.cooperation_secret_key_file,
-            ),
-            _ => unreachable!("no other setting is a secret"),
+            ..Self::default()
         }
     }
 
@@ -307,7 +341,7 @@ mod tests {
             .filter(|s| s.flag().is_none())
             .map(|s| (s.section, s.key))
             .collect();
-        assert_eq!(without, super::SECRETS);
+        assert_eq!(without, [("lake", "secret_key"), ("cooperation", "secret_key")]);
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use super::Check;
 use crate::config::problem::Provenance;
-use crate::config::{Config, CooperationMode, FreshnessMode, WriteMode};
+use crate::config::{Config, CooperationMode, FreshnessMode, WriteMode, WriteRule};
 
-impl Check<'_> {
+impl<'a> Check<'a> {
     pub(super) fn advice(&mut self) {
         self.advise_on_admin();
         self.advise_on_identities();
@@ -33,7 +33,7 @@ impl Check<'_> {
     }
 
     fn advise_on_identities(&mut self) {
-        if !self.lists.identities.is_empty() || !self.config.identities.is_empty() {
+        if !self.config.identities.is_empty() {
             return;
         }
         self.warn(
@@ -88,15 +88,10 @@ impl Check<'_> {
     }
 
     fn advise_on_tiers(&mut self) {
-        let tiers = self.all_tiers();
-        let of_file = self.lists.write_rules.iter().map(|(rule, _)| rule);
-        let rules = self.config.write.rules.iter().chain(of_file);
-        let back = rules.filter(|rule| rule.mode == WriteMode::Back);
-        let names: Vec<&str> = tiers.iter().map(|tier| &*tier.name).collect();
-        let used: Vec<usize> = back.filter_map(|rule| rule.tier_in(&names)).collect();
-        let below_file = self.config.tiers.len();
-        for (position, (tier, entry)) in self.lists.tiers.iter().enumerate() {
-            if !used.contains(&(below_file + position)) {
+        let names = self.config.tier_names();
+        let used: Vec<_> = self.rules_back().map(|rule| rule.tier_in(&names)).collect();
+        for (position, (tier, entry)) in self.list("[[tier]]", &self.config.tiers).enumerate() {
+            if !used.contains(&Some(position)) {
                 let name = &tier.name;
                 let what = format!("[[tier]] {name} is not used: no [[write.rule]] writes back into it");
                 let hint = format!("write a [[write.rule]] with mode = \"back\" and tier = \"{name}\"");
@@ -106,12 +101,12 @@ impl Check<'_> {
     }
 
     fn advise_on_coherent_objects(&mut self) {
-        let coherent = self.lists.freshness_rules.iter();
-        for (rule, entry) in coherent.filter(|(rule, _)| rule.mode == FreshnessMode::Coherent) {
-            let mut written_back = self.lists.write_rules.iter().map(|(rule, _)| rule);
-            let below = written_back
-                .find(|back| back.mode == WriteMode::Back && rule.prefix.starts_with(&back.prefix));
-            if let Some(back) = below {
+        let rules = self.list("[[freshness.rule]]", &self.config.freshness.rules);
+        for (rule, entry) in rules.filter(|(rule, _)| rule.mode == FreshnessMode::Coherent) {
+            if let Some(back) = self
+                .rules_back()
+                .find(|back| rule.prefix.starts_with(&back.prefix))
+            {
                 let what = format!(
                     "objects below {} are written back, so their freshness is revalidate and not coherent",
                     back.prefix
@@ -120,6 +115,11 @@ impl Check<'_> {
                 self.warn(entry.origin("prefix"), what, hint);
             }
         }
+    }
+
+    fn rules_back(&self) -> impl Iterator<Item = &'a WriteRule> + use<'a> {
+        let rules = self.config.write.rules.iter();
+        rules.filter(|rule| rule.mode == WriteMode::Back)
     }
 }
 

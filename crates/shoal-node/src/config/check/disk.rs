@@ -32,7 +32,7 @@ impl Check<'_> {
                 self.warn(draft.provenance("store", "capacity"), what, hint);
             }
         }
-        for (tier, entry) in &self.lists.tiers {
+        for (tier, entry) in self.list("[[tier]]", &self.config.tiers) {
             let TierStoreConfig::Folder(folder) = &tier.store else {
                 continue;
             };

@@ -1,7 +1,7 @@
 //! Validates the values of a configuration against each other and against the machine.
 //!
-//! `rules` is the table of what a single setting must not be, `lists` and `tier` check the entries of lists,
-//! `advice` and `disk` warn about values that are valid and rarely intended.
+//! `rules` is the table of what a single setting must not be, `lists` and `tier` have those for the entries of
+//! lists, `advice` and `disk` warn about values that are valid and rarely intended.
 
 mod advice;
 mod disk;
@@ -10,17 +10,18 @@ mod rules;
 mod texts;
 mod tier;
 
-use super::load::file::Entry;
-use super::load::lists::Lists;
+use super::load::file::{Entry, File};
 use super::problem::{Problem, Provenance};
 use super::settings::ConfigDraft;
-use super::{Config, Role, TierConfig};
+use super::{Config, Role};
+use rules::Fault;
 
-/// Returns all problems and all warnings in the sections that `role` reads.
-pub(super) fn check(draft: &ConfigDraft, lists: &Lists<'_>, role: Role) -> (Vec<Problem>, Vec<Problem>) {
+/// Returns all problems and all warnings in the sections that `role` reads. Every entry of `file` is valid in
+/// itself, so the lists of the draft have one value for each.
+pub(super) fn check(draft: &ConfigDraft, file: &File, role: Role) -> (Vec<Problem>, Vec<Problem>) {
     let mut check = Check {
         draft,
-        lists,
+        file,
         config: &draft.config,
         problems: vec![],
         warnings: vec![],
@@ -46,27 +47,32 @@ pub(super) fn check(draft: &ConfigDraft, lists: &Lists<'_>, role: Role) -> (Vec<
 
 struct Check<'a> {
     draft: &'a ConfigDraft,
-    lists: &'a Lists<'a>,
+    file: &'a File,
     config: &'a Config,
     problems: Vec<Problem>,
     warnings: Vec<Problem>,
 }
 
-impl Check<'_> {
-    /// Rejects an entry of a list, at the line of one of its keys.
-    fn refuse(&mut self, entry: &Entry, key: &str, what: &str, hint: &str) {
-        let what = format!("{} {what}", entry.title);
-        self.problems
-            .push(Problem::new(entry.origin(key), what).hint(hint));
+impl<'a> Check<'a> {
+    /// Returns the values of a list, each with its text in the file.
+    fn list<T>(
+        &self,
+        title: &'static str,
+        values: &'a [T],
+    ) -> impl Iterator<Item = (&'a T, &'a Entry)> + use<'a, T> {
+        values.iter().zip(self.file.list(title))
+    }
+
+    /// Rejects the value of a key in an entry of a list.
+    fn refuse(&mut self, entry: &Entry, key: &str, faults: impl IntoIterator<Item = Fault>) {
+        for Fault { what, hint } in faults {
+            let what = format!("{} {key} {what}", entry.title);
+            self.problems
+                .push(Problem::new(entry.origin(key), what).hint(hint));
+        }
     }
 
     fn warn(&mut self, provenance: &Provenance, what: impl Into<String>, hint: &str) {
         self.warnings.push(Problem::new(provenance, what).hint(hint));
-    }
-
-    /// Returns every tier, those set by the caller before those of the file.
-    fn all_tiers(&self) -> Vec<TierConfig> {
-        let of_file = self.lists.tiers.iter().map(|(tier, _)| tier);
-        self.config.tiers.iter().chain(of_file).cloned().collect()
     }
 }

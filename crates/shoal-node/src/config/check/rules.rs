@@ -10,8 +10,8 @@ use shoal_policy::eviction::layered::LAYERS_MAX;
 use tracing_subscriber::EnvFilter;
 
 use super::texts::{
-    ACCESS_KEY_HINT, PLACE_HINT, access_key_fault, address_for_others, endpoint_fault, is_domain,
-    is_host_and_port, is_name, is_own, is_place, overlap, unreadable,
+    ACCESS_KEY_HINT, PLACE_HINT, access_key_fault, endpoint_fault, is_domain, is_host_and_port, is_name,
+    is_own, is_place, overlap, unreadable,
 };
 use crate::config::{BandwidthScope, Config, CooperationMode, SplitRule, WriteMode};
 
@@ -45,16 +45,16 @@ const NAME_LENGTH_MAX: usize = 189;
 /// A datagram small enough for every client has no room for more addresses.
 const ANSWERS_MAX: usize = 32;
 
-const PEM_HINT: &str = "name a PEM file that shoal may read";
+pub(super) const PEM_HINT: &str = "name a PEM file that shoal may read";
 const NODES_HINT: &str = "write admin addresses of nodes, such as [\"http://10.0.0.1:9100\"]";
 const FILE_HINT: &str = "name a file that shoal may read";
 
-/// A rule for the value of one setting.
-pub(super) struct Rule {
+/// A rule for the value of one setting, or of one key of a list.
+pub(super) struct Rule<F> {
     pub(super) section: &'static str,
     pub(super) key: &'static str,
     /// Returns what is wrong with the value.
-    pub(super) faults: fn(&Config) -> Vec<Fault>,
+    pub(super) faults: F,
 }
 
 /// A value that is wrong: a text to follow the name of the setting, and what to write instead.
@@ -64,19 +64,34 @@ pub(super) struct Fault {
     pub(super) hint: String,
 }
 
-/// Declares the rules: `section key: |config| FAULTS, HINT;`, where `FAULTS` yields a text for each fault.
+impl Fault {
+    pub(super) fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        let (what, hint) = (what.into(), hint.into());
+        Self { what, hint }
+    }
+}
+
+/// Declares a table of rules: `section key: |config| FAULTS, HINT;`, where `FAULTS` yields a text for each
+/// fault.
 macro_rules! rules {
-    ($($section:ident $key:ident: |$config:ident| $faults:expr, $hint:expr;)*) => {
-        /// The rules of all sections, in the order in which problems are reported.
-        pub(super) static RULES: &[Rule] = &[$(Rule {
+    (
+        $(#[$meta:meta])* $name:ident: $type:ty;
+        $($section:ident $key:ident: |$($given:pat_param),+| $faults:expr, $hint:expr;)*
+    ) => {
+        $(#[$meta])*
+        pub(super) static $name: &[Rule<$type>] = &[$(Rule {
             section: stringify!($section),
             key: stringify!($key),
-            faults: |$config| faults($faults, $hint),
+            faults: |$($given),+| faults($faults, $hint),
         },)*];
     };
 }
+pub(super) use rules;
 
 rules! {
+    /// The rules of all sections, in the order in which problems are reported.
+    RULES: fn(&Config) -> Vec<Fault>;
+
     node name: |c| (!is_name(&c.node.name)).then_some("is not a name"), "use 1 to 63 letters, digits and . - _";
     node topology: |c| (!is_place(&c.node.topology)).then_some("is not a place"), PLACE_HINT;
 
@@ -239,13 +254,13 @@ rules! {
         "write \"text\" or \"json\"";
 }
 
-fn faults<W: Into<String>>(whats: impl IntoIterator<Item = W>, hint: impl Into<String>) -> Vec<Fault> {
+pub(super) fn faults<W: Into<String>>(
+    whats: impl IntoIterator<Item = W>,
+    hint: impl Into<String>,
+) -> Vec<Fault> {
     let hint = hint.into();
-    let fault = |what: W| Fault {
-        what: what.into(),
-        hint: hint.clone(),
-    };
-    whats.into_iter().map(fault).collect()
+    let whats = whats.into_iter();
+    whats.map(|what| Fault::new(what, hint.as_str())).collect()
 }
 
 /// Returns `what` if a setting is set without the other that it needs.
@@ -272,8 +287,9 @@ fn has_directory(config: &Config) -> bool {
 }
 
 /// Returns the address at which other nodes reach this one, if it cooperates.
-fn others_reach(config: &Config) -> Option<SocketAddr> {
-    in_cluster(config).then(|| address_for_others(&config.cooperation))
+pub(super) fn others_reach(config: &Config) -> Option<SocketAddr> {
+    let cooperation = &config.cooperation;
+    in_cluster(config).then(|| cooperation.advertise.unwrap_or(cooperation.listen))
 }
 
 fn has_layers(config: &Config) -> bool {
@@ -298,10 +314,7 @@ fn has_short_secret(config: &Config) -> bool {
 fn redis_fault(config: &Config) -> Option<Fault> {
     let error = config.directory.redis()?.check().err()?.to_string();
     let (what, hint) = error.split_once("\nhint: ").unwrap_or((&error, ""));
-    Some(Fault {
-        what: format!("cannot be used: {what}"),
-        hint: hint.into(),
-    })
+    Some(Fault::new(format!("cannot be used: {what}"), hint))
 }
 
 /// Returns the fixed shares of the layers in percent, if they are fixed.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use http::Uri;
 
-use crate::config::{Config, CooperationConfig};
+use crate::config::Config;
 
 pub(super) const ACCESS_KEY_HINT: &str = "use printable characters other than space, slash, comma and =";
 
@@ -48,11 +48,6 @@ fn is_dns_label(label: &str) -> bool {
         && label.chars().all(allowed)
         && !label.starts_with('-')
         && !label.ends_with('-')
-}
-
-/// Returns the address at which other nodes reach this one.
-pub(super) fn address_for_others(cooperation: &CooperationConfig) -> SocketAddr {
-    cooperation.advertise.unwrap_or(cooperation.listen)
 }
 
 /// Returns true if two listeners need the same port of the same interface. Port 0 is always a free port.

@@ -5,246 +5,198 @@ use std::path::{Path, PathBuf};
 use http::Uri;
 use shoal_s3::uri::S3Uri;
 
+use super::rules::{Fault, PEM_HINT, Rule, faults, others_reach, rules};
 use super::texts::{
-    ACCESS_KEY_HINT, access_key_fault, address_for_others, endpoint_fault, is_host_and_port, is_name, is_own,
-    unreadable,
+    ACCESS_KEY_HINT, access_key_fault, endpoint_fault, is_host_and_port, is_name, is_own, unreadable,
 };
 use super::{Check, Entry};
 use crate::config::{
-    Config, CooperationMode, EtcdConfig, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig,
+    Config, EtcdConfig, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig, WriteRule,
 };
 
 const NAME_LENGTH_MAX: usize = 32;
 
-/// One tier to check.
-struct TierCheck<'c, 'a> {
-    tier: &'a TierConfig,
-    entry: &'a Entry,
-    config: &'a Config,
-    check: &'c mut Check<'a>,
-}
+const FOLDER_HINT: &str =
+    "write endpoint and bucket of an S3 store that all nodes reach, and the URLs of an etcd as registry";
+const CACHE_HINT: &str = "give the tier a folder of its own: the cache may lose its folder, the tier may not";
 
-/// A folder of a tier, with symbolic links resolved, and the key that names it.
-struct Folder {
-    key: &'static str,
-    path: PathBuf,
+rules! {
+    /// The rules for each `[[tier]]`.
+    RULES: fn(&TierConfig, &Config) -> Vec<Fault>;
+
+    tier name: |tier, _| (!is_tier_name(&tier.name)).then(|| format!("cannot be {:?}", tier.name)),
+        format!("use 1 to {NAME_LENGTH_MAX} lower-case letters, digits and -");
+    tier capacity: |tier, _| (tier.capacity_bytes == 0).then_some("is 0"),
+        "write the room that dirty objects may take, such as \"100GiB\"";
+
+    tier folder: |tier, config| folder(tier).and_then(|_| beyond_this_machine(config)), FOLDER_HINT;
+    tier folder: |tier, config| folder(tier).and_then(|folder| in_the_cache(folder, config)), CACHE_HINT;
+
+    tier endpoint: |tier, _| s3(tier).and_then(|store| endpoint_fault(&store.endpoint)),
+        "write only scheme, host and port, such as https://store:9000";
+    tier endpoint: |tier, config| s3(tier).is_some_and(|store| is_own(&store.endpoint, config))
+            .then_some("is an address of this node itself"),
+        "name the S3 store that keeps dirty objects";
+    tier region: |tier, _| s3(tier).is_some_and(|store| !is_name(&store.region)).then_some("is not a region"),
+        "write a name such as us-east-1";
+    tier bucket: |tier, _| s3(tier).filter(|store| !is_bucket(&store.bucket))
+            .map(|store| format!("cannot be {:?}", store.bucket)),
+        "write the name of one bucket, and nothing else";
+    tier class_large: |tier, _| s3(tier).and_then(|store| store.class_large.as_deref())
+            .is_some_and(|class| !is_name(class))
+            .then_some("is not a storage class"),
+        "write a storage class that the store knows, such as \"STANDARD\"";
+    tier access_key: |tier, _| s3(tier).and_then(|store| access_key_fault(&store.keys.as_ref()?.access_key)),
+        ACCESS_KEY_HINT;
+    tier ca_file: |tier, _| unreadable(ca_file(tier)), PEM_HINT;
+
+    tier registry: |tier, _| registry(tier).filter(|path| names_hosts(path))
+            .map(|_| "is neither a URL nor a folder"),
+        registry(tier).map_or_else(String::new, |path| {
+            format!("write https://{0} or http://{0} for an etcd, ./{0} for a folder", path.display())
+        });
+    tier registry: |tier, config| registry(tier).filter(|path| !names_hosts(path))
+            .and_then(|_| beyond_this_machine(config)),
+        FOLDER_HINT;
+    tier registry: |tier, config| registry(tier).and_then(|registry| in_the_cache(registry, config)), CACHE_HINT;
+    tier registry: |tier, _| folder(tier).zip(registry(tier)).filter(|(folder, registry)| nested(folder, registry))
+            .map(|_| "lies in or around the folder of its tier"),
+        "leave it out, which means the folder registry in that folder, or name one elsewhere";
+    tier registry: |tier, _| etcd(tier).into_iter().flat_map(|etcd| etcd.endpoints.split(','))
+            .filter_map(|member| Some(format!("names {member:?}, which {}", endpoint_fault(member)?))),
+        "write the URLs of all members with commas, such as \"https://etcd-1:2379,https://etcd-2:2379\"";
+    tier registry_certificate: |tier, _| unreadable(client(tier).map(|(certificate, _)| &**certificate)), PEM_HINT;
+    tier registry_key: |tier, _| unreadable(client(tier).map(|(_, key)| &**key)), PEM_HINT;
 }
 
 impl Check<'_> {
     pub(super) fn tiers(&mut self) {
-        let (tiers, config) = (&self.lists.tiers, self.config);
+        let config = self.config;
+        let tiers: Vec<_> = self.list("[[tier]]", &config.tiers).collect();
         for (position, (tier, entry)) in tiers.iter().enumerate() {
-            let check = &mut *self;
-            let mut one = TierCheck {
-                tier,
-                entry,
-                config,
-                check,
-            };
-            one.itself();
-            for (other, other_entry) in &tiers[..position] {
-                one.beside(other, other_entry);
+            for row in RULES {
+                self.refuse(entry, row.key, (row.faults)(tier, config));
+            }
+            for (other, _) in &tiers[..position] {
+                self.apart(tier, entry, other);
             }
         }
-    }
-}
-
-impl TierCheck<'_, '_> {
-    fn refuse(&mut self, key: &str, what: &str, hint: &str) {
-        self.check.refuse(self.entry, key, what, hint);
+        self.written_once("name", tiers.iter().map(|(tier, entry)| (&tier.name, *entry)));
     }
 
-    fn itself(&mut self) {
-        let tier = self.tier;
-        let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if !(1..=NAME_LENGTH_MAX).contains(&tier.name.len()) || !tier.name.chars().all(allowed) {
-            let what = format!("name cannot be {:?}", tier.name);
-            let hint = format!("use 1 to {NAME_LENGTH_MAX} lower-case letters, digits and -");
-            self.refuse("name", &what, &hint);
-        }
-        if tier.capacity_bytes == 0 {
-            let hint = "write the room that dirty objects may take, such as \"100GiB\"";
-            self.refuse("capacity", "capacity is 0", hint);
-        }
-        match &tier.store {
-            TierStoreConfig::Folder(_) => self.one_process("folder"),
-            TierStoreConfig::S3(store) => self.s3_store(store),
-        }
-        match &tier.registry {
-            RegistryConfig::Embedded(path) => self.registry_folder(path),
-            RegistryConfig::Etcd(etcd) => self.etcd(etcd),
-        }
-        let ca_file = match (&tier.store, &tier.registry) {
-            (TierStoreConfig::S3(store), _) => store.ca_file.as_deref(),
-            (_, RegistryConfig::Etcd(etcd)) => etcd.ca_file.as_deref(),
-            _ => None,
-        };
-        self.readable("ca_file", ca_file);
-        self.folders();
-    }
-
-    /// Only one process can open a folder. Nodes on one machine are allowed to share it, because they may run
-    /// in one process.
-    fn one_process(&mut self, key: &str) {
-        let cooperation = &self.config.cooperation;
-        let address = address_for_others(cooperation);
-        if cooperation.mode == CooperationMode::Solo || address.ip().is_loopback() {
-            return;
-        }
-        let what =
-            format!("{key} is a folder of this machine, and nodes on others ({address}) cannot use it");
-        let hint = "write endpoint and bucket of an S3 store that all nodes reach, and the URLs of an etcd as registry";
-        self.refuse(key, &what, hint);
-    }
-
-    fn s3_store(&mut self, store: &S3StoreConfig) {
-        if let Some(why) = endpoint_fault(&store.endpoint) {
-            let hint = "write only scheme, host and port, such as https://store:9000";
-            self.refuse("endpoint", &format!("endpoint {why}"), hint);
-        } else if is_own(&store.endpoint, self.config) {
-            let hint = "name the S3 store that keeps dirty objects";
-            self.refuse("endpoint", "endpoint is an address of this node itself", hint);
-        }
-        if !is_name(&store.region) {
-            let hint = "write a name such as us-east-1";
-            self.refuse("region", "region is not a region", hint);
-        }
-        let is_bucket = format!("s3://{}", store.bucket).parse::<S3Uri>().is_ok();
-        if !is_bucket || store.bucket.contains('/') {
-            let what = format!("bucket cannot be {:?}", store.bucket);
-            let hint = "write the name of one bucket, and nothing else";
-            self.refuse("bucket", &what, hint);
-        }
-        if store.class_large.as_deref().is_some_and(|class| !is_name(class)) {
-            let hint = "write a storage class that the store knows, such as \"STANDARD\"";
-            self.refuse("class_large", "class_large is not a storage class", hint);
-        }
-        let keys = store.keys.as_ref();
-        if let Some(why) = keys.and_then(|keys| access_key_fault(&keys.access_key)) {
-            self.refuse("access_key", &format!("access_key {why}"), ACCESS_KEY_HINT);
-        }
-        if is_same_server(&store.endpoint, &self.config.lake.endpoint) {
-            self.rules_of_clients(store);
-        }
-    }
-
-    /// The tier may be in the lake, in a bucket of its own.
-    fn rules_of_clients(&mut self, store: &S3StoreConfig) {
-        for (rule, entry) in &self.check.lists.write_rules {
-            let uri = rule.prefix.parse::<S3Uri>();
-            if uri.is_ok_and(|uri| uri.bucket == store.bucket) {
-                let (prefix, tier) = (&rule.prefix, &self.tier.name);
-                let what = format!("prefix {prefix:?} is in the bucket of the [[tier]] {tier}");
-                let hint = "give the tier a bucket that no client writes to";
-                self.check.refuse(entry, "prefix", &what, hint);
-            }
-        }
-    }
-
-    fn registry_folder(&mut self, path: &Path) {
-        let text = path.to_string_lossy();
-        if text.split(',').all(|part| is_host_and_port(part.trim())) {
-            let hint = format!("write https://{text} or http://{text} for an etcd, ./{text} for a folder");
-            return self.refuse("registry", "registry is neither a URL nor a folder", &hint);
-        }
-        // A folder tier without a setting for its registry keeps the registry in the same folder.
-        if self.entry.has("registry") {
-            self.one_process("registry");
-        }
-        if let TierStoreConfig::Folder(folder) = &self.tier.store
-            && self.tier.registry != RegistryConfig::within(folder)
-            && nested(&resolved(folder), &resolved(path))
-        {
-            let hint = "leave it out, which means the folder registry in that folder, or name one elsewhere";
-            let what = "registry lies in or around the folder of its tier";
-            self.refuse("registry", what, hint);
-        }
-    }
-
-    fn etcd(&mut self, etcd: &EtcdConfig) {
-        const HINT: &str =
-            "write the URLs of all members with commas, such as \"https://etcd-1:2379,https://etcd-2:2379\"";
-        for member in etcd.endpoints.split(',') {
-            if let Some(why) = endpoint_fault(member) {
-                let what = format!("registry names {member:?}, which {why}");
-                self.refuse("registry", &what, HINT);
-            }
-        }
-        if let Some((certificate, key)) = &etcd.client_certificate {
-            self.readable("registry_certificate", Some(certificate));
-            self.readable("registry_key", Some(key));
-        }
-    }
-
-    fn readable(&mut self, key: &str, path: Option<&Path>) {
-        if let Some(why) = unreadable(path) {
-            let hint = "name a PEM file that shoal may read";
-            self.refuse(key, &format!("{key} {why}"), hint);
-        }
-    }
-
-    /// The cache deletes unknown files in its folder, and counts all files there.
-    fn folders(&mut self) {
-        let store = &self.config.store.path;
-        let cache = resolved(store);
-        let mut folders = folders_of(self.tier).into_iter();
-        if let Some(Folder { key, .. }) = folders.find(|folder| nested(&folder.path, &cache)) {
-            let what = format!("{key} lies in or around [store] path ({})", store.display());
-            let hint = "give the tier a folder of its own: the cache may lose its folder, the tier may not";
-            self.refuse(key, &what, hint);
-        }
-    }
-
-    /// Checks the tier against an earlier one.
-    fn beside(&mut self, other: &TierConfig, other_entry: &Entry) {
-        let tier = self.tier;
-        if tier.name == other.name {
-            let what = format!("name {:?} is written twice", tier.name);
-            let hint = format!("the first stands at {}", other_entry.origin("name"));
-            self.refuse("name", &what, &hint);
-        }
-        if let (TierStoreConfig::S3(one), TierStoreConfig::S3(two)) = (&tier.store, &other.store)
+    /// Checks that a tier shares nothing with an earlier one.
+    fn apart(&mut self, tier: &TierConfig, entry: &Entry, other: &TierConfig) {
+        let name = &other.name;
+        if let (Some(one), Some(two)) = (s3(tier), s3(other))
             && one.bucket == two.bucket
             && is_same_server(&one.endpoint, &two.endpoint)
         {
-            let what = format!(
-                "bucket {:?} is that of the [[tier]] {}, too",
-                one.bucket, other.name
-            );
-            self.refuse("bucket", &what, "give each tier a bucket of its own");
+            let what = format!("{:?} is that of the [[tier]] {name}, too", one.bucket);
+            let hint = "give each tier a bucket of its own";
+            self.refuse(entry, "bucket", [Fault::new(what, hint)]);
         }
-        let others = folders_of(other);
-        let is_shared = |folder: &Folder| others.iter().any(|other| nested(&folder.path, &other.path));
-        if let Some(Folder { key, .. }) = folders_of(tier).into_iter().find(is_shared) {
-            let what = format!("{key} lies in or around a folder of the [[tier]] {}", other.name);
-            self.refuse(key, &what, "give each tier folders of its own");
+        let others: Vec<_> = [folder(other), registry(other)].into_iter().flatten().collect();
+        for (key, path) in [("folder", folder(tier)), ("registry", registry(tier))] {
+            if path.is_some_and(|path| others.iter().any(|other| nested(path, other))) {
+                let what = format!("lies in or around a folder of the [[tier]] {name}");
+                self.refuse(
+                    entry,
+                    key,
+                    [Fault::new(what, "give each tier folders of its own")],
+                );
+            }
         }
     }
 }
 
-/// Returns the folders of a tier, without those nested in another.
-fn folders_of(tier: &TierConfig) -> Vec<Folder> {
-    let mut folders = Vec::new();
-    let mut within = None;
-    if let TierStoreConfig::Folder(path) = &tier.store {
-        within = Some(RegistryConfig::within(path));
-        folders.push(("folder", path));
+/// Returns true if the objects of a rule are in the bucket of a tier.
+pub(super) fn has_bucket_of(tier: &TierConfig, rule: &WriteRule, config: &Config) -> bool {
+    let at_lake = s3(tier).filter(|store| is_same_server(&store.endpoint, &config.lake.endpoint));
+    let uri = rule.prefix.parse::<S3Uri>();
+    at_lake.is_some_and(|store| uri.is_ok_and(|uri| uri.bucket == store.bucket))
+}
+
+fn is_tier_name(name: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    (1..=NAME_LENGTH_MAX).contains(&name.len()) && name.chars().all(allowed)
+}
+
+fn is_bucket(name: &str) -> bool {
+    format!("s3://{name}").parse::<S3Uri>().is_ok() && !name.contains('/')
+}
+
+fn s3(tier: &TierConfig) -> Option<&S3StoreConfig> {
+    match &tier.store {
+        TierStoreConfig::S3(store) => Some(store),
+        TierStoreConfig::Folder(_) => None,
     }
-    if let RegistryConfig::Embedded(path) = &tier.registry
-        && within.as_ref() != Some(&tier.registry)
-    {
-        folders.push(("registry", path));
+}
+
+/// Returns the folder of a tier's store.
+fn folder(tier: &TierConfig) -> Option<&Path> {
+    match &tier.store {
+        TierStoreConfig::Folder(path) => Some(path),
+        TierStoreConfig::S3(_) => None,
     }
-    let folder = |(key, path): (&'static str, &PathBuf)| Folder {
-        key,
-        path: resolved(path),
-    };
-    folders.into_iter().map(folder).collect()
+}
+
+fn etcd(tier: &TierConfig) -> Option<&EtcdConfig> {
+    match &tier.registry {
+        RegistryConfig::Etcd(etcd) => Some(etcd),
+        RegistryConfig::Embedded(_) => None,
+    }
+}
+
+/// Returns the folder of a tier's registry, unless it belongs to the folder of its store.
+fn registry(tier: &TierConfig) -> Option<&Path> {
+    match &tier.registry {
+        RegistryConfig::Embedded(path) => {
+            let is_within =
+                folder(tier).is_some_and(|folder| tier.registry == RegistryConfig::within(folder));
+            (!is_within).then_some(path)
+        }
+        RegistryConfig::Etcd(_) => None,
+    }
+}
+
+/// Returns the certificate that a node shows to etcd, and its key.
+fn client(tier: &TierConfig) -> Option<&(PathBuf, PathBuf)> {
+    etcd(tier)?.client_certificate.as_ref()
+}
+
+fn ca_file(tier: &TierConfig) -> Option<&Path> {
+    match s3(tier) {
+        Some(store) => store.ca_file.as_deref(),
+        None => etcd(tier)?.ca_file.as_deref(),
+    }
+}
+
+/// Returns true if a folder looks like the addresses of an etcd.
+fn names_hosts(path: &Path) -> bool {
+    path.to_string_lossy()
+        .split(',')
+        .all(|part| is_host_and_port(part.trim()))
+}
+
+/// Only one process can open a folder. Nodes on one machine are allowed to share it, because they may run in
+/// one process.
+fn beyond_this_machine(config: &Config) -> Option<String> {
+    let address = others_reach(config).filter(|address| !address.ip().is_loopback())?;
+    Some(format!(
+        "is a folder of this machine, and nodes on others ({address}) cannot use it"
+    ))
+}
+
+/// The cache deletes unknown files in its folder, and counts all files there.
+fn in_the_cache(folder: &Path, config: &Config) -> Option<String> {
+    let cache = &config.store.path;
+    nested(folder, cache).then(|| format!("lies in or around [store] path ({})", cache.display()))
 }
 
 /// Returns true if one folder contains the other, or both are the same.
 fn nested(one: &Path, other: &Path) -> bool {
-    one.starts_with(other) || other.starts_with(one)
+    let (one, other) = (resolved(one), resolved(other));
+    one.starts_with(&other) || other.starts_with(&one)
 }
 
 /// Returns the absolute path with symbolic links resolved, as far as it exists.
@@ -266,5 +218,5 @@ fn is_same_server(one: &str, other: &str) -> bool {
         let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
         Some((uri.host()?.to_ascii_lowercase(), port))
     };
-    matches!((server(one), server(other)), (Some(one), Some(other)) if one == other)
+    server(one).is_some_and(|one| server(other) == Some(one))
 }

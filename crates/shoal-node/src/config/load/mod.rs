@@ -1,7 +1,6 @@
 //! Applies the layers of a configuration: flag over environment variable over file over default.
 
 pub(super) mod file;
-pub(super) mod lists;
 mod tier;
 
 use std::fmt;
@@ -13,7 +12,6 @@ use shoal_base::secret::Secret;
 use shoal_base::small_file;
 
 use self::file::{Assignment, Entry, File};
-use self::lists::Lists;
 use super::check;
 use super::problem::{ConfigError, Problem, Provenance};
 use super::settings::{ConfigDraft, SECRETS, SETTINGS, Setting, position, removed_variable};
@@ -133,44 +131,6 @@ impl Config {
     }
 }
 
-impl<'f> Lists<'f> {
-    fn read(file: &'f File, loader: &mut Loader) -> Self {
-        Self {
-            freshness_rules: Self::list(file, "[[freshness.rule]]", |entry| loader.freshness_rule(entry)),
-            write_rules: Self::list(file, "[[write.rule]]", |entry| loader.write_rule(entry)),
-            tiers: Self::list(file, "[[tier]]", |entry| loader.tier(entry)),
-            places: Self::list(file, "[[lookup.place]]", |entry| loader.place(entry)),
-            identities: Self::list(file, "[[identity]]", |entry| loader.identity(entry)),
-        }
-    }
-
-    fn list<T>(
-        file: &'f File,
-        title: &str,
-        mut read: impl FnMut(&Entry) -> Option<T>,
-    ) -> Vec<(T, &'f Entry)> {
-        let entries = file.list(title);
-        entries.filter_map(|entry| Some((read(entry)?, entry))).collect()
-    }
-
-    /// Adds the entries to those that the caller has set.
-    fn add_to(self, config: &mut Config) {
-        let rules = self.freshness_rules.into_iter();
-        config.freshness.rules.extend(rules.map(|(rule, _)| rule));
-        config
-            .write
-            .rules
-            .extend(self.write_rules.into_iter().map(|(rule, _)| rule));
-        config.tiers.extend(self.tiers.into_iter().map(|(tier, _)| tier));
-        config
-            .lookup
-            .places
-            .extend(self.places.into_iter().map(|(place, _)| place));
-        let identities = self.identities.into_iter();
-        config.identities.extend(identities.map(|(identity, _)| identity));
-    }
-}
-
 struct Loader {
     draft: ConfigDraft,
     problems: Vec<Problem>,
@@ -193,11 +153,11 @@ impl Loader {
         let flags = sources.flags.iter().map(flag).collect();
         self.apply(flags);
 
-        let lists = Lists::read(&file, self);
+        self.read_lists(&file);
         self.read_secret_files();
         // A value that cannot be parsed would be validated as if it were the default.
         if self.problems.is_empty() {
-            let (problems, warnings) = check::check(&self.draft, &lists, sources.role);
+            let (problems, warnings) = check::check(&self.draft, &file, sources.role);
             self.problems.extend(problems);
             self.warnings.extend(warnings);
         }
@@ -207,7 +167,19 @@ impl Loader {
         for url in self.draft.config.lookup.nodes.iter_mut().chain([lake]) {
             url.truncate(url.trim_end_matches('/').len());
         }
-        lists.add_to(&mut self.draft.config);
+    }
+
+    /// Reads the entries of all lists. Those that are invalid are left out.
+    fn read_lists(&mut self, file: &File) {
+        self.draft.config.freshness.rules = self.list(file, "[[freshness.rule]]", Self::freshness_rule);
+        self.draft.config.write.rules = self.list(file, "[[write.rule]]", Self::write_rule);
+        self.draft.config.tiers = self.list(file, "[[tier]]", Self::tier);
+        self.draft.config.lookup.places = self.list(file, "[[lookup.place]]", Self::place);
+        self.draft.config.identities = self.list(file, "[[identity]]", Self::identity);
+    }
+
+    fn list<T>(&mut self, file: &File, title: &str, read: fn(&mut Self, &Entry) -> Option<T>) -> Vec<T> {
+        file.list(title).filter_map(|entry| read(self, entry)).collect()
     }
 
     fn read_file(&mut self, path: &Path, refuses_empty: bool) -> File {
@@ -254,20 +226,20 @@ impl Loader {
 
     /// A secret given inline or as a file replaces a secret that a lower layer gave in the other form.
     fn replace_secrets(&mut self, layer: &[Assignment]) {
-        for (section, key) in SECRETS {
+        for secret in &SECRETS {
             let given = |key: &str| {
-                let position = position(section, key).expect("a setting of the table");
+                let position = position(secret.section, key)?;
                 let written = |one: &&Assignment| one.position == position && !one.given.is_empty();
                 layer.iter().find(written).map(|one| &one.provenance)
             };
-            let (secret, file) = (given(key), given(&format!("{key}_file")));
-            if let (Some(_), Some(provenance)) = (secret, file) {
-                let title = format!("[{section}]");
-                self.problems.push(both_secrets(&title, key, provenance));
+            let (inline, file) = (given(secret.key()), given(secret.file_key));
+            if let (Some(_), Some(provenance)) = (inline, file) {
+                let title = format!("[{}]", secret.section);
+                self.problems.push(both_secrets(&title, secret.key(), provenance));
             }
-            if secret.or(file).is_some() {
-                let (secret, file) = self.draft.secret(section, key);
-                (*secret, *file) = (None, None);
+            if inline.or(file).is_some() {
+                let (inline, file) = (secret.of)(&mut self.draft);
+                (*inline, *file) = (None, None);
             }
         }
     }
@@ -359,11 +331,15 @@ impl Loader {
         let secret_key = self.secret(entry, "secret_key", "secret_key_file");
         if !entry.has("secret_key") && !entry.has("secret_key_file") {
             let problem = Problem::new(&entry.provenance, "[[identity]] has no secret_key");
-            let problem = problem.hint("add secret_key_file = \"...\" (or secret_key)");
-            self.problems.push(problem);
+            self.problems
+                .push(problem.hint("add secret_key_file = \"...\" (or secret_key)"));
         }
         let share = self.optional(entry, "share").unwrap_or(1);
         let lake_access_key = self.optional(entry, "lake_access_key");
+        self.account(
+            entry,
+            ["lake_access_key", "lake_secret_key", "lake_secret_key_file"],
+        );
         let lake_secret_key = self.secret(entry, "lake_secret_key", "lake_secret_key_file");
         Some(IdentityConfig {
             access_key: access_key?,
@@ -372,6 +348,29 @@ impl Loader {
             lake_access_key,
             lake_secret_key,
         })
+    }
+
+    /// Rejects an access key without a secret, and a secret without an access key.
+    fn account(&mut self, entry: &Entry, [access_key, secret_key, file_key]: [&str; 3]) {
+        let hint = format!("add {file_key} (or {secret_key})");
+        self.needs(entry, access_key, &[secret_key, file_key], &hint);
+        for key in [secret_key, file_key] {
+            self.needs(entry, key, &[access_key], &format!("add {access_key}"));
+        }
+    }
+
+    /// Rejects a key that stands without the first of the others, or another of them in its place.
+    fn needs(&mut self, entry: &Entry, key: &str, others: &[&str], hint: &str) {
+        if entry.has(key) && !others.iter().any(|other| entry.has(other)) {
+            self.refuse(entry, key, &format!("{key} has no {}", others[0]), hint);
+        }
+    }
+
+    /// Rejects an entry, at the line of one of its keys.
+    fn refuse(&mut self, entry: &Entry, key: &str, what: &str, hint: &str) {
+        let what = format!("{} {what}", entry.title);
+        let problem = Problem::new(entry.origin(key), what);
+        self.problems.push(problem.hint(hint));
     }
 
     /// Reads a secret that may be given inline or as a file, but not both.
@@ -390,33 +389,18 @@ impl Loader {
     }
 
     fn read_secret_files(&mut self) {
-        for (section, key) in SECRETS {
-            if let Some(path) = self.draft.secret(section, key).1.take() {
-                // The secret before that of a cluster may stand below it.
-                let most = if section == "cooperation" { 2 } else { 1 };
-                let mut secrets = self.read_secrets_of(section, &format!("{key}_file"), &path, most);
-                *self.draft.secret(section, key).0 = secrets.next();
-                if let Some(previous) = secrets.next() {
-                    self.draft.config.cooperation.previous_secret_key = Some(previous);
-                }
+        for secret in &SECRETS {
+            let Some(path) = (secret.of)(&mut self.draft).1.take() else {
+                continue;
+            };
+            let (key, lines_max) = (secret.file_key, secret.lines_max);
+            let provenance = self.draft.provenance(secret.section, key).clone();
+            let mut secrets = self.read_secrets(key, &path, &provenance, lines_max).into_iter();
+            *(secret.of)(&mut self.draft).0 = secrets.next();
+            if let Some(previous) = secrets.next() {
+                self.draft.config.cooperation.previous_secret_key = Some(previous);
             }
         }
-        if let Some(path) = self.draft.directory_password_file.take() {
-            let mut secrets = self.read_secrets_of("directory", "password_file", &path, 1);
-            self.draft.config.directory.password = secrets.next();
-        }
-    }
-
-    /// Reads the secrets in the file that a setting names.
-    fn read_secrets_of(
-        &mut self,
-        section: &str,
-        key: &str,
-        path: &Path,
-        most: usize,
-    ) -> impl Iterator<Item = Secret> + use<> {
-        let provenance = self.draft.provenance(section, key).clone();
-        self.read_secrets(key, path, &provenance, most).into_iter()
     }
 
     /// Reads a secret from a file.

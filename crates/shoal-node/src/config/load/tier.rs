@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use shoal_s3::identity::Account;
 
-use super::{Entry, Loader, Problem};
+use super::{Entry, Loader};
 use crate::config::{EtcdConfig, EtcdUser, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig};
 
 /// The keys of a store with an endpoint.
@@ -79,23 +79,7 @@ impl Loader {
     }
 
     fn keys(&mut self, entry: &Entry) -> Option<Account> {
-        let has_secret = entry.has("secret_key") || entry.has("secret_key_file");
-        match (entry.has("access_key"), has_secret) {
-            (true, false) => {
-                let hint = "add secret_key_file (or secret_key)";
-                self.refuse(entry, "access_key", "access_key has no secret_key", hint);
-            }
-            (false, true) => {
-                let is_inline = entry.has("secret_key");
-                let key = if is_inline {
-                    "secret_key"
-                } else {
-                    "secret_key_file"
-                };
-                self.refuse(entry, key, "secret_key has no access_key", "add access_key");
-            }
-            _ => {}
-        }
+        self.account(entry, ["access_key", "secret_key", "secret_key_file"]);
         let secret_key = self.secret(entry, "secret_key", "secret_key_file");
         Some(Account {
             access_key: self.optional(entry, "access_key")?,
@@ -131,10 +115,7 @@ impl Loader {
 
     fn etcd(&mut self, entry: &Entry, endpoints: &str) -> EtcdConfig {
         for (one, other) in [CLIENT, (CLIENT.1, CLIENT.0)] {
-            if entry.has(one) && !entry.has(other) {
-                let what = format!("{one} has no {other}");
-                self.refuse(entry, one, &what, &format!("add {other}"));
-            }
+            self.needs(entry, one, &[other], &format!("add {other}"));
         }
         // A user may stand before the first host.
         let (user, endpoints) = match endpoints.split_once('@') {
@@ -181,12 +162,5 @@ impl Loader {
             let what = format!("{key} stands beside {beside}");
             self.refuse(entry, key, &what, &format!("leave it out: {why}"));
         }
-    }
-
-    /// Rejects a tier, at the line of one of its keys.
-    fn refuse(&mut self, entry: &Entry, key: &str, what: &str, hint: &str) {
-        let what = format!("{} {what}", entry.title);
-        self.problems
-            .push(Problem::new(entry.origin(key), what).hint(hint));
     }
 }

@@ -372,7 +372,7 @@ fn rules_say_where_and_how_fresh() {
     );
     let twice = problems_of(&file.replace("\"s3://b\"", "\"s3://b/x/\""));
     assert!(
-        twice[0].starts_with("shoal.toml:5: [[freshness.rule]] \"s3://b/x/\" is written twice | "),
+        twice[0].starts_with("shoal.toml:5: [[freshness.rule]] prefix \"s3://b/x/\" is written twice | "),
         "{twice:?}"
     );
 }
@@ -417,11 +417,11 @@ fn identities_are_pairs_and_each_access_key_is_one_of_them() {
         ),
         (
             &format!("{file}lake_access_key = \"L\""),
-            "shoal.toml:2: [[identity]] lake_access_key has no lake_secret_key",
+            "shoal.toml:4: [[identity]] lake_access_key has no lake_secret_key",
         ),
         (
             &format!("{file}lake_secret_key = \"l\""),
-            "shoal.toml:2: [[identity]] lake_secret_key has no lake_access_key",
+            "shoal.toml:4: [[identity]] lake_secret_key has no lake_access_key",
         ),
         (
             "[[identity]]\naccess_key = \"A/B\"\nsecret_key = \"s\"",
