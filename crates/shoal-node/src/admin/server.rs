@@ -100,23 +100,61 @@ pub trait Pages: Send + Sync {
     fn handoff(&self) -> Option<&Arc<Handoff>>;
 }
 
-const EXPLAIN: &str = "/explain";
-
-/// An order of an operator.
-#[derive(Clone, Copy, Debug)]
-enum AdminCommand {
+/// A path of the admin port.
+enum Route {
+    Healthz,
+    Readyz,
+    Metrics,
+    Status,
+    Members,
+    Explain,
     Drain,
     Undrain,
     Flush,
+    Tasks(TaskPage),
+    Other(OtherPage),
 }
 
-impl AdminCommand {
+impl Route {
     fn at(path: &str) -> Option<Self> {
-        match path {
-            "/drain" => Some(Self::Drain),
-            "/undrain" => Some(Self::Undrain),
-            "/flush" => Some(Self::Flush),
-            _ => None,
+        Some(match path {
+            "/healthz" => Self::Healthz,
+            "/readyz" => Self::Readyz,
+            "/metrics" => Self::Metrics,
+            "/status" => Self::Status,
+            "/members" => Self::Members,
+            "/explain" => Self::Explain,
+            "/drain" => Self::Drain,
+            "/undrain" => Self::Undrain,
+            "/flush" => Self::Flush,
+            _ => {
+                let tasks = TaskPage::at(path).map(Self::Tasks);
+                return tasks.or_else(|| OtherPage::at(path).map(Self::Other));
+            }
+        })
+    }
+
+    /// Returns what a request with this method does.
+    fn wish(&self, method: &Method) -> Wish {
+        match self {
+            Self::Healthz | Self::Readyz => Wish::Probe,
+            Self::Drain | Self::Undrain | Self::Flush => Wish::Order,
+            Self::Tasks(page) if page.is_order(method) => Wish::Order,
+            _ => Wish::Look,
+        }
+    }
+
+    /// Rejects a method that the path does not have, and an order of a web page. Pages of tasks have methods
+    /// of their own.
+    fn refuse(&self, request: &Request<ClientBody>) -> Option<Page> {
+        match (self, self.wish(request.method())) {
+            (Self::Tasks(_), Wish::Order) => of_web_page(request),
+            (Self::Tasks(_), _) => None,
+            (_, Wish::Order) if *request.method() != Method::POST => {
+                Some(not_allowed("only POST is understood here\n", "POST"))
+            }
+            (_, Wish::Order) => of_web_page(request),
+            (_, Wish::Probe | Wish::Look) => pages::only_read(request.method()),
         }
     }
 }
@@ -147,29 +185,47 @@ impl Admin {
         serve(listener, tls, LIMITS, counted, shutdown, connection).await;
     }
 
-    /// Carries out an order.
-    async fn execute(&self, command: AdminCommand, request: &Request<ClientBody>) -> Page {
-        if *request.method() != Method::POST {
-            return not_allowed("only POST is understood here\n", "POST");
-        }
-        if let Some(refusal) = of_web_page(request) {
-            return refusal;
-        }
-        if let AdminCommand::Flush = command {
-            return self.flush(request.uri().query().unwrap_or_default());
-        }
-        let Some(handoff) = self.pages.handoff() else {
+    async fn answer(&self, request: Request<ClientBody>) -> Page {
+        let Some(route) = Route::at(request.uri().path()) else {
             return text(
-                StatusCode::CONFLICT,
-                "this node caches alone: no other node can take its blocks. Stop it without a drain: it finds them on its disk when it starts again\n",
+                StatusCode::NOT_FOUND,
+                "not found: /healthz, /readyz, /metrics, /status, /members, /explain, /nodes, /tasks, /plan, /drain, /undrain and /flush are here\n",
             );
         };
-        match command {
-            AdminCommand::Drain => handoff.begin().await,
-            AdminCommand::Undrain => handoff.end().await,
-            AdminCommand::Flush => {}
+        if let Some(refusal) = route.refuse(&request) {
+            return refusal;
         }
-        json_page(StatusCode::ACCEPTED, handoff.progress())
+        let query = request.uri().query();
+        match route {
+            Route::Healthz => text(StatusCode::OK, "alive\n"),
+            Route::Readyz => pages::ready_under(&self.readiness.missing(), &self.pages.conditions()),
+            Route::Metrics => {
+                let metrics = Arc::clone(&self.pages).metrics();
+                page(StatusCode::OK, metrics::CONTENT_TYPE, metrics)
+            }
+            Route::Status => json_page(StatusCode::OK, Arc::clone(&self.pages).status().await),
+            Route::Members => json_page(StatusCode::OK, self.pages.members()),
+            Route::Explain => match ExplainQuery::parse(query.unwrap_or_default()) {
+                Ok(query) => json_page(StatusCode::OK, self.pages.explain(query).await),
+                Err(error) => refused(&error.to_string()),
+            },
+            Route::Drain | Route::Undrain => {
+                let Some(handoff) = self.pages.handoff() else {
+                    return text(
+                        StatusCode::CONFLICT,
+                        "this node caches alone: no other node can take its blocks. Stop it without a drain: it finds them on its disk when it starts again\n",
+                    );
+                };
+                match route {
+                    Route::Drain => handoff.begin().await,
+                    _ => handoff.end().await,
+                }
+                json_page(StatusCode::ACCEPTED, handoff.progress())
+            }
+            Route::Flush => self.flush(query.unwrap_or_default()),
+            Route::Other(other) => self.pages.other(other, query).await,
+            Route::Tasks(tasks) => self.pages.tasks(tasks, request).await,
+        }
     }
 
     /// Starts a flush below `below=s3://bucket/prefix`, or of everything if that is absent or empty.
@@ -184,41 +240,6 @@ impl Admin {
             Err(error) => refused(&format!("below= does not name what to flush: {error}")),
         }
     }
-
-    async fn explained(&self, query: &str) -> Page {
-        match ExplainQuery::parse(query) {
-            Ok(query) => json_page(StatusCode::OK, self.pages.explain(query).await),
-            Err(error) => refused(&error.to_string()),
-        }
-    }
-
-    /// Returns the page at `path`.
-    async fn answer(&self, method: &Method, path: &str) -> Page {
-        let known = matches!(
-            path,
-            "/healthz" | "/readyz" | "/metrics" | "/status" | "/members" | EXPLAIN
-        );
-        if !known {
-            return text(
-                StatusCode::NOT_FOUND,
-                "not found: /healthz, /readyz, /metrics, /status, /members, /explain, /nodes, /tasks, /plan, /drain, /undrain and /flush are here\n",
-            );
-        }
-        if let Some(refusal) = pages::only_read(method) {
-            return refusal;
-        }
-        match path {
-            "/healthz" => text(StatusCode::OK, "alive\n"),
-            "/readyz" => pages::ready_under(&self.readiness.missing(), &self.pages.conditions()),
-            "/metrics" => page(
-                StatusCode::OK,
-                metrics::CONTENT_TYPE,
-                Arc::clone(&self.pages).metrics(),
-            ),
-            "/members" => json_page(StatusCode::OK, self.pages.members()),
-            _ => json_page(StatusCode::OK, Arc::clone(&self.pages).status().await),
-        }
-    }
 }
 
 fn refused(why: &str) -> Page {
@@ -229,18 +250,6 @@ fn refused(why: &str) -> Page {
 fn of_web_page(request: &Request<ClientBody>) -> Option<Page> {
     let is_of_page = request.headers().contains_key(ORIGIN);
     is_of_page.then(|| text(StatusCode::FORBIDDEN, "orders are not taken from web pages\n"))
-}
-
-/// Returns what a request with this method and path does.
-fn wish(method: &Method, path: &str) -> Wish {
-    match path {
-        "/healthz" | "/readyz" => Wish::Probe,
-        _ if AdminCommand::at(path).is_some() => Wish::Order,
-        _ => match TaskPage::at(path) {
-            Some(tasks) if tasks.is_order(method) => Wish::Order,
-            _ => Wish::Look,
-        },
-    }
 }
 
 /// The service of one connection.
@@ -257,35 +266,17 @@ impl Service<Request<ClientBody>> for Connection {
             if let Some(refusal) = admin.hosts.refuse(&request) {
                 return Ok(refusal);
             }
-            let (method, path) = (request.method(), request.uri().path());
             let asker = Asker {
                 address: remote.address.ip(),
                 is_certified: remote.certified.load(Ordering::Acquire),
                 headers: request.headers(),
             };
-            if let Some(refusal) = admin.auth.refuse(&asker, wish(method, path)) {
+            let route = Route::at(request.uri().path());
+            let wish = route.map_or(Wish::Look, |route| route.wish(request.method()));
+            if let Some(refusal) = admin.auth.refuse(&asker, wish) {
                 return Ok(refusal);
             }
-            if let Some(tasks) = TaskPage::at(path) {
-                let is_order = tasks.is_order(method);
-                return Ok(match of_web_page(&request).filter(|_| is_order) {
-                    Some(refusal) => refusal,
-                    None => admin.pages.tasks(tasks, request).await,
-                });
-            }
-            if let Some(other) = OtherPage::at(path) {
-                return Ok(match pages::only_read(method) {
-                    Some(refusal) => refusal,
-                    None => admin.pages.other(other, request.uri().query()).await,
-                });
-            }
-            Ok(match AdminCommand::at(path) {
-                Some(command) => admin.execute(command, &request).await,
-                None if path == EXPLAIN && matches!(*method, Method::GET | Method::HEAD) => {
-                    admin.explained(request.uri().query().unwrap_or_default()).await
-                }
-                None => admin.answer(method, path).await,
-            })
+            Ok(admin.answer(request).await)
         }
         .boxed()
     }
