@@ -119,7 +119,7 @@ impl Core {
             addresses,
             lake,
             store,
-            identities: Arc::new(Identities::new(config.identities())),
+            identities: Arc::new(Identities::new(config.identities.iter().cloned())),
             grants,
             single_flight,
             split,

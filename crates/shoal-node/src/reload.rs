@@ -119,7 +119,7 @@ impl Reloader {
         let reading = spawn_blocking(move || tokens.reload());
         reading.await.expect("reading tokens does not panic")?;
         let (config, front) = (&plan.in_force, &self.front);
-        self.core.identities.replace(config.identities());
+        self.core.identities.replace(config.identities.iter().cloned());
         if let (Some(link), Some(bandwidth)) = (self.core.lake.link(), config.lake.bandwidth) {
             link.set_bandwidth(bandwidth);
         }

@@ -19,14 +19,14 @@ pub use load::{FILE_VARIABLE, Loaded, Sources};
 pub use problem::{ConfigError, Problem, Provenance};
 pub(crate) use render::differences;
 pub use role::Role;
-pub use sections::{AdminConfig, Anonymous, IdentityConfig, Log, Lookup, LookupPlace, S3Config};
+pub use sections::{AdminConfig, Anonymous, Log, Lookup, LookupPlace, S3Config};
 pub use settings::{SETTINGS, Setting};
 pub use value::units::{parse_size, parse_time};
 
-use shoal_s3::identity::Identity;
 use shoal_store::StoreConfig;
 
 pub use shoal_registry::Lifetime;
+pub use shoal_s3::identity::Identity;
 
 pub use shoal_cache::cooperation::{CooperationConfig, CooperationMode};
 pub use shoal_cache::directory::DirectoryConfig;
@@ -73,13 +73,6 @@ pub struct Config {
     pub lookup: Lookup,
     /// `[log]`
     pub log: Log,
-    /// `[[identity]]`
-    pub identities: Vec<IdentityConfig>,
-}
-
-impl Config {
-    /// Returns the identities that may sign requests to this node.
-    pub(crate) fn identities(&self) -> impl Iterator<Item = Identity> {
-        self.identities.iter().map(Identity::from)
-    }
+    /// `[[identity]]`: the clients that may sign requests to this node.
+    pub identities: Vec<Identity>,
 }

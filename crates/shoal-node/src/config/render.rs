@@ -6,7 +6,7 @@ use toml::Value as Toml;
 use super::settings::{ConfigDraft, LISTS, SECTIONS, of_section};
 use super::value::Value;
 use super::{
-    Config, FreshnessRule, IdentityConfig, LookupPlace, RegistryConfig, Role, TierConfig, TierStoreConfig,
+    Config, FreshnessRule, Identity, LookupPlace, RegistryConfig, Role, TierConfig, TierStoreConfig,
     WriteMode, WriteRule,
 };
 
@@ -179,13 +179,14 @@ fn place_pairs(place: &LookupPlace) -> Pairs {
     pairs!("network": place.network, "topology": place.topology).into()
 }
 
-fn identity_pairs(identity: &IdentityConfig) -> Pairs {
+fn identity_pairs(identity: &Identity) -> Pairs {
+    let account = identity.lake_account.as_ref();
     Pairs::from(pairs!(
         "access_key": identity.access_key,
         "secret_key": identity.secret_key,
         "share": identity.share,
-        "lake_access_key": identity.lake_access_key,
-        "lake_secret_key": identity.lake_secret_key,
+        "lake_access_key": account.map(|account| account.access_key.clone()),
+        "lake_secret_key": account.map(|account| account.secret_key.clone()),
     ))
 }
 

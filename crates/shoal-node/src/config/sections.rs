@@ -2,12 +2,9 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use ipnet::IpNet;
-use shoal_base::secret::Secret;
 use shoal_net::words;
-use shoal_s3::identity::{Account, Identity};
 
 words! {
     /// How the node treats anonymous requests.
@@ -121,21 +118,6 @@ pub struct Log {
     pub access: bool,
 }
 
-/// `[[identity]]`: a client that may sign requests to this node.
-#[derive(Clone, Debug, PartialEq)]
-pub struct IdentityConfig {
-    /// The key that the client signs with.
-    pub access_key: String,
-    /// `secret_key` or the content of `secret_key_file`.
-    pub secret_key: Secret,
-    /// The weight of the identity when clients compete for scarce resources.
-    pub share: u32,
-    /// Its own account at the lake, if any.
-    pub lake_access_key: Option<String>,
-    /// Secret key of that account.
-    pub lake_secret_key: Option<Secret>,
-}
-
 impl Default for Lookup {
     fn default() -> Self {
         Self {
@@ -159,26 +141,6 @@ impl Default for Log {
             filter: "info".into(),
             format: "text".into(),
             access: false,
-        }
-    }
-}
-
-impl From<&IdentityConfig> for Identity {
-    /// The index is assigned later.
-    fn from(config: &IdentityConfig) -> Self {
-        let lake_account = config.lake_access_key.clone().zip(config.lake_secret_key.clone());
-        Self {
-            index: 0,
-            access_key: config.access_key.clone(),
-            secret_key: config.secret_key.clone(),
-            share: config.share,
-            lake_account: lake_account.map(|(access_key, secret_key)| {
-                Arc::new(Account {
-                    access_key,
-                    secret_key,
-                    session_token: None,
-                })
-            }),
         }
     }
 }

@@ -1,11 +1,10 @@
 //! Digests of the settings that must be the same on every node.
 
-use shoal_base::secret::Secret;
 use shoal_net::membership::{SettingDigest, SettingsDigests, SharedSetting};
 
 use super::value::lifetime_word;
 use super::{
-    BandwidthScope, Config, CooperationMode, IdentityConfig, RegistryConfig, TierConfig, TierStoreConfig,
+    BandwidthScope, Config, CooperationMode, Identity, RegistryConfig, TierConfig, TierStoreConfig,
     WriteMode, WriteRule,
 };
 
@@ -46,16 +45,17 @@ impl Config {
                 }
             }
             SharedSetting::Identities => {
-                let mut identities: Vec<&IdentityConfig> = self.identities.iter().collect();
+                let mut identities: Vec<&Identity> = self.identities.iter().collect();
                 identities.sort_unstable_by_key(|identity| &identity.access_key);
                 for identity in identities {
                     digest.add(&identity.access_key);
-                    digest.add(identity.lake_access_key.as_deref().unwrap_or_default());
+                    let account = identity.lake_account.as_ref();
+                    digest.add(account.map_or("", |account| &account.access_key));
                     // Without a cluster secret the digest has no key, and the secrets could be guessed from
                     // it.
                     if has_secret {
                         digest.add(identity.secret_key.expose());
-                        digest.add(identity.lake_secret_key.as_ref().map_or("", Secret::expose));
+                        digest.add(account.map_or("", |account| account.secret_key.expose()));
                     }
                 }
             }

@@ -34,6 +34,30 @@ pub struct Identity {
     pub lake_account: Option<Arc<Account>>,
 }
 
+impl Account {
+    /// Creates an account with lasting credentials.
+    pub fn new(access_key: &str, secret_key: &str) -> Self {
+        Self {
+            access_key: access_key.into(),
+            secret_key: Secret::new(secret_key),
+            session_token: None,
+        }
+    }
+}
+
+impl Identity {
+    /// Creates an identity with the same share as others and without an account of its own.
+    pub fn new(access_key: &str, secret_key: &str) -> Self {
+        Self {
+            index: 0,
+            access_key: access_key.into(),
+            secret_key: Secret::new(secret_key),
+            share: 1,
+            lake_account: None,
+        }
+    }
+}
+
 /// The sender of a request, after its signature was verified.
 #[derive(Clone, Debug)]
 pub enum Caller {

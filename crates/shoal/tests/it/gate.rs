@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use http::{HeaderValue, Method, StatusCode};
-use shoal_base::secret::Secret;
 use shoal_net::clock;
 use shoal_node::config::Anonymous;
+use shoal_s3::identity::Account;
 
 use crate::chunks::Checksum;
 use crate::client::{Client, Payload, Reply};
@@ -243,8 +243,7 @@ async fn a_client_that_signs_with_version_2_is_told_what_to_use() {
 #[tokio::test]
 async fn a_browser_that_asks_about_a_presigned_url_names_its_signer_and_proves_nothing() {
     let node = Node::start_with(|config| {
-        config.identities[1].lake_access_key = Some(ACCESS_KEY.into());
-        config.identities[1].lake_secret_key = Some(Secret::new(SECRET_KEY));
+        config.identities[1].lake_account = Some(Account::new(ACCESS_KEY, SECRET_KEY).into());
     })
     .await;
     let no_proof = format!("&X-Amz-Signature={}", "0".repeat(64));
@@ -331,8 +330,7 @@ async fn an_identity_may_have_another_account_at_the_lake() {
     let node = Node::start_with(|config| {
         config.identities[0].access_key = "local".into();
         config.identities[0].secret_key = shoal_base::secret::Secret::new("local-secret");
-        config.identities[0].lake_access_key = Some(ACCESS_KEY.into());
-        config.identities[0].lake_secret_key = Some(shoal_base::secret::Secret::new(crate::lake::SECRET_KEY));
+        config.identities[0].lake_account = Some(Account::new(ACCESS_KEY, crate::lake::SECRET_KEY).into());
     })
     .await;
     node.lake.put("b", "k", "x");

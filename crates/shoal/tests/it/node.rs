@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shoal_base::clock;
-use shoal_base::secret::Secret;
 use shoal_node::config::{
-    Config, FreshnessMode, IdentityConfig, RegistryConfig, TierConfig, TierStoreConfig, WriteMode,
+    Config, FreshnessMode, Identity, RegistryConfig, TierConfig, TierStoreConfig, WriteMode,
 };
 use shoal_node::{Gateway, GatewayError};
 use shoal_store::{Store, StoreError};
@@ -100,8 +99,8 @@ impl Node {
         config.store.block_bytes = BLOCK;
         config.limits.fill_bytes = 8 << 20;
         config.identities = vec![
-            identity(ACCESS_KEY, SECRET_KEY),
-            identity(OTHER_KEY, OTHER_SECRET),
+            Identity::new(ACCESS_KEY, SECRET_KEY),
+            Identity::new(OTHER_KEY, OTHER_SECRET),
         ];
         change(&mut config);
         let writes_back = config.write.rules.iter().any(|rule| rule.mode == WriteMode::Back);
@@ -236,14 +235,4 @@ pub(crate) async fn lake() -> Lake {
     lake.add_user(OTHER_KEY, OTHER_SECRET);
     lake.create_bucket("b");
     lake
-}
-
-fn identity(access_key: &str, secret_key: &str) -> IdentityConfig {
-    IdentityConfig {
-        share: 1,
-        access_key: access_key.into(),
-        secret_key: Secret::new(secret_key),
-        lake_access_key: None,
-        lake_secret_key: None,
-    }
 }

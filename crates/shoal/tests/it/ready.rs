@@ -3,6 +3,7 @@
 use http::StatusCode;
 use serde_json::Value;
 use shoal_base::secret::Secret;
+use shoal_s3::identity::Account;
 
 use crate::cluster::Cluster;
 use crate::lake::{ACCESS_KEY, Fault, SECRET_KEY};
@@ -102,8 +103,8 @@ async fn a_node_of_whose_identities_the_lake_accepts_none_is_not_ready_until_it_
 async fn a_node_of_whose_lake_accounts_for_identities_none_is_known_is_not_ready() {
     let node = Node::start_with(|config| {
         for (number, identity) in config.identities.iter_mut().enumerate() {
-            identity.lake_access_key = Some(format!("unknown-{number}"));
-            identity.lake_secret_key = Some(Secret::new("secret"));
+            let account = Account::new(&format!("unknown-{number}"), "secret");
+            identity.lake_account = Some(account.into());
         }
     })
     .await;

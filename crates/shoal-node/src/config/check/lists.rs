@@ -12,7 +12,7 @@ use super::texts::{ACCESS_KEY_HINT, PLACE_HINT, access_key_fault, is_place};
 use super::tier::has_bucket_of;
 use super::{Check, Entry, Problem};
 use crate::config::problem::Provenance;
-use crate::config::{Config, CooperationMode, FreshnessMode, IdentityConfig, WriteMode, WriteRule};
+use crate::config::{Config, CooperationMode, FreshnessMode, Identity, WriteMode, WriteRule};
 
 /// Maximum share of an identity. Next to it, an identity with share 1 still gets every thousandth turn.
 const SHARE_MAX: u32 = 1000;
@@ -41,10 +41,11 @@ rules! {
 
 rules! {
     /// The rules for each `[[identity]]`.
-    IDENTITY_RULES: fn(&IdentityConfig) -> Vec<Fault>;
+    IDENTITY_RULES: fn(&Identity) -> Vec<Fault>;
 
     identity access_key: |identity| access_key_fault(&identity.access_key), ACCESS_KEY_HINT;
-    identity lake_access_key: |identity| identity.lake_access_key.as_deref().and_then(access_key_fault),
+    identity lake_access_key: |identity| identity.lake_account.as_ref()
+            .and_then(|account| access_key_fault(&account.access_key)),
         ACCESS_KEY_HINT;
     identity share: |identity| (!(1..=SHARE_MAX).contains(&identity.share))
             .then(|| format!("is not between 1 and {SHARE_MAX}")),

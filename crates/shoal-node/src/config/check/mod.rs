@@ -1,7 +1,7 @@
 //! Validates the values of a configuration against each other and against the machine.
 //!
-//! `rules` is the table of what a single setting must not be, `lists` and `tier` have those for the entries of
-//! lists, `advice` and `disk` warn about values that are valid and rarely intended.
+//! `rules` is the table of what a single setting must not be, `lists` and `tier` have those for the entries
+//! of lists, `advice` and `disk` warn about values that are valid and rarely intended.
 
 mod advice;
 mod disk;

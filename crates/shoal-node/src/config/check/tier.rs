@@ -58,14 +58,17 @@ rules! {
     tier registry: |tier, config| registry(tier).filter(|path| !names_hosts(path))
             .and_then(|_| beyond_this_machine(config)),
         FOLDER_HINT;
-    tier registry: |tier, config| registry(tier).and_then(|registry| in_the_cache(registry, config)), CACHE_HINT;
-    tier registry: |tier, _| folder(tier).zip(registry(tier)).filter(|(folder, registry)| nested(folder, registry))
+    tier registry: |tier, config| registry(tier).and_then(|registry| in_the_cache(registry, config)),
+        CACHE_HINT;
+    tier registry: |tier, _| folder(tier).zip(registry(tier))
+            .filter(|(folder, registry)| nested(folder, registry))
             .map(|_| "lies in or around the folder of its tier"),
         "leave it out, which means the folder registry in that folder, or name one elsewhere";
     tier registry: |tier, _| etcd(tier).into_iter().flat_map(|etcd| etcd.endpoints.split(','))
             .filter_map(|member| Some(format!("names {member:?}, which {}", endpoint_fault(member)?))),
         "write the URLs of all members with commas, such as \"https://etcd-1:2379,https://etcd-2:2379\"";
-    tier registry_certificate: |tier, _| unreadable(client(tier).map(|(certificate, _)| &**certificate)), PEM_HINT;
+    tier registry_certificate: |tier, _| unreadable(client(tier).map(|(certificate, _)| &**certificate)),
+        PEM_HINT;
     tier registry_key: |tier, _| unreadable(client(tier).map(|(_, key)| &**key)), PEM_HINT;
 }
 

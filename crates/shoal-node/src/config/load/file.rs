@@ -21,59 +21,26 @@ struct List {
     keys: &'static [&'static str],
 }
 
-/// Every list of tables.
-static LISTS: [List; 5] = [
-    List {
-        name: "freshness.rule",
-        title: "[[freshness.rule]]",
-        keys: &["prefix", "freshness"],
-    },
-    List {
-        name: "write.rule",
-        title: "[[write.rule]]",
-        keys: &["prefix", "mode", "tier", "lifetime", "fallback"],
-    },
-    List {
-        name: "tier",
-        title: "[[tier]]",
-        keys: &[
-            "name",
-            "folder",
-            "endpoint",
-            "region",
-            "ca_file",
-            "access_key",
-            "secret_key",
-            "secret_key_file",
-            "bucket",
-            "class_large",
-            "capacity",
-            "registry",
-            "registry_certificate",
-            "registry_key",
-            "registry_password_file",
-            "registry_quota",
-        ],
-    },
-    List {
-        name: "lookup.place",
-        title: "[[lookup.place]]",
-        keys: &["network", "topology"],
-    },
-    List {
-        name: "identity",
-        title: "[[identity]]",
-        keys: &[
-            "access_key",
-            "secret_key",
-            "secret_key_file",
-            "share",
-            "lake_access_key",
-            "lake_secret_key",
-            "lake_secret_key_file",
-        ],
-    },
-];
+macro_rules! lists {
+    ($($name:literal: $($key:ident)+;)*) => {
+        /// Every list of tables.
+        static LISTS: &[List] = &[$(List {
+            name: $name,
+            title: concat!("[[", $name, "]]"),
+            keys: &[$(stringify!($key)),+],
+        },)*];
+    };
+}
+
+lists! {
+    "freshness.rule": prefix freshness;
+    "write.rule": prefix mode tier lifetime fallback;
+    "tier": name folder endpoint region ca_file access_key secret_key secret_key_file bucket class_large
+        capacity registry registry_certificate registry_key registry_password_file registry_quota;
+    "lookup.place": network topology;
+    "identity": access_key secret_key secret_key_file share lake_access_key lake_secret_key
+        lake_secret_key_file;
+}
 
 /// The raw value of the setting at `position` in the table, and its origin.
 pub(in crate::config) struct Assignment {
@@ -194,21 +161,21 @@ impl Reader<'_> {
     }
 
     fn problem(&mut self, offset: usize, what: String, hint: Option<String>) {
-        let problem = self.at(offset, what, hint);
-        self.file.problems.push(problem);
+        let provenance = self.provenance(offset);
+        self.file.problems.push(Problem {
+            provenance,
+            what,
+            hint,
+        });
     }
 
     fn stranger(&mut self, offset: usize, what: String, hint: Option<String>) {
-        let problem = self.at(offset, what, hint);
-        self.file.strangers.push(problem);
-    }
-
-    fn at(&self, offset: usize, what: String, hint: Option<String>) -> Problem {
-        Problem {
-            provenance: self.provenance(offset),
+        let provenance = self.provenance(offset);
+        self.file.strangers.push(Problem {
+            provenance,
             what,
             hint,
-        }
+        });
     }
 
     fn document(&mut self, document: &DeTable<'_>) {

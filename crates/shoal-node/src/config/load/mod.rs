@@ -7,16 +7,18 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use shoal_base::secret::Secret;
 use shoal_base::small_file;
+use shoal_s3::identity::Account;
 
 use self::file::{Assignment, Entry, File};
 use super::check;
 use super::problem::{ConfigError, Problem, Provenance};
 use super::settings::{ConfigDraft, SECRETS, SETTINGS, Setting, position, removed_variable};
 use super::value::{RawValue, Value};
-use super::{Config, FreshnessRule, IdentityConfig, LookupPlace, Role, WriteRule};
+use super::{Config, FreshnessRule, Identity, LookupPlace, Role, WriteRule};
 
 /// The environment variable with the path of the configuration file, used if no flag gives one.
 pub const FILE_VARIABLE: &str = "SHOAL_CONFIG";
@@ -326,7 +328,7 @@ impl Loader {
         })
     }
 
-    fn identity(&mut self, entry: &Entry) -> Option<IdentityConfig> {
+    fn identity(&mut self, entry: &Entry) -> Option<Identity> {
         let access_key = self.require(entry, "access_key");
         let secret_key = self.secret(entry, "secret_key", "secret_key_file");
         if !entry.has("secret_key") && !entry.has("secret_key_file") {
@@ -335,28 +337,32 @@ impl Loader {
                 .push(problem.hint("add secret_key_file = \"...\" (or secret_key)"));
         }
         let share = self.optional(entry, "share").unwrap_or(1);
-        let lake_access_key = self.optional(entry, "lake_access_key");
-        self.account(
+        let lake_account = self.account(
             entry,
             ["lake_access_key", "lake_secret_key", "lake_secret_key_file"],
         );
-        let lake_secret_key = self.secret(entry, "lake_secret_key", "lake_secret_key_file");
-        Some(IdentityConfig {
+        Some(Identity {
+            index: 0,
             access_key: access_key?,
             secret_key: secret_key?,
             share,
-            lake_access_key,
-            lake_secret_key,
+            lake_account: lake_account.map(Arc::new),
         })
     }
 
-    /// Rejects an access key without a secret, and a secret without an access key.
-    fn account(&mut self, entry: &Entry, [access_key, secret_key, file_key]: [&str; 3]) {
+    /// Reads an account: an access key and its secret, or neither.
+    fn account(&mut self, entry: &Entry, [access_key, secret_key, file_key]: [&str; 3]) -> Option<Account> {
         let hint = format!("add {file_key} (or {secret_key})");
         self.needs(entry, access_key, &[secret_key, file_key], &hint);
         for key in [secret_key, file_key] {
             self.needs(entry, key, &[access_key], &format!("add {access_key}"));
         }
+        let secret_key = self.secret(entry, secret_key, file_key);
+        Some(Account {
+            access_key: self.optional(entry, access_key)?,
+            secret_key: secret_key?,
+            session_token: None,
+        })
     }
 
     /// Rejects a key that stands without the first of the others, or another of them in its place.

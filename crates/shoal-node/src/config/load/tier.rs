@@ -2,8 +2,6 @@
 
 use std::path::PathBuf;
 
-use shoal_s3::identity::Account;
-
 use super::{Entry, Loader};
 use crate::config::{EtcdConfig, EtcdUser, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig};
 
@@ -71,21 +69,11 @@ impl Loader {
             endpoint: endpoint?.trim_end_matches('/').into(),
             region: region.unwrap_or_else(|| S3StoreConfig::REGION.into()),
             ca_file: self.optional(entry, "ca_file"),
-            keys: self.keys(entry),
+            keys: self.account(entry, ["access_key", "secret_key", "secret_key_file"]),
             bucket: bucket?,
             class_large: self.optional(entry, "class_large"),
         };
         Some(store)
-    }
-
-    fn keys(&mut self, entry: &Entry) -> Option<Account> {
-        self.account(entry, ["access_key", "secret_key", "secret_key_file"]);
-        let secret_key = self.secret(entry, "secret_key", "secret_key_file");
-        Some(Account {
-            access_key: self.optional(entry, "access_key")?,
-            secret_key: secret_key?,
-            session_token: None,
-        })
     }
 
     fn registry(&mut self, entry: &Entry) -> Option<RegistryConfig> {

@@ -175,7 +175,12 @@ fn the_examples_in_the_reference_file_are_understood() {
     assert_eq!(password.expose(), "directory-password");
     assert_eq!(config.freshness.rules[0].mode, FreshnessMode::Immutable);
     assert_eq!(
-        config.identities[0].lake_secret_key.as_ref().unwrap().expose(),
+        config.identities[0]
+            .lake_account
+            .as_ref()
+            .unwrap()
+            .secret_key
+            .expose(),
         "ak-lake-secret"
     );
     let tiers: Vec<_> = config.tiers.iter().map(|tier| &*tier.name).collect();
@@ -267,7 +272,7 @@ fn a_secret_may_lie_in_a_file_of_its_own() {
     let secrets = [
         config.lake.secret_key.as_ref(),
         Some(&identity.secret_key),
-        identity.lake_secret_key.as_ref(),
+        identity.lake_account.as_ref().map(|account| &account.secret_key),
     ];
     for secret in secrets {
         assert_eq!(secret.unwrap().expose(), "from a file");

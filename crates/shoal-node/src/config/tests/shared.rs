@@ -5,18 +5,8 @@ use shoal_net::membership::{SettingsDigests, SharedSetting};
 use shoal_registry::Lifetime;
 
 use crate::config::{
-    Config, EtcdConfig, IdentityConfig, RegistryConfig, TierConfig, TierStoreConfig, WriteMode, WriteRule,
+    Config, EtcdConfig, Identity, RegistryConfig, TierConfig, TierStoreConfig, WriteMode, WriteRule,
 };
-
-fn identity(access_key: &str, secret: &str) -> IdentityConfig {
-    IdentityConfig {
-        share: 1,
-        access_key: access_key.into(),
-        secret_key: Secret::new(secret),
-        lake_access_key: None,
-        lake_secret_key: None,
-    }
-}
 
 fn tier(name: &str, members: &str) -> TierConfig {
     TierConfig {
@@ -35,7 +25,7 @@ fn tier(name: &str, members: &str) -> TierConfig {
 
 fn digests(change: impl FnOnce(&mut Config)) -> SettingsDigests {
     let mut config = Config {
-        identities: vec![identity("a", "1"), identity("b", "2")],
+        identities: vec![Identity::new("a", "1"), Identity::new("b", "2")],
         tiers: vec![
             tier("first", "https://e1,https://e2"),
             tier("second", "https://e3"),
@@ -148,7 +138,7 @@ fn nodes_are_compared_under_a_secret_that_both_know() {
 fn without_a_secret_no_digest_depends_on_one() {
     let of = |secret| {
         let config = Config {
-            identities: vec![identity("a", secret)],
+            identities: vec![Identity::new("a", secret)],
             ..Config::default()
         };
         config.digests()

@@ -1,7 +1,6 @@
 //! `shoal dev`: a lake and some nodes on this machine, to try things out.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ use shoal_base::secret::Secret;
 use shoal_embedded_lake::{ACCESS_KEY, BUCKET, EmbeddedLake, SECRET_KEY};
 use shoal_node::Gateway;
 use shoal_node::config::{
-    Config, ConfigError, CooperationConfig, CooperationMode, FILE_VARIABLE, IdentityConfig, Log, Provenance,
+    Config, ConfigError, CooperationConfig, CooperationMode, FILE_VARIABLE, Identity, Log, Provenance,
     RegistryConfig, Role, Sources, TierConfig, TierStoreConfig, WriteMode, WriteRule,
 };
 use shoal_store::StoreConfig;
@@ -83,9 +82,15 @@ impl Dev {
 
     async fn serve(self, base: Config) -> Result<(), Failure> {
         let mut stop = Signals::listen()?;
-        let folder = Folder::open(self.dir.as_deref())?;
+        let folder = Folder::open(self.dir.as_deref()).map_err(|error| {
+            let named = self
+                .dir
+                .as_deref()
+                .map_or("a temporary folder".into(), Path::to_string_lossy);
+            Failure::new(&format!("{named} cannot be used"), &error)
+        })?;
         let running = tokio::select! {
-            started = self.start(base, folder.path()) => started?,
+            started = self.start(base, &folder.path) => started?,
             () = stop.stop_with_terminal() => return Ok(()),
         };
         print(&if self.json {
@@ -168,10 +173,11 @@ impl Dev {
         let mut config = base.clone();
         config.node.name = format!("node-{index}");
         config.node.topology = format!("dc1/cluster-a/rack-{index}");
-        config.s3.listen = loopback(port(self.s3_port, index));
-        config.cooperation.listen = loopback(port(self.peer_port, index));
+        let listen = |first| loopback(port(first, index).expect("ports have been checked"));
+        config.s3.listen = listen(self.s3_port);
+        config.cooperation.listen = listen(self.peer_port);
         config.cooperation.advertise = None;
-        config.admin.listen = loopback(port(self.admin_port, index));
+        config.admin.listen = listen(self.admin_port);
         (config.s3.tls_cert, config.s3.tls_key) = (None, None);
         config.store.path = folder.join(&config.node.name);
         config.lake.endpoint = endpoint.into();
@@ -181,15 +187,9 @@ impl Dev {
             // Only with the embedded lake: a temporary folder must not hold objects that the user's own lake
             // lacks.
             config.tiers = vec![tier(&folder.join("tier"))];
-            config.write.rules = vec![back_rule()];
+            config.write.rules = vec![WriteRule::new(back_prefix(), WriteMode::Back)];
         }
-        config.identities = vec![IdentityConfig {
-            access_key: ACCESS_KEY.into(),
-            secret_key: Secret::new(SECRET_KEY),
-            share: 1,
-            lake_access_key: None,
-            lake_secret_key: None,
-        }];
+        config.identities = vec![Identity::new(ACCESS_KEY, SECRET_KEY)];
         config
     }
 
@@ -218,40 +218,37 @@ impl Dev {
     }
 
     /// Returns every port to listen on: its flag, its purpose, and its number unless that is out of range.
-    fn ports(&self) -> Vec<(&'static str, String, Option<u16>)> {
-        let lake = self
-            .lake
-            .is_none()
-            .then(|| ("--lake-port", "lake".to_string(), Some(self.lake_port)));
-        let mut ports: Vec<_> = lake.into_iter().collect();
-        for (flag, first, listener) in [
+    fn ports(&self) -> impl Iterator<Item = (&'static str, String, Option<u16>)> {
+        let lake = ("--lake-port", "lake".to_owned(), Some(self.lake_port));
+        let listeners = [
             ("--s3-port", self.s3_port, "S3"),
             ("--admin-port", self.admin_port, "admin"),
             ("--peer-port", self.peer_port, "peer"),
-        ] {
-            ports.extend((0..self.nodes).map(|index| {
-                let exists = first == 0 || first.checked_add(index).is_some();
-                (
-                    flag,
-                    format!("{listener} listener of node-{index}"),
-                    exists.then(|| port(first, index)),
-                )
-            }));
-        }
-        ports
+        ];
+        let of_nodes = listeners.into_iter().flat_map(|(flag, first, listener)| {
+            (0..self.nodes).map(move |index| {
+                let user = format!("{listener} listener of node-{index}");
+                (flag, user, port(first, index))
+            })
+        });
+        self.lake.is_none().then_some(lake).into_iter().chain(of_nodes)
     }
 }
 
 /// Replaces flags of `serve` in an error with the flags of `dev` that set them.
 fn in_the_words_of_dev(mut error: ConfigError) -> ConfigError {
-    let words = [
-        ("--lake-endpoint", "--lake"),
-        ("--cooperation-mode", "--cooperation"),
-    ];
-    for problem in &mut error.problems {
-        let said = |(flag, _): &(&str, &str)| problem.provenance == Provenance::Flag((*flag).into());
-        if let Some((_, word)) = words.into_iter().find(said) {
-            problem.provenance = Provenance::Flag(word.into());
+    let flags = error
+        .problems
+        .iter_mut()
+        .filter_map(|problem| match &mut problem.provenance {
+            Provenance::Flag(flag) => Some(flag),
+            _ => None,
+        });
+    for flag in flags {
+        match flag.as_str() {
+            "--lake-endpoint" => *flag = "--lake".into(),
+            "--cooperation-mode" => *flag = "--cooperation".into(),
+            _ => {}
         }
     }
     error
@@ -264,11 +261,10 @@ fn taken(flag: &str, user: &str, port: u16, error: &io::Error) -> Failure {
 }
 
 /// Returns port `first + index`; 0 means any free port and stays 0.
-fn port(first: u16, index: u16) -> u16 {
-    if first == 0 {
-        0
-    } else {
-        first.saturating_add(index)
+fn port(first: u16, index: u16) -> Option<u16> {
+    match first {
+        0 => Some(0),
+        first => first.checked_add(index),
     }
 }
 
@@ -286,11 +282,6 @@ fn tier(folder: &Path) -> TierConfig {
     }
 }
 
-/// Returns the rule for written-back objects.
-fn back_rule() -> WriteRule {
-    WriteRule::new(back_prefix(), WriteMode::Back)
-}
-
 /// Returns the prefix of written-back objects.
 fn back_prefix() -> String {
     format!("s3://{BUCKET}/back/")
@@ -301,32 +292,28 @@ async fn start_lake(folder: &Path, port: u16) -> Result<EmbeddedLake, Failure> {
     started.map_err(|error| Failure::new("the embedded lake cannot start", &error))
 }
 
-/// The folder of the lake and the nodes: permanent, or removed at exit.
-enum Folder {
-    Kept(PathBuf),
-    Temporary(TempDir),
+/// The folder of the lake and the nodes.
+struct Folder {
+    path: PathBuf,
+    /// Removes a temporary folder at exit.
+    temporary: Option<TempDir>,
 }
 
 impl Folder {
-    fn open(kept: Option<&Path>) -> Result<Self, Failure> {
-        let opened = match kept {
-            Some(path) => std::fs::create_dir_all(path)
-                .and_then(|()| path.canonicalize())
-                .map(Self::Kept),
-            None => tempfile::Builder::new()
-                .prefix("shoal-dev-")
-                .tempdir()
-                .map(Self::Temporary),
-        };
-        let named = kept.map_or("a temporary folder".into(), |path| path.display().to_string());
-        opened.map_err(|error| Failure::new(&format!("{named} cannot be used"), &error))
-    }
-
-    fn path(&self) -> &Path {
-        match self {
-            Self::Kept(path) => path,
-            Self::Temporary(folder) => folder.path(),
+    fn open(kept: Option<&Path>) -> io::Result<Self> {
+        if let Some(path) = kept {
+            std::fs::create_dir_all(path)?;
+            let path = path.canonicalize()?;
+            return Ok(Self {
+                path,
+                temporary: None,
+            });
         }
+        let temporary = tempfile::Builder::new().prefix("shoal-dev-").tempdir()?;
+        Ok(Self {
+            path: temporary.path().into(),
+            temporary: Some(temporary),
+        })
     }
 }
 
@@ -339,29 +326,25 @@ struct Running {
 
 impl Running {
     fn to_text(&self, folder: &Folder) -> String {
-        let mut text = String::from("Shoal for development\n\n");
-        let mut line = |line: String| writeln!(text, "{line}").expect("writing to a string does not fail");
-        for (index, node) in self.nodes.iter().enumerate() {
-            line(format!(
-                "  node-{index:<3} http://{}   admin http://{}",
-                node.s3_address(),
-                node.admin_address()
-            ));
-        }
-        line(format!("  lake     {}", self.endpoint));
-        line(match folder {
-            Folder::Kept(path) => format!("  folder   {}", path.display()),
-            Folder::Temporary(path) => format!("  folder   {} (removed at exit)", path.path().display()),
+        let nodes = self.nodes.iter().enumerate().map(|(index, node)| {
+            let (s3, admin) = (node.s3_address(), node.admin_address());
+            format!("  node-{index:<3} http://{s3}   admin http://{admin}\n")
         });
-        if self.lake.is_some() {
-            line(format!(
-                "  back     {} (acknowledged before the lake has it)",
-                back_prefix()
-            ));
-        }
-        line(format!("\n  access key {ACCESS_KEY}   secret key {SECRET_KEY}\n"));
-        line(format!("  {}\n\nready", self.try_it()));
-        text
+        let is_removed = folder.temporary.is_some();
+        let back = self.lake.as_ref().map(|_| {
+            let prefix = back_prefix();
+            format!("  back     {prefix} (acknowledged before the lake has it)\n")
+        });
+        format!(
+            "Shoal for development\n\n{}  lake     {}\n  folder   {}{}\n{}\n  \
+             access key {ACCESS_KEY}   secret key {SECRET_KEY}\n\n  {}\n\nready\n",
+            nodes.collect::<String>(),
+            self.endpoint,
+            folder.path.display(),
+            if is_removed { " (removed at exit)" } else { "" },
+            back.unwrap_or_default(),
+            self.try_it(),
+        )
     }
 
     /// Returns a command that can be pasted into a shell.
@@ -388,7 +371,7 @@ impl Running {
             "lake": self.endpoint,
             "bucket": self.lake.as_ref().map(|_| BUCKET),
             "back": self.lake.as_ref().map(|_| back_prefix()),
-            "folder": folder.path(),
+            "folder": folder.path,
             "access_key": ACCESS_KEY,
             "secret_key": SECRET_KEY,
         });
@@ -505,7 +488,7 @@ mod tests {
     fn a_lake_of_ones_own_needs_no_port() {
         let mut dev = dev(1, 0, 0, 0);
         dev.lake = Some("http://lake".into());
-        assert!(dev.ports().iter().all(|(flag, ..)| *flag != "--lake-port"));
+        assert!(dev.ports().all(|(flag, ..)| flag != "--lake-port"));
     }
 
     #[test]
