@@ -213,8 +213,8 @@ impl AdminClient {
     ///
     /// Fails as [`get`](Self::get) does.
     pub async fn post_json<T: DeserializeOwned>(&self, path: &str, order: Vec<u8>) -> Result<T, AdminError> {
-        let media = "application/json";
         let body = Full::from(order).map_err(|never| match never {}).boxed();
+        let media = "application/json";
         self.call(Method::POST, path, Some(Content { media, body })).await
     }
 
@@ -234,9 +234,10 @@ impl AdminClient {
     /// Fails if the node refuses the request, or sends another document.
     pub async fn post_text<T: DeserializeOwned>(&self, path: &str, body: Body) -> Result<T, AdminError> {
         let media = "text/plain";
-        let content = Some(Content { media, body });
-        let answer = self.exchange(Method::POST, path, content).await;
-        self.parsed(answer)
+        let patient = self.clone().within(Duration::MAX);
+        patient
+            .call(Method::POST, path, Some(Content { media, body }))
+            .await
     }
 
     async fn call<T: DeserializeOwned>(
@@ -245,13 +246,7 @@ impl AdminClient {
         path: &str,
         content: Option<Content>,
     ) -> Result<T, AdminError> {
-        self.parsed(self.in_time(method, path, content).await)
-    }
-
-    fn parsed<T: DeserializeOwned>(
-        &self,
-        answer: Result<AdminResponse<Bytes>, AdminErrorKind>,
-    ) -> Result<T, AdminError> {
+        let answer = self.in_time(method, path, content).await;
         let page = answer.and_then(|answer| json(&answer.page));
         page.map_err(|why| self.error(why))
     }
@@ -277,19 +272,22 @@ impl AdminClient {
         path: &str,
         content: Option<Content>,
     ) -> Result<AdminResponse<Bytes>, AdminErrorKind> {
-        let nothing = || Full::default().map_err(|never| match never {}).boxed();
-        let (media, body) = content.map_or_else(
-            || (None, nothing()),
-            |content| (Some(HeaderValue::from_static(content.media)), content.body),
-        );
-        let mut request = Request::new(body);
-        *request.method_mut() = method;
-        *request.uri_mut() = format!("{}{path}", self.url)
-            .parse()
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.url));
+        if let Some(token) = &self.token {
+            request = request.header(AUTHORIZATION, token);
+        }
+        let body = match content {
+            Some(Content { media, body }) => {
+                request = request.header(CONTENT_TYPE, media);
+                body
+            }
+            None => Body::default(),
+        };
+        let request = request
+            .body(body)
             .expect("a checked URL with a path of ours is a URL");
-        let media = media.map(|media| (CONTENT_TYPE, media));
-        let token = self.token.clone().map(|token| (AUTHORIZATION, token));
-        request.headers_mut().extend(media.into_iter().chain(token));
         let response = self.http.request(request).await;
         let response = response.map_err(AdminErrorKind::Unreachable)?;
         let status = response.status();

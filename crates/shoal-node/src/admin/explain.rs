@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt};
-use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
 use shoal_cache::directory::BlockDirectory;
 use shoal_cache::gwf::Decision;
@@ -16,6 +16,7 @@ use shoal_orders::tasks::Moment;
 use shoal_policy::eviction::c2p::{DIRECTORY, GROUP_BLOCKS};
 use shoal_policy::{BlockId, Layer, NodeId, ObjectId, VersionId};
 use shoal_s3::object::{ObjectName, Version};
+use shoal_s3::operation::Query;
 use shoal_s3::uri::S3Uri;
 use shoal_store::{Absence, GroupKnowledge};
 use ulid::Ulid;
@@ -214,16 +215,11 @@ impl ExplainQuery {
     /// Fails if a parameter is unknown or malformed, or if `object` is missing.
     pub fn parse(query: &str) -> Result<Self, InvalidExplainQuery> {
         let (mut object, mut version, mut first, mut count) = (None, None, 0, BLOCKS_MAX);
-        for pair in query.split('&') {
-            let (name, value) = pair.split_once('=').ok_or(InvalidExplainQuery)?;
+        let query = Query::parse(Some(query)).map_err(|_| InvalidExplainQuery)?;
+        for (name, value) in query.iter() {
             let number = || value.parse::<u32>().map_err(|_| InvalidExplainQuery);
             match name {
-                "object" => {
-                    let text = percent_decode_str(value)
-                        .decode_utf8()
-                        .map_err(|_| InvalidExplainQuery)?;
-                    object = Some(text.parse::<S3Uri>().map_err(|_| InvalidExplainQuery)?);
-                }
+                "object" => object = Some(value.parse::<S3Uri>().map_err(|_| InvalidExplainQuery)?),
                 "version" => version = Some(version_id(value).ok_or(InvalidExplainQuery)?),
                 "first" => first = number()?,
                 "count" => count = number()?.min(BLOCKS_MAX),

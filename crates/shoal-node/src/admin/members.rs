@@ -38,11 +38,13 @@ pub struct Member {
 
 /// State of a living node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", from = "String")]
+#[serde(rename_all = "lowercase")]
 pub enum MemberState {
     /// Clients should be sent to it.
     Serving,
-    /// Clients should be sent elsewhere; the node finishes its requests and leaves.
+    /// Clients should be sent elsewhere; the node finishes its requests and leaves. An unknown word, such as
+    /// one of a later release, means the same.
+    #[serde(other)]
     Draining,
 }
 
@@ -52,17 +54,6 @@ impl MemberState {
         match self {
             Self::Serving => "serving",
             Self::Draining => "draining",
-        }
-    }
-}
-
-impl From<String> for MemberState {
-    /// Parses any unknown word, such as one of a later release, as `Draining`.
-    fn from(word: String) -> Self {
-        if word == "serving" {
-            Self::Serving
-        } else {
-            Self::Draining
         }
     }
 }

@@ -7,7 +7,6 @@ mod table;
 
 use std::sync::Arc;
 
-use futures_util::future::{BoxFuture, FutureExt};
 use http::Request;
 use serde_json::{Value, json};
 use shoal_net::conditions::Condition;
@@ -81,12 +80,9 @@ impl Pages for Observer {
         render_all([scrape(TABLE, Snapshot::new(self)), written_back])
     }
 
-    fn status(self: Arc<Self>) -> BoxFuture<'static, Value> {
-        async move {
-            self.write_back.refresh().await;
-            json!(Snapshot::new(self).status())
-        }
-        .boxed()
+    async fn status(self: Arc<Self>) -> Value {
+        self.write_back.refresh().await;
+        json!(Snapshot::new(self).status())
     }
 
     fn conditions(&self) -> Vec<Condition> {
@@ -135,16 +131,16 @@ impl Pages for Observer {
         }
     }
 
-    fn explain(&self, query: ExplainQuery) -> BoxFuture<'_, Explanation> {
-        async move { Explainer(&self.core).explain(&query).await }.boxed()
+    async fn explain(&self, query: ExplainQuery) -> Explanation {
+        Explainer(&self.core).explain(&query).await
     }
 
-    fn other<'a>(&'a self, page: OtherPage, query: Option<&'a str>) -> BoxFuture<'a, Page> {
-        page.get(&self.core.cooperation, query).boxed()
+    async fn other(&self, page: OtherPage, query: Option<&str>) -> Page {
+        page.get(&self.core.cooperation, query).await
     }
 
-    fn tasks(&self, page: TaskPage, request: Request<ClientBody>) -> BoxFuture<'_, Page> {
-        page.answer(&self.tasks, request).boxed()
+    async fn tasks(&self, page: TaskPage, request: Request<ClientBody>) -> Page {
+        page.answer(&self.tasks, request).await
     }
 
     fn flush(&self, below: Option<S3Uri>) -> FlushProgress {

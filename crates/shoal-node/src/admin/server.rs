@@ -70,12 +70,12 @@ impl Readiness {
 }
 
 /// The content of the pages of a node, and what orders act on.
-pub trait Pages: Send + Sync {
+pub trait Pages: Send + Sync + 'static {
     /// Returns `/metrics`.
     fn metrics(self: Arc<Self>) -> String;
 
     /// Returns `/status`.
-    fn status(self: Arc<Self>) -> BoxFuture<'static, Value>;
+    fn status(self: Arc<Self>) -> impl Future<Output = Value> + Send;
 
     /// Returns the conditions that hold, for `/readyz`.
     fn conditions(&self) -> Vec<Condition>;
@@ -84,13 +84,13 @@ pub trait Pages: Send + Sync {
     fn members(&self) -> Members;
 
     /// Returns `/explain`.
-    fn explain(&self, query: ExplainQuery) -> BoxFuture<'_, Explanation>;
+    fn explain(&self, query: ExplainQuery) -> impl Future<Output = Explanation> + Send;
 
     /// Answers a request for another node's page, `/nodes/NAME/PAGE`.
-    fn other<'a>(&'a self, page: OtherPage, query: Option<&'a str>) -> BoxFuture<'a, Page>;
+    fn other(&self, page: OtherPage, query: Option<&str>) -> impl Future<Output = Page> + Send;
 
     /// Answers a request for `/tasks`, a path below it, or `/plan`.
-    fn tasks(&self, page: TaskPage, request: Request<ClientBody>) -> BoxFuture<'_, Page>;
+    fn tasks(&self, page: TaskPage, request: Request<ClientBody>) -> impl Future<Output = Page> + Send;
 
     /// Starts to flush what is written back below a prefix, or all of it.
     fn flush(&self, below: Option<S3Uri>) -> FlushProgress;
@@ -160,10 +160,9 @@ impl Route {
 }
 
 /// The admin listener.
-#[derive(Clone)]
-pub struct Admin {
+pub struct Admin<P> {
     /// The content of its pages.
-    pub pages: Arc<dyn Pages>,
+    pub pages: Arc<P>,
     /// For `/readyz`.
     pub readiness: Arc<Readiness>,
     /// The host names under which the pages are served.
@@ -172,7 +171,7 @@ pub struct Admin {
     pub auth: Arc<AdminAuth>,
 }
 
-impl Admin {
+impl<P: Pages> Admin<P> {
     /// Serves until `shutdown` begins, on the same guarded connections as S3, with limits of their own.
     pub async fn serve(self, listener: TcpListener, tls: Option<Arc<TlsReloader>>, shutdown: Shutdown) {
         if let Some(tls) = &tls {
@@ -253,9 +252,9 @@ fn of_web_page(request: &Request<ClientBody>) -> Option<Page> {
 }
 
 /// The service of one connection.
-struct Connection(Arc<Admin>, RemoteEnd);
+struct Connection<P>(Arc<Admin<P>>, RemoteEnd);
 
-impl Service<Request<ClientBody>> for Connection {
+impl<P: Pages> Service<Request<ClientBody>> for Connection<P> {
     type Response = Page;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;

@@ -1,12 +1,9 @@
 //! Tests of the admin pages over a real socket.
 
-use std::future::ready;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use http::{Request, StatusCode};
 use serde_json::{Value, json};
 use shoal_net::conditions::Condition;
@@ -42,8 +39,8 @@ impl Pages for Canned {
         "shoal_resident_bytes 7\n# EOF\n".into()
     }
 
-    fn status(self: Arc<Self>) -> BoxFuture<'static, Value> {
-        ready(json!({ "node": "a1" })).boxed()
+    async fn status(self: Arc<Self>) -> Value {
+        json!({ "node": "a1" })
     }
 
     fn conditions(&self) -> Vec<Condition> {
@@ -57,25 +54,24 @@ impl Pages for Canned {
         }
     }
 
-    fn explain(&self, query: ExplainQuery) -> BoxFuture<'_, Explanation> {
-        ready(Explanation {
+    async fn explain(&self, query: ExplainQuery) -> Explanation {
+        Explanation {
             pins: Vec::new(),
             node: query.object.to_string(),
             version: None,
             blocks: Vec::new(),
             entries: Vec::new(),
             completeness: Vec::new(),
-        })
-        .boxed()
+        }
     }
 
-    fn other<'a>(&'a self, page: OtherPage, query: Option<&'a str>) -> BoxFuture<'a, Page> {
+    async fn other(&self, page: OtherPage, query: Option<&str>) -> Page {
         let said = format!("{} {query:?}", page.node);
-        ready(pages::page(StatusCode::OK, "text/plain", said)).boxed()
+        pages::page(StatusCode::OK, "text/plain", said)
     }
 
-    fn tasks(&self, page: TaskPage, _: Request<ClientBody>) -> BoxFuture<'_, Page> {
-        ready(pages::page(StatusCode::OK, "text/plain", format!("{page:?}"))).boxed()
+    async fn tasks(&self, page: TaskPage, _: Request<ClientBody>) -> Page {
+        pages::page(StatusCode::OK, "text/plain", format!("{page:?}"))
     }
 
     fn flush(&self, _: Option<S3Uri>) -> FlushProgress {
