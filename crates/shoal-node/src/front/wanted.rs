@@ -39,8 +39,34 @@ impl Wanted {
         let head = ReadHead::parse(&admitted.parts.headers);
         let wishes = Wishes::parse(&admitted.classified.query, head.checksum_mode)?;
         let reason = uncacheable(admitted, &head, &wishes);
+        let caller = &admitted.verified.caller;
+        let plain = match head.question {
+            Question::Plain => true,
+            Question::Referred => admitted.verified.credentials == Credentials::Header,
+            Question::Particular | Question::Foreign => false,
+        };
+        let reusable = plain && !head.cache_control.no_cache;
+        let context = ReadContext::new(
+            lake.account_for(caller),
+            caller.clone(),
+            Arc::clone(&admitted.parts),
+            name.clone(),
+        );
+        let request = ReadRequest {
+            caller: caller.id(),
+            object: name.id(lake.url()),
+            range: head.range.unwrap_or(RangeRequest::Whole),
+            conditions: head.conditions,
+            context: Arc::new(context),
+            reuse: if reusable { reuse } else { Reuse::NEVER },
+            only_if_cached: head.cache_control.only_if_cached,
+            checksum_mode: head.checksum_mode,
+            plain,
+            question: head.question,
+            name,
+        };
         Ok(Self {
-            request: request(admitted, name, head, lake, reuse),
+            request,
             wishes,
             reason,
         })
@@ -93,42 +119,6 @@ impl Wanted {
             HeadAnswer::PreconditionFailed => respond::empty(StatusCode::PRECONDITION_FAILED),
             HeadAnswer::Unsatisfiable(size) => respond::unsatisfiable_head(size),
         }
-    }
-}
-
-fn request(
-    admitted: &Admitted,
-    name: ObjectName,
-    head: ReadHead,
-    lake: &Endpoint,
-    reuse: Reuse,
-) -> ReadRequest {
-    let caller = &admitted.verified.caller;
-    let signs_headers = admitted.verified.credentials == Credentials::Header;
-    let plain = match head.question {
-        Question::Plain => true,
-        Question::Referred => signs_headers,
-        Question::Particular | Question::Foreign => false,
-    };
-    let reusable = plain && !head.cache_control.no_cache;
-    let reuse = if reusable { reuse } else { Reuse::NEVER };
-    ReadRequest {
-        caller: caller.id(),
-        object: name.id(lake.url()),
-        range: head.range.unwrap_or(RangeRequest::Whole),
-        conditions: head.conditions,
-        context: Arc::new(ReadContext::new(
-            lake.account_for(caller),
-            caller.clone(),
-            Arc::clone(&admitted.parts),
-            name.clone(),
-        )),
-        reuse,
-        only_if_cached: head.cache_control.only_if_cached,
-        checksum_mode: head.checksum_mode,
-        plain,
-        question: head.question,
-        name,
     }
 }
 

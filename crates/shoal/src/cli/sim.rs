@@ -39,7 +39,12 @@ pub(super) struct Sim {
     path: Option<PathBuf>,
     /// Policies to compare, alone or with an admission (lru+second-miss, lru+scan-resistant);
     /// `belady` is the bound that knows the future
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = contender, default_values = ["lru", "s3-fifo", "duel", "sieve", "lfuda"])]
+    #[arg(
+        long,
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        default_values = ["lru", "s3-fifo", "duel", "sieve", "lfuda"]
+    )]
     policy: Vec<Contender>,
     /// Sizes of the cache to compare, as shares of the bytes that the trace touches or as sizes
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = capacity, default_values = ["1%", "5%", "10%"])]
@@ -92,7 +97,7 @@ struct Advise {
 struct TraceFlags {
     /// Format of the trace, if its name and its first bytes do not show it: csv, oracle-general, s3-log,
     /// access-log, swim, wf-commons
-    #[arg(long, value_name = "NAME", value_parser = format)]
+    #[arg(long, value_name = "NAME")]
     format: Option<Format>,
     /// Unit of caching: a size, or `object`; the default is 4MiB, and `object` for oracle-general and swim
     #[arg(long, value_name = "SIZE", value_parser = granularity)]
@@ -111,7 +116,7 @@ impl Sim {
                     capacities: self.capacity,
                     threads: threads(),
                 };
-                let mut progress = Progress::new("requests");
+                let mut progress = Progress::default();
                 let compared = comparison
                     .run(&|| source.accesses(), &mut |count| progress.add(count))
                     .map_err(refused)?;
@@ -142,7 +147,7 @@ impl Advise {
             lake_cost: self.lake_cost,
             threads: threads(),
         };
-        let mut progress = Progress::new("requests");
+        let mut progress = Progress::default();
         let advice = request
             .ask(&|| source.accesses(), &mut |count| progress.add(count))
             .map_err(refused)?;
@@ -182,41 +187,25 @@ impl TraceFlags {
     }
 }
 
-/// Shows the progress on one line of a terminal.
+/// Shows the number of requests on one line of a terminal.
+#[derive(Default)]
 struct Progress {
-    what: String,
     done: u64,
     shown: u64,
-    is_seen: bool,
 }
 
 impl Progress {
-    fn new(what: &str) -> Self {
-        Self {
-            what: what.to_owned(),
-            done: 0,
-            shown: 0,
-            is_seen: io::stderr().is_terminal(),
-        }
-    }
-
     fn add(&mut self, count: u64) {
         self.done += count;
-        if self.done - self.shown >= PROGRESS_EVERY {
-            self.show();
-        }
-    }
-
-    fn show(&mut self) {
-        self.shown = self.done;
-        if self.is_seen {
+        if self.done - self.shown >= PROGRESS_EVERY && io::stderr().is_terminal() {
+            self.shown = self.done;
             // If stderr is gone, there is no reader to inform.
-            let _ = write!(io::stderr(), "\r{} {}", self.done, self.what);
+            let _ = write!(io::stderr(), "\r{} requests", self.done);
         }
     }
 
     fn end(&self) {
-        if self.is_seen && self.shown > 0 {
+        if self.shown > 0 {
             let _ = writeln!(io::stderr());
         }
     }
@@ -240,14 +229,6 @@ fn refused(error: impl std::error::Error) -> Failure {
 
 fn threads() -> usize {
     available_parallelism().map_or(1, usize::from)
-}
-
-fn contender(text: &str) -> Result<Contender, String> {
-    text.parse()
-}
-
-fn format(text: &str) -> Result<Format, String> {
-    text.parse()
 }
 
 fn capacity(text: &str) -> Result<Capacity, String> {
