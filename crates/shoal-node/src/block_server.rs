@@ -121,7 +121,7 @@ impl BlockServer {
             }
             (&Method::QUERY, TASKS) => {
                 let question = read(request.into_body(), QUESTION_BYTES_MAX).await?;
-                let question = Question::of_bytes(&question).map_err(|_| ServeOutcome::Misunderstood)?;
+                let question = Question::from_bytes(&question).map_err(|_| ServeOutcome::Misunderstood)?;
                 let answer = self.tasks.answer(question).await;
                 return Ok(answered(answer.to_bytes()));
             }

@@ -12,7 +12,7 @@ use shoal_net::http::connection::ClientBody;
 use shoal_net::http::listener::{self, ConnectionLimits, RemoteEnd};
 use shoal_net::http::tls::TlsReloader;
 use shoal_net::shutdown::Shutdown;
-use shoal_orders::tasks::{Nodes, TaskHelper, TaskParts, Tasks};
+use shoal_orders::tasks::{TaskHelper, TaskParts, Tasks};
 use shoal_writeback::configured;
 use shoal_writeback::dirty::{self, DirtyObjects, TierError};
 use shoal_writeback::observed::WriteBack;
@@ -58,11 +58,10 @@ impl Parts {
             addresses,
         });
         let lake: Arc<dyn Lake> = Arc::new(lake);
-        let helper = Arc::new(task_helper(&core, &lake));
-        let task_parts = Arc::new(task_parts(&core, &lake, &helper));
+        let helper = Arc::new(TaskHelper::new(task_parts(&core, &lake)));
         Ok(Self {
             front: Arc::new(Front::new(&core, &lake)),
-            tasks: Tasks::new(&task_parts, &core.bulletin, &core.config.plan),
+            tasks: Tasks::new(&helper, &core.bulletin, &core.config.plan),
             block_server: Arc::new(BlockServer::new(Arc::clone(&core), helper)),
             dirty,
             lake,
@@ -150,27 +149,16 @@ fn dirty_parts(core: &Core) -> dirty::Parts {
     }
 }
 
-fn task_helper(core: &Core, lake: &Arc<dyn Lake>) -> TaskHelper {
-    TaskHelper::new(
-        &core.store,
-        &core.fetcher,
-        &core.identities,
-        (lake, &core.lake),
-        &core.manifests,
-        core.config.store.block_bytes,
-    )
-}
-
-fn task_parts(core: &Core, lake: &Arc<dyn Lake>, helper: &Arc<TaskHelper>) -> TaskParts {
+fn task_parts(core: &Core, lake: &Arc<dyn Lake>) -> TaskParts {
     TaskParts {
         name: core.config.node.name.clone(),
         lake: Arc::clone(lake),
         endpoint: Arc::clone(&core.lake),
         identities: Arc::clone(&core.identities),
         store: Arc::clone(&core.store),
+        fetcher: Arc::clone(&core.fetcher),
         cooperation: Arc::clone(&core.cooperation),
         manifests: Arc::clone(&core.manifests),
-        nodes: Nodes::new(&core.cooperation, helper, &core.config.node.name),
         block_bytes: core.config.store.block_bytes,
     }
 }

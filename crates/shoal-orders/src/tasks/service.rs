@@ -15,9 +15,10 @@ use tokio::task::JoinSet;
 use ulid::Ulid;
 
 use super::gathering::Gatherings;
-use super::parts::TaskParts;
+use super::parts::helper::TaskHelper;
 use super::parts::manifest;
-use super::plan::{PlanConfig, Plans};
+use super::parts::nodes::Nodes;
+use super::plan::{PlanConfig, PlanError, Plans};
 use super::records::entry::{Entry, Task, first_pin, oldest_ended};
 use super::records::files::ManifestFacts;
 use super::records::order::{Order, TaskKind, TaskRequest};
@@ -78,12 +79,13 @@ pub struct TaskList {
 
 impl Tasks {
     /// The tasks that `bulletin` knows.
-    pub fn new(parts: &Arc<TaskParts>, bulletin: &Arc<Bulletin>, config: &PlanConfig) -> Arc<Self> {
+    pub fn new(helper: &Arc<TaskHelper>, bulletin: &Arc<Bulletin>, config: &PlanConfig) -> Arc<Self> {
+        let nodes = Nodes::new(helper);
         Arc::new(Self {
             base: TaskBase {
-                parts: Arc::clone(parts),
-                records: Records::new(bulletin, &parts.cooperation),
-                plans: Plans::new(parts, config),
+                records: Records::new(bulletin, &nodes.parts.cooperation),
+                plans: Plans::new(&nodes, config),
+                nodes,
                 totals: Mutex::default(),
             },
             running: Mutex::default(),
@@ -113,8 +115,8 @@ impl Tasks {
         let now = clock::utc_now();
         let request = self.checked(request, true, now)?;
         let id = self.base.records.next_id(now);
-        let (objects, bytes) = self.base.parts.manifests.receive(id, list).await?;
-        let order = self.order_of(request, Some(ManifestFacts { objects, bytes }), now);
+        let facts = self.base.nodes.parts.manifests.receive(id, list).await?;
+        let order = self.order_of(request, Some(facts), now);
         self.accept(id, &order, ORDERS_MAX)
     }
 
@@ -138,7 +140,7 @@ impl Tasks {
         let mut gatherings = self.gatherings.lock().await;
         self.end_gatherings(&mut gatherings);
         if let Some(open) = gatherings.of(&request) {
-            let bytes = self.base.parts.manifests.append(open.id, &lines).await?;
+            let bytes = self.base.nodes.parts.manifests.append(open.id, lines).await?;
             let objects = open.objects() + objects;
             open.note(ManifestFacts { objects, bytes });
             self.base.records.write(open.id, &open.order)?;
@@ -146,7 +148,7 @@ impl Tasks {
         }
         self.make_room(ANNOUNCED_MAX)?;
         let id = self.base.records.next_id(now);
-        let bytes = self.base.parts.manifests.take(id, lines).await?;
+        let bytes = self.base.nodes.parts.manifests.take(id, lines).await?;
         let facts = ManifestFacts { objects, bytes };
         let order = Order {
             gathers: true,
@@ -163,19 +165,20 @@ impl Tasks {
     ///
     /// Says why it is not taken.
     pub async fn post_plan(&self, document: ClientBody, identity: Option<&str>) -> Result<Task, TaskRefusal> {
-        let identity = self.base.parts.identity(identity)?;
+        let identity = self.base.nodes.parts.identity(identity)?;
         let now = clock::utc_now();
-        let (spooled, mut facts) = self.base.plans.receive(document, now).await?;
+        let (draft, mut facts) = self.base.plans.receive(document, now).await?;
         self.make_room(ORDERS_MAX)?;
         let id = self.base.records.next_id(now);
-        self.base.plans.keep(id, spooled).await?;
+        let kept = self.base.nodes.parts.manifests.keep(id, draft).await;
+        kept.map_err(PlanError::from)?;
         let _turn = self.succession.lock();
         let former = self.latest_plan();
         let succession = former.as_ref().and_then(Entry::succession);
         facts.succession = succession.map_or(0, |former| former.saturating_add(1));
         let replaced = former.filter(|former| !former.progress.state.is_over());
         facts.replaces = replaced.map(|former| Ulid(former.id).to_string());
-        let order = Order::of_plan(identity, facts, now.into(), &self.base.parts.name);
+        let order = Order::of_plan(identity, facts, now.into(), &self.base.nodes.parts.name);
         let plan = self.accept(id, &order, ORDERS_MAX)?;
         self.end_replaced_plans();
         Ok(plan)
@@ -192,14 +195,15 @@ impl Tasks {
     /// Begins what this node gathered before it began again: each list is as long as it became.
     fn begin_gathered_before(&self) {
         for entry in self.base.records.all() {
-            if !entry.order.gathers || entry.order.accepted_by != self.base.parts.name {
+            if !entry.order.gathers || entry.order.accepted_by != self.base.nodes.parts.name {
                 continue;
             }
             let mut order = Order::clone(&entry.order);
             order.gathers = false;
-            if let (Some(facts), Some(bytes)) =
-                (&mut order.manifest, self.base.parts.manifests.size(entry.id))
-            {
+            if let (Some(facts), Some(bytes)) = (
+                &mut order.manifest,
+                self.base.nodes.parts.manifests.size(entry.id),
+            ) {
                 facts.bytes = bytes;
             }
             let _ = self.base.records.write(entry.id, &order);
@@ -214,9 +218,9 @@ impl Tasks {
         now: SystemTime,
     ) -> Result<TaskRequest, TaskRefusal> {
         request.check(has_manifest, now)?;
-        request.identity = self.base.parts.identity(request.identity.as_deref())?;
+        request.identity = self.base.nodes.parts.identity(request.identity.as_deref())?;
         if let Some(place) = &request.to
-            && self.base.parts.cooperation.ring_at(Some(place)).is_none()
+            && self.base.nodes.parts.cooperation.ring_at(Some(place)).is_none()
         {
             return Err(TaskRefusal::NoNode(place.clone()));
         }
@@ -225,7 +229,7 @@ impl Tasks {
 
     /// The order that this node gives for a request.
     fn order_of(&self, request: TaskRequest, manifest: Option<ManifestFacts>, created: SystemTime) -> Order {
-        let node = &*self.base.parts.name;
+        let node = &*self.base.nodes.parts.name;
         if request.kind != TaskKind::Unpin {
             return Order::accepted(request, manifest, created.into(), node, None);
         }
@@ -412,14 +416,14 @@ impl Tasks {
     /// Copies the lists and documents of tasks that this node may have to run, and removes those of tasks
     /// that are over.
     async fn keep_files(&self) {
-        let here = self.base.parts.manifests.ids();
+        let here = self.base.nodes.parts.manifests.ids();
         let (now, entries) = (clock::utc_now(), self.base.records.all());
         let receiving = new_id(now - ORDER_PATIENCE);
         let first_pin = first_pin(&entries, now);
         for id in &here {
             let entry = entries.binary_search_by_key(id, |entry| entry.id);
             if !entry.map_or(*id > receiving, |place| entries[place].is_wanted(now, first_pin)) {
-                self.base.parts.manifests.remove(*id).await;
+                self.base.nodes.parts.manifests.remove(*id).await;
             }
         }
         for entry in &entries {
@@ -430,7 +434,7 @@ impl Tasks {
                 && !entry.gathers(now)
                 && entry.is_wanted(now, first_pin)
                 && self.base.records.may_run(entry.id)
-                && let Err(why) = self.base.parts.file(entry.id, bytes).await
+                && let Err(why) = self.base.nodes.bring_file(entry.id, bytes).await
             {
                 tracing::debug!(id = %Ulid(entry.id), why, "the file of a task was not copied");
             }
@@ -439,16 +443,16 @@ impl Tasks {
 
     /// Ends the pins here of orders that were cancelled.
     async fn end_cancelled_pins(&self) {
-        for order in self.base.parts.store.pinning().orders() {
+        for order in self.base.nodes.parts.store.pinning().orders() {
             if self.base.records.is_cancelled(order.0) {
-                self.base.parts.store.pinning().end(order).await;
+                self.base.nodes.parts.store.pinning().end(order).await;
             }
         }
     }
 
     /// State of the plan in force, and the counters of this node.
     pub fn plan_figures(&self) -> PlanFigures {
-        let totals = self.base.totals.lock().1;
+        let totals = self.base.totals.lock().plans;
         let in_force = self.latest_plan().filter(|entry| !entry.progress.state.is_over());
         let Some(entry) = in_force else {
             return PlanFigures {
@@ -482,7 +486,7 @@ impl Tasks {
             states: TaskState::ALL.map(in_state),
             at_risk: at_risk.count() as u64,
             running_here: self.running.lock().len() as u64,
-            totals: self.base.totals.lock().0,
+            totals: self.base.totals.lock().kinds,
             records: records as u64,
             record_bytes: record_bytes as u64,
         }

@@ -2,34 +2,27 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
 
-use http::HeaderMap;
-use shoal_cache::fetch::Fetcher;
-use shoal_cache::lake::{Lake, LakeRefusal};
+use http::{HeaderMap, StatusCode};
 use shoal_cache::obtain::Obtain;
-use shoal_cache::peer::CallerName;
+use shoal_cache::peer::{BlockRequest, CallerName};
 use shoal_cache::read_context::{Purpose, ReadContext};
-use shoal_net::endpoint::Endpoint;
-use shoal_net::link::TooManyPromises;
-use shoal_policy::ObjectId;
-use shoal_s3::identity::{Caller, Identities};
-use shoal_store::Store;
+use shoal_cache::single_flight::FetchError;
+use shoal_net::link::{PromiseId, TooManyPromises};
+use shoal_policy::admission::Refusal;
+use shoal_policy::{Layer, ObjectId, Source, VersionId};
+use shoal_s3::object::Version;
+use shoal_store::{Absence, Kept, PinOrder};
 
-use super::fill::{Filler, NotFilled};
-use super::manifests::Manifests;
-use super::messages::{Answer, BlockBits, Evicted, Fill, PromisedRead, Question};
+use super::TaskParts;
+use super::messages::{Answer, BlockBits, Evicted, Fill, NotFilled, Pin, PromisedRead, Question};
 use super::planned_rates::PlannedRates;
 
 /// Answers the questions of tasks to this node.
 pub struct TaskHelper {
-    store: Arc<Store>,
-    filler: Filler,
-    identities: Arc<Identities>,
-    lake: Arc<dyn Lake>,
-    endpoint: Arc<Endpoint>,
-    manifests: Arc<Manifests>,
+    pub(super) parts: Arc<TaskParts>,
     rates: PlannedRates,
-    block_bytes: u64,
     /// Bytes on their way to be pinned.
     pinned_bytes_coming: AtomicU64,
 }
@@ -37,19 +30,7 @@ pub struct TaskHelper {
 /// Bytes on their way to be pinned, until it is dropped.
 struct Coming<'a> {
     bytes: u64,
-    /// These, and all that were on their way before.
-    all_bytes: u64,
     count: &'a AtomicU64,
-}
-
-impl<'a> Coming<'a> {
-    fn of(count: &'a AtomicU64, bytes: u64) -> Self {
-        Self {
-            bytes,
-            all_bytes: count.fetch_add(bytes, Ordering::Relaxed) + bytes,
-            count,
-        }
-    }
 }
 
 impl Drop for Coming<'_> {
@@ -59,144 +40,172 @@ impl Drop for Coming<'_> {
 }
 
 impl TaskHelper {
-    /// The helper of a node with these parts.
-    pub fn new(
-        store: &Arc<Store>,
-        fetcher: &Arc<Fetcher>,
-        identities: &Arc<Identities>,
-        (lake, endpoint): (&Arc<dyn Lake>, &Arc<Endpoint>),
-        manifests: &Arc<Manifests>,
-        block_bytes: u64,
-    ) -> Self {
+    /// Creates the helper of a node with these parts.
+    pub fn new(parts: TaskParts) -> Self {
         Self {
-            store: Arc::clone(store),
-            filler: Filler::new(store, fetcher),
-            identities: Arc::clone(identities),
-            lake: Arc::clone(lake),
-            endpoint: Arc::clone(endpoint),
-            manifests: Arc::clone(manifests),
+            parts: Arc::new(parts),
             rates: PlannedRates::default(),
-            block_bytes,
             pinned_bytes_coming: AtomicU64::new(0),
         }
     }
 
-    /// Does what is asked.
+    /// Answers a question.
     pub async fn answer(&self, question: Question) -> Answer {
-        match question {
+        let pinning = self.parts.store.pinning();
+        let kept = |kept: Result<Vec<Kept>, Refusal>| match kept {
+            Ok(kept) => Ok(Answer::Kept(kept.into_iter().map(Into::into).collect())),
+            Err(refusal) => Err(refusal.to_string()),
+        };
+        let answer = match question {
             Question::Fill(fill) => self.fill(*fill).await,
-            Question::Held(versions) => Answer::Held(
-                versions
-                    .into_iter()
-                    .map(|(version, count)| BlockBits::of(&self.store.blocks_of(version), count))
-                    .collect(),
-            ),
-            Question::Pin(pin, objects) => {
-                match self.store.pinning().pin(pin.order, pin.until, objects).await {
-                    Ok(kept) => Answer::Kept(kept),
-                    Err(refusal) => Answer::Refused(refusal.as_str().into()),
-                }
+            Question::Held(versions) => {
+                let held = versions.into_iter().map(|(version, count)| {
+                    BlockBits::new(&self.parts.store.blocks_of(VersionId(version)), count)
+                });
+                Ok(Answer::Bits(held.collect()))
             }
-            Question::Unpin(before, objects) => match self.store.pinning().unpin(before, objects).await {
-                Ok(kept) => Answer::Kept(kept),
-                Err(refusal) => Answer::Refused(refusal.as_str().into()),
-            },
+            Question::Pin(pin, objects) => kept(self.pin(pin, objects).await),
+            Question::Unpin(before, objects) => kept(pinning.unpin(PinOrder(before), objects).await),
             Question::Manifest(id, offset) => {
-                let part = self.manifests.part(id, offset).await;
-                part.map_or_else(|| Answer::Refused("it does not have it".into()), Answer::Manifest)
+                let part = self.parts.manifests.part(id, offset).await;
+                part.map(Answer::Manifest).ok_or("it does not have it".into())
             }
             Question::Evict(objects) => {
                 let evicted = objects.into_iter().map(|object| self.evict(object));
-                Answer::Evicted(evicted.collect())
+                Ok(Answer::Evicted(evicted.collect()))
             }
             Question::Promise(read, objects) => self.promise(read, objects),
-        }
+        };
+        answer.unwrap_or_else(Answer::Refused)
     }
 
     /// Lets reads have the rate that a plan promises. Without a metered link each has all there is.
-    fn promise(&self, read: PromisedRead, objects: Vec<ObjectId>) -> Answer {
-        let Some((link, promises)) = self.endpoint.promises() else {
-            return Answer::Promised;
-        };
-        if read.life.is_zero() {
-            promises.end(read.id);
-            return Answer::Promised;
+    fn promise(&self, read: PromisedRead, objects: Vec<ObjectId>) -> Result<Answer, String> {
+        let PromisedRead { plan, job, .. } = read;
+        if let Some((link, promises)) = self.parts.endpoint.promises() {
+            let (id, life) = (PromiseId { plan, job }, Duration::from_millis(read.life_ms));
+            if life.is_zero() {
+                promises.end(id);
+            } else {
+                let given = promises.give(link, (id, read.bytes_per_second), life, objects);
+                given.map_err(|TooManyPromises| "it has promised rates to too many reads")?;
+            }
         }
-        match promises.give(link, (read.id, read.bytes_per_second), read.life, objects) {
-            Ok(()) => Answer::Promised,
-            Err(TooManyPromises) => Answer::Refused("it has promised rates to too many reads".into()),
-        }
+        Ok(Answer::Promised)
     }
 
-    async fn fill(&self, fill: Fill) -> Answer {
-        if fill.version.block_bytes != self.block_bytes {
-            return Answer::Refused("its blocks have another size: [store] block_size differs".into());
+    /// Brings a block here, and pins its object if an order keeps it.
+    async fn fill(&self, fill: Fill) -> Result<Answer, String> {
+        let BlockRequest {
+            version,
+            index,
+            caller,
+            name,
+            ..
+        } = fill.block;
+        if version.block_bytes != self.parts.block_bytes {
+            return Err("its blocks have another size: [store] block_size differs".into());
         }
-        let caller = match &fill.caller {
-            CallerName::Anonymous => Caller::Anonymous,
-            CallerName::AccessKey(key) => match self.identities.get(key) {
-                Some(identity) => Caller::Identity(identity),
-                None => {
-                    return Answer::Refused(format!("it has no [[identity]] with the access key {key:?}"));
-                }
-            },
+        let access_key = match &caller {
+            CallerName::Anonymous => None,
+            CallerName::AccessKey(key) => Some(&**key),
         };
-        let account = self.endpoint.account_for(&caller);
-        let context = ReadContext::of_peer(account, caller, Some(fill.name.clone()), HeaderMap::new());
+        let caller = self.parts.caller(access_key).map_err(|why| format!("it {why}"))?;
+        let name = name.ok_or("it has no name of the object")?;
+        let account = self.parts.endpoint.account_for(&caller);
+        let context = ReadContext::of_peer(account, caller, Some(name.clone()), HeaderMap::new());
         let purpose = match fill.planned {
-            Some(planned) => Purpose::Planned(self.rates.of(planned, self.endpoint.link())),
+            Some(planned) => Purpose::Planned(self.rates.of(planned, self.parts.endpoint.link())),
             None => Purpose::Prefetch,
         };
-        let context = Arc::new(context.with_purpose(purpose));
-        let (version, index) = (&fill.version, fill.index);
-        let obtain = match self.obtain(&fill, context.caller()).await {
-            Ok(obtain) => obtain,
-            Err(error) => return Answer::Filled(Err(NotFilled::Failed(error.to_string()))),
+        let (context, version) = (Arc::new(context.with_purpose(purpose)), Arc::new(version));
+        let filled = async {
+            let mut obtain = Obtain::FromHomes(Layer(fill.layer));
+            if !self.parts.store.contains(version.block(index)) {
+                let kept = self.parts.lake.kept(context.caller(), &name, &version).await;
+                let kept = kept.map_err(|error| NotFilled::Failed(error.to_string()))?;
+                obtain = kept.map_or(obtain, Obtain::Kept);
+            }
+            let _coming = match fill.pin {
+                Some(pin) => Some(self.pin_block(pin, &version, index).await?),
+                None => None,
+            };
+            self.bring(&version, index, obtain, &context).await
         };
-        let Some(pin) = fill.pin else {
-            return Answer::Filled(self.filler.fill(version, index, obtain, &context).await);
-        };
-        if let Err(refusal) = self
-            .store
-            .pinning()
-            .pin(pin.order, pin.until, vec![version.object])
-            .await
-        {
-            return Answer::Filled(Err(NotFilled::Refused(refusal)));
-        }
-        let (block, bytes) = (version.block(index), version.block_len(index));
-        let coming = Coming::of(&self.pinned_bytes_coming, bytes);
-        // A block that the store cannot keep is not worth a request to the lake.
-        if !self.store.contains(block)
-            && let Err(refusal) = self.store.pinning().admits(block, coming.all_bytes)
-        {
-            return Answer::Filled(Err(NotFilled::Refused(refusal)));
-        }
-        Answer::Filled(self.filler.fill(version, index, obtain, &context).await)
+        Ok(filled.await.into())
     }
 
-    /// Returns how this node obtains a block that it is to hold.
-    async fn obtain(&self, fill: &Fill, caller: &Caller) -> Result<Obtain, LakeRefusal> {
-        let from_homes = Obtain::FromHomes(fill.layer);
-        if self.store.contains(fill.version.block(fill.index)) {
-            return Ok(from_homes);
+    async fn pin(&self, pin: Pin, objects: Vec<ObjectId>) -> Result<Vec<Kept>, Refusal> {
+        // No order lasts that long; a time that far ahead cannot be computed with.
+        let until = Duration::from_millis(pin.until_ms.min(u64::from(u32::MAX) * 1000));
+        let pinning = self.parts.store.pinning();
+        pinning
+            .pin(PinOrder(pin.order), UNIX_EPOCH + until, objects)
+            .await
+    }
+
+    /// Pins the object of a block that is about to come, if the store can keep the block: otherwise it is not
+    /// worth a request to the lake.
+    async fn pin_block(&self, pin: Pin, version: &Version, index: u32) -> Result<Coming<'_>, Refusal> {
+        self.pin(pin, vec![version.object]).await?;
+        let (block, bytes) = (version.block(index), version.block_len(index));
+        let count = &self.pinned_bytes_coming;
+        let all_bytes = count.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let coming = Coming { bytes, count };
+        let store = &self.parts.store;
+        if !store.contains(block) {
+            store.pinning().admits(block, all_bytes)?;
         }
-        let kept = self.lake.kept(caller, &fill.name, &fill.version).await?;
-        Ok(kept.map_or(from_homes, Obtain::Kept))
+        Ok(coming)
+    }
+
+    /// Brings a block here in this way. Returns when it is on disk, with the source from which it came;
+    /// `None` if it was there.
+    async fn bring(
+        &self,
+        version: &Arc<Version>,
+        index: u32,
+        obtain: Obtain,
+        context: &Arc<ReadContext>,
+    ) -> Result<Option<Source>, NotFilled> {
+        let (block, TaskParts { store, fetcher, .. }) = (version.block(index), &*self.parts);
+        let joined = loop {
+            if store.contains(block) {
+                return Ok(None);
+            }
+            if fetcher.memory().is_busy() {
+                return Err(NotFilled::Busy);
+            }
+            if let Some(joined) = fetcher.join(version, index, context, obtain.clone()) {
+                break joined;
+            }
+        };
+        Err(match joined.waiter.is_stored().await {
+            Ok(true) => return Ok(Some(joined.waiter.source())),
+            Ok(false) => NotFilled::from(match store.absence(block) {
+                Some(Absence::Refused(refusal)) => refusal,
+                _ => Refusal::NoRoom,
+            }),
+            Err(
+                FetchError::Status(StatusCode::TOO_MANY_REQUESTS) | FetchError::Busy | FetchError::Abandoned,
+            ) => NotFilled::Busy,
+            Err(FetchError::Status(status)) if status.is_client_error() => NotFilled::Denied(status),
+            Err(FetchError::Changed) => NotFilled::Changed,
+            Err(error) => NotFilled::Failed(error.to_string()),
+        })
     }
 
     fn evict(&self, object: ObjectId) -> Evicted {
-        if self.store.pinning().contains(object) {
-            return Evicted {
-                is_pinned: true,
-                ..Evicted::default()
-            };
-        }
-        let (blocks, bytes) = self.store.remove_object(object);
+        let is_pinned = self.parts.store.pinning().contains(object);
+        let (blocks, bytes) = if is_pinned {
+            (0, 0)
+        } else {
+            self.parts.store.remove_object(object)
+        };
         Evicted {
             blocks,
             bytes,
-            is_pinned: false,
+            is_pinned,
         }
     }
 }

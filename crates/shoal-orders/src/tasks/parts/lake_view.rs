@@ -1,50 +1,85 @@
-//! The lake as the identity of a task sees it: which objects there are, and which versions.
+//! The lake as the identity of a task sees it: which objects exist, and which versions.
 
 use std::sync::Arc;
 
 use http::HeaderMap;
-use shoal_cache::lake::{Lake, LakeRefusal, PAGE_KEYS, PageRequest};
-use shoal_net::endpoint::Endpoint;
+use shoal_cache::lake::{LakeRefusal, PAGE_KEYS, PageRequest};
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
+use shoal_s3::target;
 use shoal_s3::xml::ListedObject;
+
+use super::TaskParts;
+use super::messages::NotFilled;
+use super::nodes::pauses;
 
 /// Asks the lake in the name of one identity.
 pub struct LakeView {
-    lake: Arc<dyn Lake>,
-    /// The URL of the lake, which objects are named by.
-    url: Arc<str>,
+    parts: Arc<TaskParts>,
     caller: Caller,
-    block_bytes: u64,
+}
+
+/// The reason why an object is not done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ObjectFailure {
+    /// It is left alone.
+    #[error("{0}")]
+    Skipped(String),
+    /// It failed for a reason that may pass.
+    #[error("{0}")]
+    Failed(String),
+    /// The lake does not have it, or does not show it to the identity.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl From<LakeRefusal> for ObjectFailure {
+    fn from(refusal: LakeRefusal) -> Self {
+        let why = refusal.to_string();
+        match refusal {
+            LakeRefusal::Refused(_) => Self::Refused(why),
+            LakeRefusal::Uncacheable(_) => Self::Skipped(why),
+            LakeRefusal::Trouble(_) => Self::Failed(why),
+        }
+    }
+}
+
+impl From<NotFilled> for ObjectFailure {
+    fn from(error: NotFilled) -> Self {
+        let why = error.to_string();
+        match error {
+            NotFilled::Denied(_) => Self::Refused(why),
+            _ => Self::Failed(why),
+        }
+    }
 }
 
 impl LakeView {
-    /// The lake behind this node, as `caller` sees it.
-    pub fn new(lake: &Arc<dyn Lake>, endpoint: &Endpoint, caller: Caller, block_bytes: u64) -> Self {
+    /// Shows the lake behind this node to `caller`.
+    pub fn new(parts: &Arc<TaskParts>, caller: Caller) -> Self {
         Self {
-            lake: Arc::clone(lake),
-            url: endpoint.url().into(),
+            parts: Arc::clone(parts),
             caller,
-            block_bytes,
         }
     }
 
-    /// The version that a listed object has if its ETag is the one that the lake sends with the object.
+    /// Returns the version that a listed object has if its ETag is the one that the lake sends with the
+    /// object.
     pub fn listed_version(&self, name: &ObjectName, listed: &ListedObject) -> Version {
-        let object = name.id(&self.url);
+        let object = name.id(self.parts.endpoint.url());
         Version {
             id: Version::id_of(object, &listed.etag, listed.size_bytes),
             object,
             etag: listed.etag.as_str().into(),
             size_bytes: listed.size_bytes,
-            block_bytes: self.block_bytes,
+            block_bytes: self.parts.block_bytes,
             last_modified: None,
             headers: HeaderMap::new(),
         }
     }
 
-    /// A page of the objects of a bucket whose keys begin with `prefix` and are greater than `after`, in
-    /// their order. None means that there are no more.
+    /// Lists a page of the objects of a bucket whose keys begin with `prefix` and are greater than `after`, in
+    /// their order. An empty page means that there are no more.
     pub async fn list(
         &self,
         bucket: &str,
@@ -57,11 +92,22 @@ impl LakeView {
             after: Some(after).filter(|after| !after.is_empty()),
             keys_max: PAGE_KEYS,
         };
-        self.lake.list(&self.caller, page).await
+        self.parts.lake.list(&self.caller, page).await
     }
 
-    /// The current version of an object, if the identity may read it.
-    pub async fn version(&self, name: &ObjectName) -> Result<Arc<Version>, LakeRefusal> {
-        self.lake.version(&self.caller, name).await
+    /// Returns the current version of an object, if the identity may read it. A lake that does not answer is
+    /// asked up to `tries` times.
+    pub async fn version(&self, name: &ObjectName, tries: u32) -> Result<Arc<Version>, ObjectFailure> {
+        if !target::fits(name) {
+            return Err(ObjectFailure::Failed("its name is too long".into()));
+        }
+        let mut pauses = pauses();
+        for _ in 1..tries {
+            match self.parts.lake.version(&self.caller, name).await {
+                Err(LakeRefusal::Trouble(_)) => pauses.wait().await,
+                answer => return Ok(answer?),
+            }
+        }
+        Ok(self.parts.lake.version(&self.caller, name).await?)
     }
 }

@@ -63,38 +63,39 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Reads the next bytes. Adds the lines that end in them to `out`.
+    /// Reads the next bytes. Returns the lines that end in them.
     ///
     /// # Errors
     ///
     /// Fails at a line that is not the URI of an object.
-    pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), ManifestError> {
+    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<u8>, ManifestError> {
+        let mut out = Vec::new();
         let mut parts = bytes.split(|byte| *byte == b'\n');
         let last = parts.next_back().expect("a split has a last part");
         for part in parts {
             let mut line = std::mem::take(&mut self.rest);
             line.extend_from_slice(part);
-            self.line(&line, out)?;
+            self.line(&line, &mut out)?;
         }
         self.rest.extend_from_slice(last);
         if self.rest.len() > LINE_BYTES_MAX {
             return Err(self.bad(&"it is too long"));
         }
-        Ok(())
+        Ok(out)
     }
 
-    /// Reads the last line, which may have no end.
+    /// Reads the last line, which may have no end, and returns it.
     ///
     /// # Errors
     ///
     /// Fails if that is not the URI of an object, or if there was none at all.
-    pub fn end(&mut self, out: &mut Vec<u8>) -> Result<(), ManifestError> {
-        let line = std::mem::take(&mut self.rest);
-        self.line(&line, out)?;
+    pub fn end(&mut self) -> Result<Vec<u8>, ManifestError> {
+        let (line, mut out) = (std::mem::take(&mut self.rest), Vec::new());
+        self.line(&line, &mut out)?;
         if self.objects == 0 {
             return Err(ManifestError::Empty);
         }
-        Ok(())
+        Ok(out)
     }
 
     fn line(&mut self, line: &[u8], out: &mut Vec<u8>) -> Result<(), ManifestError> {
@@ -254,9 +255,9 @@ mod tests {
     fn names(list: &[u8], piece: usize) -> Result<Vec<(String, Vec<u8>)>, ManifestError> {
         let (mut lines, mut out) = (Lines::default(), Vec::new());
         for piece in list.chunks(piece.max(1)) {
-            lines.push(piece, &mut out)?;
+            out.extend(lines.push(piece)?);
         }
-        lines.end(&mut out)?;
+        out.extend(lines.end()?);
         let kept: Vec<_> = out
             .split(|byte| *byte == b'\n')
             .filter(|line| !line.is_empty())

@@ -2,141 +2,111 @@
 //! the records that all nodes know.
 
 use std::collections::{BTreeSet, HashMap};
-use std::io::SeekFrom;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
+use futures_util::TryStreamExt as _;
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use shoal_net::http::connection::ClientBody;
-use shoal_policy::admission::Refusal;
 use shoal_s3::object::ObjectName;
 use shoal_store::{FileRoom, Store};
-use tokio::fs::{self, File, OpenOptions};
-use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _};
+use tempfile::NamedTempFile;
 use tokio::task::spawn_blocking;
 use ulid::Ulid;
 
 use super::manifest::{BYTES_MAX, Lines, ManifestError, read_name};
 use super::messages::MANIFEST_PART_BYTES;
-
-/// Room is taken for this many bytes at a time, for a list that comes at once and for one that grows.
-const STEP_BYTES: u64 = 1 << 20;
-const GROWTH_BYTES: u64 = 64 << 10;
+use crate::tasks::records::files::ManifestFacts;
 
 /// Lists on the disk of this node.
 pub struct Manifests {
     folder: PathBuf,
     store: Arc<Store>,
-    /// The lists that are here, with the room that they take.
     kept: Mutex<HashMap<u128, Kept>>,
-    /// The number of lists that were begun since the node began.
-    begun: AtomicU64,
 }
 
+/// A list that is here, and the room that it takes.
 #[derive(Debug)]
 struct Kept {
     bytes: u64,
-    room_bytes: u64,
-    rooms: Vec<FileRoom>,
+    room: Arc<Mutex<FileRoom>>,
 }
 
-impl Kept {
-    fn new(bytes: u64, room: FileRoom) -> Self {
-        Self {
-            bytes,
-            room_bytes: bytes,
-            rooms: vec![room],
-        }
-    }
-}
-
-/// A list that is being written. A list that is not finished is removed.
-struct Writing {
-    path: PathBuf,
-    file: File,
+/// A file that is being written. It is removed unless it is kept, by the next start at the latest.
+#[derive(Debug)]
+pub struct Draft {
+    file: NamedTempFile,
     room: FileRoom,
-    held_bytes: u64,
     bytes: u64,
     bytes_max: u64,
 }
 
-/// A document that is on this disk, and is removed unless it is kept.
-pub struct Spooled(Writing);
-
 impl Manifests {
-    /// The lists that an earlier process left in this folder of `store`.
+    /// Opens the lists that an earlier process left in this folder of `store`.
     ///
     /// # Errors
     ///
     /// The folder cannot be made or listed.
-    pub fn open(store: &Arc<Store>, folder: &str) -> std::io::Result<Self> {
+    pub fn open(store: &Arc<Store>, folder: &str) -> io::Result<Self> {
         let folder = store.node_folder().join(folder);
-        std::fs::create_dir_all(&folder)?;
+        fs::create_dir_all(&folder)?;
         let mut kept = HashMap::new();
-        for entry in std::fs::read_dir(&folder)? {
+        for entry in fs::read_dir(&folder)? {
             let entry = entry?;
             let bytes = entry.metadata()?.len();
-            let id = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| Ulid::from_string(name).ok());
+            let name = entry.file_name();
+            let id = name.to_str().and_then(|name| Ulid::from_string(name).ok());
             let mut room = store.file_room();
             match id {
                 Some(id) if room.hold(bytes).is_ok() => drop(kept.insert(id.0, Kept::new(bytes, room))),
-                _ => std::fs::remove_file(entry.path())?,
+                _ => fs::remove_file(entry.path())?,
             }
         }
         Ok(Self {
             folder,
             store: Arc::clone(store),
             kept: Mutex::new(kept),
-            begun: AtomicU64::new(0),
         })
     }
 
-    /// The lists that are here.
+    /// Returns the ids of the lists that are here.
     pub fn ids(&self) -> BTreeSet<u128> {
         self.kept.lock().keys().copied().collect()
     }
 
-    /// The size of a list that is here, in bytes.
+    /// Returns the size of a list in bytes; `None` if it is not here.
     pub fn size(&self, id: u128) -> Option<u64> {
         self.kept.lock().get(&id).map(|kept| kept.bytes)
     }
 
-    /// Takes a list in as an operator sends it. Returns the number of its objects, and its size in bytes.
+    /// Receives a list as an operator sends it.
     ///
     /// # Errors
     ///
     /// The list is not one, does not come in full, or cannot be kept. Nothing is left of it then.
-    pub async fn receive(&self, id: u128, mut body: ClientBody) -> Result<(u64, u64), ManifestError> {
-        let mut writing = self.begin(id).await?;
-        let received = async {
-            let (mut lines, mut out) = (Lines::default(), Vec::new());
-            while let Some(bytes) = next_bytes(&mut body).await? {
-                lines.push(&bytes, &mut out)?;
-                writing = writing.add(&mut out).await?;
-            }
-            lines.end(&mut out)?;
-            writing = writing.add(&mut out).await?;
-            Ok((lines.objects, writing))
-        };
-        let (objects, writing) = received.await?;
-        let bytes = self.finish(id, writing).await?;
-        Ok((objects, bytes))
+    pub async fn receive(&self, id: u128, body: ClientBody) -> Result<ManifestFacts, ManifestError> {
+        let (mut draft, mut lines) = (self.begin(BYTES_MAX).await?, Lines::default());
+        let mut body = body.into_data_stream();
+        while let Some(bytes) = body.try_next().await.map_err(broken_off)? {
+            draft = draft.add(lines.push(&bytes)?).await?;
+        }
+        draft = draft.add(lines.end()?).await?;
+        let (objects, bytes) = (lines.objects, self.keep(id, draft).await?);
+        Ok(ManifestFacts { objects, bytes })
     }
 
-    /// Takes a short list in, as nodes keep it. Returns its size in bytes.
+    /// Keeps a short list, as nodes keep it. Returns its size in bytes.
     ///
     /// # Errors
     ///
     /// The list cannot be kept.
-    pub async fn take(&self, id: u128, mut lines: Vec<u8>) -> Result<u64, ManifestError> {
-        let writing = self.begin(id).await?.add(&mut lines).await?;
-        self.finish(id, writing).await
+    pub async fn take(&self, id: u128, lines: Vec<u8>) -> Result<u64, ManifestError> {
+        let draft = self.begin(BYTES_MAX).await?.add(lines).await?;
+        self.keep(id, draft).await
     }
 
     /// Adds lines to a list that is here, as nodes keep it. Returns its size in bytes. No two callers may add
@@ -144,113 +114,86 @@ impl Manifests {
     ///
     /// # Errors
     ///
-    /// The lines cannot be kept. The list is as it was then.
-    pub async fn append(&self, id: u128, lines: &[u8]) -> Result<u64, ManifestError> {
-        let lost = || ManifestError::NotKept("it is not on this disk any more".into());
-        let known = |kept: &Kept| (kept.bytes, kept.room_bytes);
-        let (bytes, room_bytes) = self.kept.lock().get(&id).map(known).ok_or_else(lost)?;
+    /// The lines cannot be kept. The list is unchanged then.
+    pub async fn append(&self, id: u128, lines: Vec<u8>) -> Result<u64, ManifestError> {
+        let known = |kept: &Kept| (kept.bytes, Arc::clone(&kept.room));
+        let (bytes, room) = self.kept.lock().get(&id).map(known).ok_or_else(lost)?;
         let grown = bytes + lines.len() as u64;
         if grown > BYTES_MAX {
             return Err(ManifestError::TooLong);
         }
-        let more = grown.saturating_sub(room_bytes);
-        let more_room = match more {
-            0 => None,
-            more => {
-                let more = more.next_multiple_of(GROWTH_BYTES);
-                Some((more, self.room(more).await?))
-            }
-        };
-        let file = OpenOptions::new().append(true).open(self.path(id)).await;
-        let mut file = file.map_err(not_kept)?;
-        let written = async {
-            file.write_all(lines).await?;
-            file.flush().await
-        };
-        if let Err(error) = written.await {
-            let _ = file.set_len(bytes).await;
-            return Err(not_kept(error));
-        }
-        let mut all = self.kept.lock();
-        let kept = all.get_mut(&id).ok_or_else(lost)?;
-        kept.bytes = grown;
-        if let Some((more, room)) = more_room {
-            kept.room_bytes += more;
-            kept.rooms.push(room);
-        }
+        let path = self.path(id);
+        on_disk(move || {
+            let mut room = room.lock();
+            room.hold(grown).map_err(no_room)?;
+            let mut file = OpenOptions::new().append(true).open(path).map_err(not_kept)?;
+            file.write_all(&lines).map_err(|error| {
+                let _ = file.set_len(bytes);
+                not_kept(error)
+            })
+        })
+        .await?;
+        self.kept.lock().get_mut(&id).ok_or_else(lost)?.bytes = grown;
         Ok(grown)
     }
 
-    /// Room for this many bytes. Blocks may have to leave for it.
-    async fn room(&self, bytes: u64) -> Result<FileRoom, ManifestError> {
-        let mut room = self.store.file_room();
-        let held = spawn_blocking(move || room.hold(bytes).map(|()| room));
-        let held = held.await.map_err(not_kept)?;
-        held.map_err(no_room)
-    }
-
-    /// Writes a document of at most `bytes_max` down as it comes, before anything is known about it.
+    /// Writes a document of at most `bytes_max` to the disk as it comes, before anything is known about it.
     ///
     /// # Errors
     ///
     /// The document does not come in full, is too long, or cannot be written.
-    pub async fn spool(&self, mut body: ClientBody, bytes_max: u64) -> Result<Spooled, ManifestError> {
-        let mut writing = self.begin(0).await?;
-        writing.bytes_max = bytes_max;
-        while let Some(bytes) = next_bytes(&mut body).await? {
-            writing = writing.add(&mut bytes.to_vec()).await?;
+    pub async fn spool(&self, body: ClientBody, bytes_max: u64) -> Result<Draft, ManifestError> {
+        let (mut draft, mut body) = (self.begin(bytes_max).await?, body.into_data_stream());
+        while let Some(bytes) = body.try_next().await.map_err(broken_off)? {
+            draft = draft.add(bytes.into()).await?;
         }
-        writing.file.flush().await.map_err(not_kept)?;
-        Ok(Spooled(writing))
+        Ok(draft)
     }
 
-    /// Keeps a document under an id.
-    ///
-    /// # Errors
-    ///
-    /// The document cannot be kept.
-    pub async fn keep(&self, id: u128, spooled: Spooled) -> Result<(), ManifestError> {
-        self.finish(id, spooled.0).await.map(drop)
-    }
-
-    /// Takes a list of `bytes` from another node, part by part: `part` returns the bytes from an offset on.
+    /// Copies a list of `bytes` from another node, part by part: `part` returns the bytes from an offset on.
     ///
     /// # Errors
     ///
     /// The list does not come in full, or cannot be kept.
-    pub async fn copy<P: Future<Output = Option<Bytes>>>(
+    pub async fn copy<P: Future<Output = Option<Vec<u8>>>>(
         &self,
         id: u128,
         bytes: u64,
         part: impl Fn(u64) -> P,
     ) -> Result<(), ManifestError> {
-        let broken_off = || ManifestError::BrokenOff("the other node does not have all of it".into());
-        let mut writing = self.begin(id).await?;
-        while writing.bytes < bytes {
-            let part = part(writing.bytes).await.filter(|part| !part.is_empty());
-            writing = writing.add(&mut part.ok_or_else(broken_off)?.to_vec()).await?;
+        let incomplete = || broken_off("the other node does not have all of it");
+        let mut draft = self.begin(BYTES_MAX).await?;
+        while draft.bytes < bytes {
+            let part = part(draft.bytes).await.filter(|part| !part.is_empty());
+            draft = draft.add(part.ok_or_else(incomplete)?).await?;
         }
-        if writing.bytes != bytes {
-            return Err(broken_off());
+        if draft.bytes != bytes {
+            return Err(incomplete());
         }
-        self.finish(id, writing).await.map(drop)
+        self.keep(id, draft).await.map(drop)
     }
 
-    /// Some bytes of a list, from an offset on; none at its end. `None` if the list is not here.
-    pub async fn part(&self, id: u128, offset: u64) -> Option<Bytes> {
-        self.size(id)?;
-        let mut file = File::open(self.path(id)).await.ok()?;
-        file.seek(SeekFrom::Start(offset)).await.ok()?;
-        let mut bytes = Vec::new();
-        file.take(MANIFEST_PART_BYTES)
-            .read_to_end(&mut bytes)
-            .await
-            .ok()?;
-        Some(bytes.into())
+    /// Reads some bytes of a list, from an offset on; none at its end. Returns `None` if the list is not here.
+    pub async fn part(&self, id: u128, offset: u64) -> Option<Vec<u8>> {
+        let left = self.size(id)?.saturating_sub(offset);
+        let path = self.path(id);
+        let read = on_disk(move || {
+            let mut bytes = vec![0; left.min(MANIFEST_PART_BYTES) as usize];
+            let read = File::open(path).and_then(|file| file.read_exact_at(&mut bytes, offset));
+            read.map(|()| bytes).map_err(not_kept)
+        });
+        read.await.ok()
     }
 
-    /// The objects on at most `most` lines from an offset on, and where the next line begins. No objects at
-    /// the end of the list.
+    /// Reads a whole document. Returns `None` if it is not here.
+    pub async fn read(&self, id: u128) -> Option<Vec<u8>> {
+        let path = self.path(id);
+        let read = on_disk(|| fs::read(path).map_err(not_kept));
+        read.await.ok()
+    }
+
+    /// Reads the objects on at most `most` lines from an offset on. Returns them, and where the next line
+    /// begins; no objects at the end of the list.
     ///
     /// # Errors
     ///
@@ -261,7 +204,7 @@ impl Manifests {
         offset: u64,
         most: usize,
     ) -> Result<(Vec<ObjectName>, u64), ManifestError> {
-        let lost = || ManifestError::NotKept("it is not on this disk any more".into());
+        let damaged = || not_kept("it is damaged");
         let part = self.part(id, offset).await.ok_or_else(lost)?;
         let (mut names, mut next) = (Vec::new(), offset);
         for line in part.split_inclusive(|byte| *byte == b'\n').take(most) {
@@ -270,43 +213,47 @@ impl Manifests {
                 break;
             };
             next += line.len() as u64 + 1;
-            names.push(read_name(line).ok_or_else(|| ManifestError::NotKept("it is damaged".into()))?);
+            names.push(read_name(line).ok_or_else(damaged)?);
         }
         if names.is_empty() && !part.is_empty() {
-            return Err(ManifestError::NotKept("it is damaged".into()));
+            return Err(damaged());
         }
         Ok((names, next))
     }
 
     /// Removes a list.
     pub async fn remove(&self, id: u128) {
-        if self.kept.lock().contains_key(&id) {
-            let _ = fs::remove_file(self.path(id)).await;
+        let path = self.path(id);
+        if self.size(id).is_some() {
+            let _ = on_disk(|| fs::remove_file(path).map_err(not_kept)).await;
             self.kept.lock().remove(&id);
         }
     }
 
-    async fn begin(&self, id: u128) -> Result<Writing, ManifestError> {
-        // Two tasks may need one list at a time: each writes a copy of its own. One that no process finished
-        // is removed at the next start.
-        let number = self.begun.fetch_add(1, Ordering::Relaxed);
-        let path = self.folder.join(format!("{}.{number}.part", Ulid(id)));
-        let mut options = OpenOptions::new();
-        let options = options.write(true).create(true).truncate(true).mode(0o600);
-        let file = options.open(&path).await.map_err(not_kept)?;
-        Ok(Writing {
-            path,
-            file,
-            room: self.store.file_room(),
-            held_bytes: 0,
+    async fn begin(&self, bytes_max: u64) -> Result<Draft, ManifestError> {
+        let (folder, room) = (self.folder.clone(), self.store.file_room());
+        let file = on_disk(|| NamedTempFile::new_in(folder).map_err(not_kept));
+        Ok(Draft {
+            file: file.await?,
+            room,
             bytes: 0,
-            bytes_max: BYTES_MAX,
+            bytes_max,
         })
     }
 
-    async fn finish(&self, id: u128, writing: Writing) -> Result<u64, ManifestError> {
-        let (path, room, bytes) = writing.flushed().await?;
-        fs::rename(&path, self.path(id)).await.map_err(not_kept)?;
+    /// Keeps a draft as the file of an order. Returns its size in bytes.
+    ///
+    /// # Errors
+    ///
+    /// The disk fails.
+    pub async fn keep(&self, id: u128, draft: Draft) -> Result<u64, ManifestError> {
+        let (
+            path,
+            Draft {
+                file, room, bytes, ..
+            },
+        ) = (self.path(id), draft);
+        on_disk(|| file.persist(path).map_err(not_kept)).await?;
         self.kept.lock().insert(id, Kept::new(bytes, room));
         Ok(bytes)
     }
@@ -324,94 +271,66 @@ impl std::fmt::Debug for Manifests {
     }
 }
 
-impl Spooled {
+impl Kept {
+    fn new(bytes: u64, room: FileRoom) -> Self {
+        let room = Arc::new(Mutex::new(room));
+        Self { bytes, room }
+    }
+}
+
+impl Draft {
     /// Reads it.
     ///
     /// # Errors
     ///
     /// The disk fails.
     pub async fn read(&self) -> Result<Vec<u8>, ManifestError> {
-        fs::read(&self.0.path).await.map_err(not_kept)
+        let path = self.file.path().to_owned();
+        on_disk(|| fs::read(path).map_err(not_kept)).await
+    }
+
+    /// Adds bytes to its end. Blocks may have to leave for them.
+    async fn add(mut self, bytes: Vec<u8>) -> Result<Self, ManifestError> {
+        on_disk(move || {
+            self.bytes += bytes.len() as u64;
+            if self.bytes > self.bytes_max {
+                return Err(ManifestError::TooLong);
+            }
+            self.room.hold(self.bytes).map_err(no_room)?;
+            self.file.write_all(&bytes).map_err(not_kept)?;
+            Ok(self)
+        })
+        .await
     }
 }
 
-impl std::fmt::Debug for Spooled {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Spooled").field(&self.0.path).finish()
-    }
+/// Does work that may wait for the disk.
+async fn on_disk<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ManifestError> + Send + 'static,
+) -> Result<T, ManifestError> {
+    spawn_blocking(work).await.map_err(not_kept)?
 }
 
-impl Writing {
-    /// Writes lines, and empties `out`.
-    async fn add(mut self, out: &mut Vec<u8>) -> Result<Self, ManifestError> {
-        self.bytes += out.len() as u64;
-        if self.bytes > self.bytes_max {
-            return Err(ManifestError::TooLong);
-        }
-        if self.bytes > self.held_bytes {
-            self.held_bytes = self.bytes.next_multiple_of(STEP_BYTES);
-            self = self.with_room().await?;
-        }
-        self.file.write_all(out).await.map_err(not_kept)?;
-        out.clear();
-        Ok(self)
-    }
-
-    /// Takes room for as many bytes as it wants to hold. Blocks may have to leave for it.
-    async fn with_room(mut self) -> Result<Self, ManifestError> {
-        let held = spawn_blocking(move || {
-            let held = self.room.hold(self.held_bytes);
-            (self, held)
-        });
-        let (this, held) = held.await.map_err(not_kept)?;
-        held.map_err(no_room)?;
-        Ok(this)
-    }
-
-    /// Ends the writing. Returns the file, its room, and its size.
-    async fn flushed(mut self) -> Result<(PathBuf, FileRoom, u64), ManifestError> {
-        self.file.flush().await.map_err(not_kept)?;
-        self.held_bytes = self.bytes;
-        let mut this = self.with_room().await?;
-        // From now on the file is not this one's to remove.
-        let path = std::mem::take(&mut this.path);
-        let room = std::mem::replace(&mut this.room, FileRoom::none());
-        Ok((path, room, this.bytes))
-    }
-}
-
-impl Drop for Writing {
-    fn drop(&mut self) {
-        if !self.path.as_os_str().is_empty() {
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// The next bytes of a body; `None` at its end.
-async fn next_bytes(body: &mut ClientBody) -> Result<Option<Bytes>, ManifestError> {
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| ManifestError::BrokenOff(error.to_string()))?;
-        if let Ok(bytes) = frame.into_data() {
-            return Ok(Some(bytes));
-        }
-    }
-    Ok(None)
-}
-
-fn no_room(why: Refusal) -> ManifestError {
-    ManifestError::NotKept(format!("the store has no room ({})", why.as_str()))
+fn no_room(why: impl std::fmt::Display) -> ManifestError {
+    ManifestError::NotKept(format!("the store has no room ({why})"))
 }
 
 fn not_kept(error: impl std::fmt::Display) -> ManifestError {
     ManifestError::NotKept(error.to_string())
 }
 
+fn broken_off(error: impl std::fmt::Display) -> ManifestError {
+    ManifestError::BrokenOff(error.to_string())
+}
+
+fn lost() -> ManifestError {
+    not_kept("it is not on this disk any more")
+}
+
 #[cfg(test)]
 mod tests {
     use std::fmt::Write as _;
 
-    use bytes::Bytes;
     use shoal_store::{Store, StoreConfig};
     use tokio::sync::Notify;
 
@@ -435,7 +354,7 @@ mod tests {
         let (bytes, half) = (list.len() as u64, list.len() / 2);
         let parts = |offset: u64| {
             let rest = &list.as_bytes()[offset as usize..];
-            Bytes::copy_from_slice(&rest[..half.min(rest.len())])
+            rest[..half.min(rest.len())].to_vec()
         };
         let (first_has_half, second_has_begun, first_is_here) = (Notify::new(), Notify::new(), Notify::new());
         let first = async {

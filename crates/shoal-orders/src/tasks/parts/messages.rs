@@ -1,24 +1,14 @@
 //! Questions of the node that runs a task, or carries a plan out, to other nodes: the body of a `QUERY` of
-//! [`TASKS`], and of its answer, both serialized by `postcard`.
+//! [`TASKS`], and of its answer, both serialized by `postcard`. Variants and fields are identified only by
+//! their order, which must not change.
 
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use shoal_base::encoding::Malformed;
-use shoal_base::moment::millis_since_1970;
-use shoal_cache::obtain::Obtain;
-use shoal_cache::peer::{BlockRequest, CallerName};
-use shoal_net::link::PromiseId;
+use shoal_cache::peer::BlockRequest;
 use shoal_policy::admission::Refusal;
-use shoal_policy::{Layer, ObjectId, Source, VersionId};
-use shoal_s3::object::{ObjectName, Version};
-use shoal_s3::range::ByteRange;
-use shoal_store::{Kept, PinOrder};
-
-use super::fill::NotFilled;
+use shoal_policy::{Layer, ObjectId, Source};
+use shoal_store::Kept;
 
 /// The path at which a node answers.
 pub const TASKS: &str = "/tasks";
@@ -39,16 +29,16 @@ pub const NAMES_MAX: usize = 4096;
 pub const BLOCKS_MAX: u64 = 1 << 20;
 
 /// A pin of an order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pin {
     /// The order.
-    pub order: PinOrder,
-    /// Its end.
-    pub until: SystemTime,
+    pub order: u128,
+    /// Its end, in milliseconds since 1970.
+    pub until_ms: u64,
 }
 
 /// A transfer of a plan, as its coordinator names it to the nodes that fetch for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PlannedFill {
     /// The id of the plan.
     pub plan: u128,
@@ -59,72 +49,128 @@ pub struct PlannedFill {
 }
 
 /// The rate that a plan promises to clients' reads from the lake, at one node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromisedRead {
-    /// Names the promise.
-    pub id: PromiseId,
+    /// The id of the plan.
+    pub plan: u128,
+    /// The number of the job that reads.
+    pub job: u64,
     /// Bytes a second.
     pub bytes_per_second: u64,
-    /// For how long, unless it is told again; zero ends it.
-    pub life: Duration,
+    /// The time after which the promise ends unless it is sent again; zero ends it.
+    pub life_ms: u64,
 }
 
 /// A block that a node is to hold.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Fill {
-    /// Its version.
-    pub version: Arc<Version>,
-    /// Its index in the version.
-    pub index: u32,
     /// The layer in which the node is asked for it.
-    pub layer: Layer,
+    pub layer: u8,
     /// The order that keeps it there.
     pub pin: Option<Pin>,
     /// The planned transfer of which it is a part.
     pub planned: Option<PlannedFill>,
-    /// The caller in whose name the node asks the lake.
-    pub caller: CallerName,
-    /// The object.
-    pub name: ObjectName,
+    /// The block and the caller in whose name the node asks the lake. No bytes of it are sent back.
+    #[serde(with = "block_request")]
+    pub block: BlockRequest,
 }
 
 /// A question to a node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Question {
     /// Hold this block.
     Fill(Box<Fill>),
     /// Which of the first blocks of these versions do you hold?
-    Held(Vec<(VersionId, u32)>),
+    Held(Vec<([u8; 16], u32)>),
     /// Pin these objects.
-    Pin(Pin, Vec<ObjectId>),
+    Pin(Pin, #[serde(with = "objects")] Vec<ObjectId>),
     /// End the pins of these objects by orders before this one.
-    Unpin(PinOrder, Vec<ObjectId>),
+    Unpin(u128, #[serde(with = "objects")] Vec<ObjectId>),
     /// Remove the blocks of these objects, unless they are pinned.
-    Evict(Vec<ObjectId>),
+    Evict(#[serde(with = "objects")] Vec<ObjectId>),
     /// Send the list of this task, from an offset on.
     Manifest(u128, u64),
     /// Let clients' reads of these objects have a rate of their own on the link.
-    Promise(PromisedRead, Vec<ObjectId>),
+    Promise(PromisedRead, #[serde(with = "objects")] Vec<ObjectId>),
 }
 
 /// An answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// To [`Question::Fill`]: where the block came from; `None`: it was there.
-    Filled(Result<Option<Source>, NotFilled>),
+    /// To [`Question::Fill`]: the block was there.
+    Held,
+    /// The block came from this source.
+    Brought(String),
+    /// [`NotFilled::Busy`]
+    Busy,
+    /// [`NotFilled::NotStored`]
+    NotStored(String),
+    /// [`NotFilled::Denied`]
+    Denied(u16),
+    /// [`NotFilled::Changed`]
+    Changed,
+    /// [`NotFilled::Failed`]
+    Failed(String),
     /// To [`Question::Held`]: for each version the blocks that are held.
-    Held(Vec<BlockBits>),
+    Bits(Vec<BlockBits>),
     /// To [`Question::Pin`] and [`Question::Unpin`]: the blocks of each object that are pinned, or were until
     /// now.
-    Kept(Vec<Kept>),
+    Kept(Vec<PinnedBlocks>),
     /// To [`Question::Evict`]: the blocks of each object that were removed; none of an object that is pinned.
     Evicted(Vec<Evicted>),
-    /// To [`Question::Manifest`]: some bytes; none at the end of the list.
-    Manifest(Bytes),
-    /// To [`Question::Promise`].
-    Promised,
     /// The node cannot do it.
     Refused(String),
+    /// To [`Question::Manifest`]: some bytes; none at the end of the list.
+    Manifest(Vec<u8>),
+    /// To [`Question::Promise`].
+    Promised,
+}
+
+/// The reason why a block is not on a node.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotFilled {
+    /// The node has readers to serve, and can be asked again later.
+    #[error("the node is busy")]
+    Busy,
+    /// The store does not take it.
+    #[error("not stored: {0}")]
+    NotStored(String),
+    /// The lake refuses the identity, or has no such object.
+    #[error("the lake answered {0}")]
+    Denied(StatusCode),
+    /// The object has another version now.
+    #[error("it has changed")]
+    Changed,
+    /// Another failure.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl From<Refusal> for NotFilled {
+    fn from(refusal: Refusal) -> Self {
+        Self::NotStored(refusal.to_string())
+    }
+}
+
+/// The pinned blocks of an object on one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PinnedBlocks {
+    /// Blocks that are pinned.
+    pub blocks: u64,
+    /// The room that they take, in bytes.
+    pub bytes: u64,
+    /// The reason why further blocks that the node holds are not pinned.
+    pub refusal: Option<String>,
+}
+
+impl From<Kept> for PinnedBlocks {
+    fn from(kept: Kept) -> Self {
+        Self {
+            blocks: kept.blocks,
+            bytes: kept.bytes,
+            refusal: kept.refusal.map(|refusal| refusal.to_string()),
+        }
+    }
 }
 
 /// Result of removing an object's blocks from one node.
@@ -134,7 +180,7 @@ pub struct Evicted {
     pub blocks: u64,
     /// The room that they took, in bytes.
     pub bytes: u64,
-    /// Whether the blocks stay, because the object is pinned.
+    /// True if the blocks stay because the object is pinned.
     pub is_pinned: bool,
 }
 
@@ -143,8 +189,8 @@ pub struct Evicted {
 pub struct BlockBits(Vec<u8>);
 
 impl BlockBits {
-    /// These blocks, which are in ascending order, of the first `count`.
-    pub fn of(indexes: &[u32], count: u32) -> Self {
+    /// Takes those of `indexes`, which are in ascending order, that are among the first `count` blocks.
+    pub fn new(indexes: &[u32], count: u32) -> Self {
         let mut bits = vec![0; count.div_ceil(8) as usize];
         for index in indexes.iter().filter(|index| **index < count) {
             bits[*index as usize / 8] |= 1 << (index % 8);
@@ -152,262 +198,136 @@ impl BlockBits {
         Self(bits)
     }
 
-    /// Whether a block is among them.
+    /// Returns true if a block is among them.
     pub fn has(&self, index: u32) -> bool {
         let byte = self.0.get(index as usize / 8);
         byte.is_some_and(|byte| byte & (1 << (index % 8)) != 0)
     }
 }
 
-/// [`Question`] as it stands in a body.
-#[derive(Serialize, Deserialize)]
-enum QuestionMessage<'a> {
-    Fill {
-        layer: u8,
-        pin: Option<(u128, u64)>,
-        /// Plan, transfer, and bytes a second.
-        planned: Option<(u128, u64, u64)>,
-        /// A [`BlockRequest`].
-        #[serde(borrow)]
-        block: &'a [u8],
-    },
-    Held(Vec<([u8; 16], u32)>),
-    Pin((u128, u64), Vec<[u8; 16]>),
-    Unpin(u128, Vec<[u8; 16]>),
-    Evict(Vec<[u8; 16]>),
-    Manifest(u128, u64),
-    /// Plan, job, bytes a second, and milliseconds.
-    Promise((u128, u64, u64, u64), Vec<[u8; 16]>),
-}
-
-/// [`Answer`] as it stands in a body. Words stand for refusals and sources.
-#[derive(Serialize, Deserialize)]
-enum AnswerMessage {
-    Held,
-    Brought(String),
-    Busy,
-    NotStored(String),
-    Denied(u16),
-    Changed,
-    Failed(String),
-    Bits(Vec<BlockBits>),
-    Kept(Vec<(u64, u64, Option<String>)>),
-    Evicted(Vec<Evicted>),
-    Refused(String),
-    Manifest(Vec<u8>),
-    Promised,
-}
-
 impl Question {
-    /// Serializes the question; `None` if it would be too long.
+    /// Serializes the question; returns `None` if it would be too long.
     pub fn to_bytes(&self) -> Option<Vec<u8>> {
-        let digests = |objects: &[ObjectId]| objects.iter().map(|object| object.0).collect();
-        let block;
-        let message = match self {
-            Self::Fill(fill) => {
-                block = fill.block_request().to_bytes()?;
-                let planned = fill.planned;
-                QuestionMessage::Fill {
-                    layer: fill.layer.0,
-                    pin: fill.pin.map(Pin::to_numbers),
-                    planned: planned.map(|planned| (planned.plan, planned.transfer, planned.rate)),
-                    block: &block,
-                }
-            }
-            Self::Held(versions) => QuestionMessage::Held(
-                versions
-                    .iter()
-                    .map(|(version, count)| (version.0, *count))
-                    .collect(),
-            ),
-            Self::Pin(pin, objects) => QuestionMessage::Pin(pin.to_numbers(), digests(objects)),
-            Self::Unpin(before, objects) => QuestionMessage::Unpin(before.0, digests(objects)),
-            Self::Evict(objects) => QuestionMessage::Evict(digests(objects)),
-            Self::Manifest(id, offset) => QuestionMessage::Manifest(*id, *offset),
-            Self::Promise(read, objects) => {
-                let life_ms = read.life.as_millis() as u64;
-                let PromiseId { plan, job } = read.id;
-                QuestionMessage::Promise((plan, job, read.bytes_per_second, life_ms), digests(objects))
-            }
-        };
-        let bytes = postcard::to_stdvec(&message).expect("memory takes every message");
+        let bytes = postcard::to_stdvec(self).ok()?;
         (bytes.len() <= QUESTION_BYTES_MAX).then_some(bytes)
     }
 
-    /// Reads a question that another node serialized; the inverse of [`Question::to_bytes`].
+    /// Reads a question that another node serialized.
     ///
     /// # Errors
     ///
     /// Fails if the bytes are no question, or name more than one may.
-    pub fn of_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
-        let Ok((message, [])) = postcard::take_from_bytes::<QuestionMessage<'_>>(bytes) else {
-            return Err(Malformed);
-        };
-        let objects = |digests: Vec<[u8; 16]>| {
-            let objects = digests.into_iter().map(ObjectId).collect::<Vec<_>>();
-            (objects.len() <= NAMES_MAX).then_some(objects).ok_or(Malformed)
-        };
-        Ok(match message {
-            QuestionMessage::Fill {
-                layer,
-                pin,
-                planned,
-                block,
-            } => {
-                let pin = pin.map(Pin::of_numbers);
-                let fill = Fill::of(&BlockRequest::of_bytes(block)?, layer, pin)?;
-                let planned = planned.map(|(plan, transfer, rate)| PlannedFill { plan, transfer, rate });
-                Self::Fill(Box::new(Fill { planned, ..fill }))
-            }
-            QuestionMessage::Held(versions) => {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
+        let question = read(bytes)?;
+        let is_good = match &question {
+            Self::Fill(fill) => fill.layer >= Layer::L1.0,
+            Self::Held(versions) => {
                 let blocks: u64 = versions.iter().map(|(_, count)| u64::from(*count)).sum();
-                if versions.len() > NAMES_MAX || blocks > BLOCKS_MAX {
-                    return Err(Malformed);
-                }
-                let versions = versions.into_iter();
-                Self::Held(
-                    versions
-                        .map(|(version, count)| (VersionId(version), count))
-                        .collect(),
-                )
+                versions.len() <= NAMES_MAX && blocks <= BLOCKS_MAX
             }
-            QuestionMessage::Pin(pin, digests) => Self::Pin(Pin::of_numbers(pin), objects(digests)?),
-            QuestionMessage::Unpin(before, digests) => Self::Unpin(PinOrder(before), objects(digests)?),
-            QuestionMessage::Evict(digests) => Self::Evict(objects(digests)?),
-            QuestionMessage::Manifest(id, offset) => Self::Manifest(id, offset),
-            QuestionMessage::Promise((plan, job, bytes_per_second, life_ms), digests) => {
-                let life = Duration::from_millis(life_ms);
-                let read = PromisedRead {
-                    id: PromiseId { plan, job },
-                    bytes_per_second,
-                    life,
-                };
-                Self::Promise(read, objects(digests)?)
-            }
-        })
-    }
-}
-
-impl Pin {
-    fn to_numbers(self) -> (u128, u64) {
-        (self.order.0, millis_since_1970(self.until))
-    }
-
-    fn of_numbers((order, until_ms): (u128, u64)) -> Self {
-        // No order lasts that long; a time that far ahead cannot be computed with.
-        let until_ms = until_ms.min(u64::from(u32::MAX) * 1000);
-        Self {
-            order: PinOrder(order),
-            until: UNIX_EPOCH + Duration::from_millis(until_ms),
-        }
-    }
-}
-
-impl Fill {
-    /// The block as nodes name it to each other. It is not asked for its bytes.
-    fn block_request(&self) -> BlockRequest {
-        BlockRequest {
-            version: Version::clone(&self.version),
-            index: self.index,
-            part: ByteRange { start: 0, end: 1 },
-            obtain: Obtain::Locally,
-            caller: self.caller.clone(),
-            name: Some(self.name.clone()),
-            headers: HeaderMap::new(),
-        }
-    }
-
-    fn of(request: &BlockRequest, layer: u8, pin: Option<Pin>) -> Result<Self, Malformed> {
-        if layer < Layer::L1.0 {
-            return Err(Malformed);
-        }
-        Ok(Self {
-            version: Arc::new(request.version.clone()),
-            index: request.index,
-            layer: Layer(layer),
-            pin,
-            planned: None,
-            caller: request.caller.clone(),
-            name: request.name.clone().ok_or(Malformed)?,
-        })
+            Self::Pin(_, objects)
+            | Self::Unpin(_, objects)
+            | Self::Evict(objects)
+            | Self::Promise(_, objects) => objects.len() <= NAMES_MAX,
+            Self::Manifest(..) => true,
+        };
+        is_good.then_some(question).ok_or(Malformed)
     }
 }
 
 impl Answer {
     /// Serializes the answer.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let message = match self.clone() {
-            Self::Filled(outcome) => match outcome {
-                Ok(None) => AnswerMessage::Held,
-                Ok(Some(source)) => AnswerMessage::Brought(source.as_str().into()),
-                Err(NotFilled::Busy) => AnswerMessage::Busy,
-                Err(NotFilled::Refused(refusal)) => AnswerMessage::NotStored(refusal.as_str().into()),
-                Err(NotFilled::Denied(status)) => AnswerMessage::Denied(status.as_u16()),
-                Err(NotFilled::Changed) => AnswerMessage::Changed,
-                Err(NotFilled::Failed(why)) => AnswerMessage::Failed(why),
-            },
-            Self::Held(bits) => AnswerMessage::Bits(bits),
-            Self::Kept(kept) => {
-                let word = |refusal: Refusal| refusal.as_str().to_owned();
-                let kept = kept.into_iter();
-                AnswerMessage::Kept(
-                    kept.map(|kept| (kept.blocks, kept.bytes, kept.refusal.map(word)))
-                        .collect(),
-                )
-            }
-            Self::Evicted(evicted) => AnswerMessage::Evicted(evicted),
-            Self::Manifest(bytes) => AnswerMessage::Manifest(bytes.to_vec()),
-            Self::Promised => AnswerMessage::Promised,
-            Self::Refused(why) => AnswerMessage::Refused(why),
-        };
-        postcard::to_stdvec(&message).expect("memory takes every message")
+        postcard::to_stdvec(self).expect("memory takes every message")
     }
 
-    /// Reads an answer; the inverse of [`Answer::to_bytes`].
+    /// Reads an answer that another node serialized.
     ///
     /// # Errors
     ///
     /// Fails if the bytes are no answer, or one of a later release.
-    pub fn of_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
-        let Ok((message, [])) = postcard::take_from_bytes::<AnswerMessage>(bytes) else {
-            return Err(Malformed);
-        };
-        let refusal = |word: &str| {
-            let known = Refusal::ALL.iter().find(|refusal| refusal.as_str() == word);
-            known.copied().ok_or(Malformed)
-        };
-        Ok(match message {
-            AnswerMessage::Held => Self::Filled(Ok(None)),
-            AnswerMessage::Brought(word) => {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
+        read(bytes)
+    }
+
+    /// Reads the answer to [`Question::Fill`]: where the block came from; `None` if it was there.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the node does not hold the block.
+    pub fn into_filled(self) -> Result<Option<Source>, NotFilled> {
+        let unexpected = || NotFilled::Failed("a node answered something else".into());
+        Err(match self {
+            Self::Held => return Ok(None),
+            Self::Brought(word) => {
                 let sources = [Source::Local, Source::Peer, Source::Tier, Source::Lake];
-                let known = sources.into_iter().find(|source| source.as_str() == word);
-                Self::Filled(Ok(Some(known.ok_or(Malformed)?)))
+                let source = sources.into_iter().find(|source| source.as_str() == word);
+                return source.map(Some).ok_or_else(unexpected);
             }
-            AnswerMessage::Busy => Self::Filled(Err(NotFilled::Busy)),
-            AnswerMessage::NotStored(word) => Self::Filled(Err(NotFilled::Refused(refusal(&word)?))),
-            AnswerMessage::Denied(status) => {
-                let status = StatusCode::from_u16(status).map_err(|_| Malformed)?;
-                Self::Filled(Err(NotFilled::Denied(status)))
+            Self::Busy => NotFilled::Busy,
+            Self::NotStored(why) => NotFilled::NotStored(why),
+            Self::Denied(status) => {
+                StatusCode::from_u16(status).map_or_else(|_| unexpected(), NotFilled::Denied)
             }
-            AnswerMessage::Changed => Self::Filled(Err(NotFilled::Changed)),
-            AnswerMessage::Failed(why) => Self::Filled(Err(NotFilled::Failed(why))),
-            AnswerMessage::Bits(bits) => Self::Held(bits),
-            AnswerMessage::Kept(kept) => {
-                let kept = kept.into_iter().map(|(blocks, bytes, word)| {
-                    let refusal = word.as_deref().map(refusal).transpose()?;
-                    Ok(Kept {
-                        blocks,
-                        bytes,
-                        refusal,
-                    })
-                });
-                Self::Kept(kept.collect::<Result<_, Malformed>>()?)
-            }
-            AnswerMessage::Evicted(evicted) => Self::Evicted(evicted),
-            AnswerMessage::Manifest(bytes) => Self::Manifest(bytes.into()),
-            AnswerMessage::Promised => Self::Promised,
-            AnswerMessage::Refused(why) => Self::Refused(why),
+            Self::Changed => NotFilled::Changed,
+            Self::Failed(why) => NotFilled::Failed(why),
+            _ => unexpected(),
         })
+    }
+}
+
+impl From<Result<Option<Source>, NotFilled>> for Answer {
+    fn from(filled: Result<Option<Source>, NotFilled>) -> Self {
+        match filled {
+            Ok(None) => Self::Held,
+            Ok(Some(source)) => Self::Brought(source.as_str().into()),
+            Err(NotFilled::Busy) => Self::Busy,
+            Err(NotFilled::NotStored(why)) => Self::NotStored(why),
+            Err(NotFilled::Denied(status)) => Self::Denied(status.as_u16()),
+            Err(NotFilled::Changed) => Self::Changed,
+            Err(NotFilled::Failed(why)) => Self::Failed(why),
+        }
+    }
+}
+
+fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Malformed> {
+    match postcard::take_from_bytes(bytes) {
+        Ok((message, [])) => Ok(message),
+        _ => Err(Malformed),
+    }
+}
+
+/// Objects as their digests.
+mod objects {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+    use shoal_policy::ObjectId;
+
+    pub fn serialize<S: Serializer>(objects: &[ObjectId], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(objects.iter().map(|object| object.0))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ObjectId>, D::Error> {
+        let digests = Vec::<[u8; 16]>::deserialize(deserializer)?;
+        Ok(digests.into_iter().map(ObjectId).collect())
+    }
+}
+
+/// A [`BlockRequest`] in its own encoding.
+mod block_request {
+    use serde::de::Error as _;
+    use serde::ser::Error as _;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+    use shoal_cache::peer::BlockRequest;
+
+    pub fn serialize<S: Serializer>(request: &BlockRequest, serializer: S) -> Result<S::Ok, S::Error> {
+        let bytes = request
+            .to_bytes()
+            .ok_or_else(|| S::Error::custom("it is too long"))?;
+        serializer.serialize_bytes(&bytes)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BlockRequest, D::Error> {
+        BlockRequest::of_bytes(<&[u8]>::deserialize(deserializer)?).map_err(D::Error::custom)
     }
 }
 
@@ -416,11 +336,17 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::{any, proptest};
 
+    use http::HeaderMap;
+    use shoal_cache::obtain::Obtain;
+    use shoal_cache::peer::CallerName;
+    use shoal_s3::object::{ObjectName, Version};
+    use shoal_s3::range::ByteRange;
+
     use super::*;
 
-    fn version() -> Arc<Version> {
+    fn version() -> Version {
         let object = ObjectId([3; 16]);
-        Arc::new(Version {
+        Version {
             id: Version::id_of(object, "\"e\"", 1000),
             object,
             etag: "\"e\"".into(),
@@ -428,13 +354,13 @@ mod tests {
             block_bytes: 100,
             last_modified: None,
             headers: HeaderMap::new(),
-        })
+        }
     }
 
     fn pin() -> Pin {
         Pin {
-            order: PinOrder(u128::MAX),
-            until: UNIX_EPOCH + Duration::from_millis(1_800_000_000_123),
+            order: u128::MAX,
+            until_ms: 1_800_000_000_123,
         }
     }
 
@@ -442,16 +368,21 @@ mod tests {
     fn questions_arrive_as_they_were_asked() {
         let objects = vec![ObjectId([1; 16]), ObjectId([2; 16])];
         let fill = Fill {
-            version: version(),
-            index: 7,
-            layer: Layer(3),
+            layer: 3,
             pin: Some(pin()),
             planned: None,
-            caller: CallerName::AccessKey("k".into()),
-            name: ObjectName {
-                bucket: "b".into(),
-                key: b"\xff\n %".as_slice().into(),
-                version: None,
+            block: BlockRequest {
+                version: version(),
+                index: 7,
+                part: ByteRange { start: 0, end: 1 },
+                obtain: Obtain::Locally,
+                caller: CallerName::AccessKey("k".into()),
+                name: Some(ObjectName {
+                    bucket: "b".into(),
+                    key: b"\xff\n %".as_slice().into(),
+                    version: None,
+                }),
+                headers: HeaderMap::new(),
             },
         };
         let planned = Fill {
@@ -463,55 +394,107 @@ mod tests {
             ..fill.clone()
         };
         let promised = PromisedRead {
-            id: PromiseId {
-                plan: u128::MAX,
-                job: 9,
-            },
+            plan: u128::MAX,
+            job: 9,
             bytes_per_second: u64::MAX,
-            life: Duration::from_millis(1_234),
+            life_ms: 1_234,
         };
         for question in [
             Question::Fill(Box::new(fill)),
             Question::Fill(Box::new(planned)),
-            Question::Held(vec![(VersionId([1; 16]), 9)]),
+            Question::Held(vec![([1; 16], 9)]),
             Question::Pin(pin(), objects.clone()),
-            Question::Unpin(PinOrder(u128::MAX), objects.clone()),
+            Question::Unpin(u128::MAX, objects.clone()),
             Question::Evict(objects.clone()),
             Question::Manifest(u128::MAX, 7),
             Question::Promise(promised, objects),
         ] {
-            let read = Question::of_bytes(&question.to_bytes().unwrap()).unwrap();
+            let read = Question::from_bytes(&question.to_bytes().unwrap()).unwrap();
             assert_eq!(format!("{read:?}"), format!("{question:?}"));
         }
     }
 
     #[test]
     fn answers_arrive_as_they_were_given() {
-        let kept = Kept {
+        let kept = PinnedBlocks {
             blocks: 1,
             bytes: 2,
-            refusal: Some(Refusal::PinsFull),
+            refusal: Some("pins-full".into()),
         };
         for answer in [
-            Answer::Filled(Ok(None)),
-            Answer::Filled(Ok(Some(Source::Lake))),
-            Answer::Filled(Err(NotFilled::Busy)),
-            Answer::Filled(Err(NotFilled::Refused(Refusal::NoRoom))),
-            Answer::Filled(Err(NotFilled::Denied(StatusCode::FORBIDDEN))),
-            Answer::Filled(Err(NotFilled::Changed)),
-            Answer::Filled(Err(NotFilled::Failed("no".into()))),
-            Answer::Held(vec![BlockBits::of(&[0, 9], 10)]),
-            Answer::Kept(vec![kept, Kept::default()]),
+            Answer::Bits(vec![BlockBits::new(&[0, 9], 10)]),
+            Answer::Kept(vec![kept, PinnedBlocks::default()]),
             Answer::Evicted(vec![Evicted {
                 blocks: 1,
                 bytes: 2,
                 is_pinned: true,
             }]),
-            Answer::Manifest(b"b/k\n"[..].into()),
+            Answer::Manifest(b"b/k\n".to_vec()),
             Answer::Promised,
             Answer::Refused("no".into()),
         ] {
-            assert_eq!(Answer::of_bytes(&answer.to_bytes()), Ok(answer));
+            assert_eq!(Answer::from_bytes(&answer.to_bytes()), Ok(answer));
+        }
+        for filled in [
+            Ok(None),
+            Ok(Some(Source::Lake)),
+            Err(NotFilled::Busy),
+            Err(NotFilled::from(Refusal::NoRoom)),
+            Err(NotFilled::Denied(StatusCode::FORBIDDEN)),
+            Err(NotFilled::Changed),
+            Err(NotFilled::Failed("no".into())),
+        ] {
+            let bytes = Answer::from(filled.clone()).to_bytes();
+            assert_eq!(Answer::from_bytes(&bytes).unwrap().into_filled(), filled);
+        }
+    }
+
+    #[test]
+    fn messages_have_the_same_bytes_in_every_release() {
+        let objects = vec![ObjectId([7; 16])];
+        let seven = [7; 16];
+        let promised = PromisedRead {
+            plan: 1,
+            job: 2,
+            bytes_per_second: 300,
+            life_ms: 4,
+        };
+        let pin = Pin {
+            order: 1,
+            until_ms: 2,
+        };
+        for (question, start, ends_in_object) in [
+            (Question::Held(vec![([7; 16], 9)]), &[1, 1][..], false),
+            (Question::Pin(pin, objects.clone()), &[2, 1, 2, 1], true),
+            (Question::Unpin(1, objects.clone()), &[3, 1, 1], true),
+            (Question::Evict(objects.clone()), &[4, 1], true),
+            (Question::Manifest(1, 2), &[5, 1, 2], false),
+            (
+                Question::Promise(promised, objects),
+                &[6, 1, 2, 0xac, 2, 4, 1],
+                true,
+            ),
+        ] {
+            let bytes = question.to_bytes().unwrap();
+            assert!(bytes.starts_with(start), "{question:?}: {bytes:?}");
+            assert_eq!(bytes.ends_with(&seven), ends_in_object, "{question:?}");
+        }
+        let kept = PinnedBlocks {
+            blocks: 1,
+            bytes: 2,
+            refusal: Some("x".into()),
+        };
+        for (answer, bytes) in [
+            (Answer::Held, &[0][..]),
+            (Answer::Brought("lake".into()), &[1, 4, b'l', b'a', b'k', b'e']),
+            (Answer::Denied(403), &[4, 0x93, 3]),
+            (Answer::Bits(vec![BlockBits::new(&[0, 9], 10)]), &[7, 1, 2, 1, 2]),
+            (Answer::Kept(vec![kept]), &[8, 1, 1, 2, 1, 1, b'x']),
+            (Answer::Refused("x".into()), &[10, 1, b'x']),
+            (Answer::Manifest(vec![9, 8]), &[11, 2, 9, 8]),
+            (Answer::Promised, &[12]),
+        ] {
+            assert_eq!(answer.to_bytes(), bytes, "{answer:?}");
         }
     }
 
@@ -519,15 +502,15 @@ mod tests {
     fn questions_about_too_much_are_refused() {
         let objects = vec![ObjectId([1; 16]); NAMES_MAX + 1];
         let bytes = Question::Evict(objects).to_bytes().unwrap();
-        assert!(Question::of_bytes(&bytes).is_err());
+        assert!(Question::from_bytes(&bytes).is_err());
         let blocks = BLOCKS_MAX as u32 / 2 + 1;
-        let versions = vec![(VersionId([1; 16]), blocks); 2];
-        assert!(Question::of_bytes(&Question::Held(versions).to_bytes().unwrap()).is_err());
+        let versions = vec![([1; 16], blocks); 2];
+        assert!(Question::from_bytes(&Question::Held(versions).to_bytes().unwrap()).is_err());
     }
 
     #[test]
     fn bits_are_the_blocks_that_they_were_made_of() {
-        let bits = BlockBits::of(&[0, 7, 8, 99], 10);
+        let bits = BlockBits::new(&[0, 7, 8, 99], 10);
         let held: Vec<u32> = (0..200).filter(|index| bits.has(*index)).collect();
         assert_eq!(held, [0, 7, 8]);
     }
@@ -535,8 +518,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(bytes in vec(any::<u8>(), 0..200)) {
-            let _ = Question::of_bytes(&bytes);
-            let _ = Answer::of_bytes(&bytes);
+            let _ = Question::from_bytes(&bytes);
+            let _ = Answer::from_bytes(&bytes);
         }
     }
 }

@@ -1,6 +1,5 @@
 //! The parts of a node that tasks work with.
 
-pub(super) mod fill;
 pub(super) mod helper;
 pub(super) mod lake_view;
 pub(super) mod manifest;
@@ -14,14 +13,14 @@ pub(super) mod targets;
 use std::sync::Arc;
 
 use shoal_cache::cooperation::Cooperation;
+use shoal_cache::fetch::Fetcher;
 use shoal_cache::lake::Lake;
 use shoal_net::endpoint::Endpoint;
 use shoal_s3::identity::{Caller, Identities};
 use shoal_store::Store;
 
 use self::manifests::Manifests;
-use self::messages::{Answer, Question};
-use self::nodes::Nodes;
+use super::records::order::Order;
 
 /// The parts of a node that tasks work with.
 pub struct TaskParts {
@@ -35,10 +34,10 @@ pub struct TaskParts {
     pub identities: Arc<Identities>,
     /// Blocks on disk.
     pub store: Arc<Store>,
+    /// Brings blocks to the store.
+    pub fetcher: Arc<Fetcher>,
     /// The other nodes.
     pub cooperation: Arc<Cooperation>,
-    /// All nodes, to be asked.
-    pub nodes: Nodes,
     /// Lists of objects and documents on disk.
     pub manifests: Arc<Manifests>,
     /// Size of a block.
@@ -59,7 +58,7 @@ pub enum IdentityError {
 }
 
 impl TaskParts {
-    /// The access key of the identity that an order means.
+    /// Returns the access key of the identity that an order means.
     pub(in crate::tasks) fn identity(&self, given: Option<&str>) -> Result<Option<String>, IdentityError> {
         let known = &self.identities;
         match given {
@@ -73,40 +72,18 @@ impl TaskParts {
         }
     }
 
-    /// The caller in whose name an order is carried out.
+    /// Returns the caller with an access key. The error is a predicate, whose subject is this node.
     pub(in crate::tasks) fn caller(&self, access_key: Option<&str>) -> Result<Caller, String> {
         let Some(access_key) = access_key else {
             return Ok(Caller::Anonymous);
         };
-        let identity = self.identities.get(access_key);
-        let identity = identity
-            .ok_or_else(|| format!("this node has no [[identity]] with the access key {access_key:?}"))?;
-        Ok(Caller::Identity(identity))
+        let identity = self.identities.get(access_key).map(Caller::Identity);
+        identity.ok_or_else(|| format!("has no [[identity]] with the access key {access_key:?}"))
     }
 
-    /// Makes sure that the file of an order is on this disk: another node may have it.
-    pub(in crate::tasks) async fn file(&self, id: u128, bytes: u64) -> Result<(), String> {
-        if self.manifests.size(id) == Some(bytes) {
-            return Ok(());
-        }
-        let mut last = "no other node is there".to_owned();
-        for (node, name) in self.nodes.all() {
-            if node == self.cooperation.me() {
-                continue;
-            }
-            let part = |offset| async move {
-                match self.nodes.ask(node, Question::Manifest(id, offset)).await {
-                    Ok(Answer::Manifest(part)) => Some(part),
-                    _ => None,
-                }
-            };
-            match self.manifests.copy(id, bytes, part).await {
-                Ok(()) => return Ok(()),
-                Err(error) => last = format!("{name}: {error}"),
-            }
-        }
-        Err(format!(
-            "no node has its list of objects or its document ({last})"
-        ))
+    /// Returns the caller in whose name this node carries an order out.
+    pub(in crate::tasks) fn caller_of(&self, order: &Order) -> Result<Caller, String> {
+        let caller = self.caller(order.request.identity.as_deref());
+        caller.map_err(|why| format!("this node {why}"))
     }
 }

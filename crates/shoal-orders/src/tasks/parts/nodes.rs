@@ -1,16 +1,15 @@
 //! The nodes of the cluster, as a task asks them.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use shoal_cache::cooperation::Cooperation;
 use shoal_net::pauses::Pauses;
 use shoal_policy::{NodeId, ObjectId};
 
+use super::TaskParts;
 use super::helper::TaskHelper;
-use super::messages::{ANSWER_BYTES_MAX, Answer, Question, TASKS};
+use super::messages::{ANSWER_BYTES_MAX, Answer, NAMES_MAX, Question, TASKS};
 
 /// The time within which a node brings a block, or says why not.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -18,78 +17,86 @@ const PATIENCE: Duration = Duration::from_mins(2);
 /// The number of attempts at a block, an object or a node that fail for reasons that may pass.
 pub(in crate::tasks) const TRIES: u32 = 5;
 
-/// The pauses before further attempts.
+/// Returns the pauses before further attempts.
 pub(in crate::tasks) const fn pauses() -> Pauses {
     Pauses::new(Duration::from_millis(200), Duration::from_secs(10))
 }
 
 /// Asks nodes, this one included.
 pub struct Nodes {
-    cooperation: Arc<Cooperation>,
+    /// The parts of this node.
+    pub parts: Arc<TaskParts>,
     helper: Arc<TaskHelper>,
-    /// The name of this node.
-    name: String,
 }
 
-/// A node that does not do what it is asked, in words that follow its name.
+/// A node that does not do what it is asked: its name, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{name} {why}")]
-pub struct NodeError {
-    /// The node.
-    pub name: String,
-    why: String,
-}
+#[error("{0}")]
+pub struct NodeError(String);
 
 impl Nodes {
-    /// The nodes that `cooperation` knows; `helper` answers for this one, which has this name.
-    pub fn new(cooperation: &Arc<Cooperation>, helper: &Arc<TaskHelper>, name: &str) -> Self {
-        Self {
-            cooperation: Arc::clone(cooperation),
+    /// Creates the nodes that a node knows whose `helper` answers for it.
+    pub fn new(helper: &Arc<TaskHelper>) -> Arc<Self> {
+        Arc::new(Self {
+            parts: Arc::clone(&helper.parts),
             helper: Arc::clone(helper),
-            name: name.into(),
-        }
+        })
     }
 
-    /// All living nodes, each with its name.
-    pub fn all(&self) -> Vec<(NodeId, String)> {
-        let members = self.cooperation.members();
+    /// Returns all living nodes.
+    pub fn all(&self) -> Vec<NodeId> {
+        let members = self.parts.cooperation.members();
         if members.is_empty() {
-            return vec![(self.cooperation.me(), self.name.clone())];
+            return vec![self.parts.cooperation.me()];
         }
-        members
-            .iter()
-            .map(|member| (member.id(), member.name.clone()))
-            .collect()
+        members.iter().map(|member| member.id()).collect()
     }
 
-    /// The name of a node.
+    /// Returns the name of a node.
     pub fn name_of(&self, node: NodeId) -> String {
-        if node == self.cooperation.me() {
-            return self.name.clone();
+        if node == self.parts.cooperation.me() {
+            return self.parts.name.clone();
         }
-        let name = self.cooperation.name_of(node);
+        let name = self.parts.cooperation.name_of(node);
         name.unwrap_or_else(|| format!("{:016x}", node.0))
     }
 
-    /// Asks nodes at the same time.
+    /// Asks nodes at the same time. Returns their answers in the same order.
     pub async fn ask_each(
         &self,
-        nodes: impl IntoIterator<Item = NodeId>,
+        nodes: &[NodeId],
         question: impl Fn() -> Question,
-    ) -> Vec<(NodeId, Result<Answer, NodeError>)> {
-        let asked = nodes.into_iter().map(|node| {
-            let question = question();
-            async move { (node, self.ask(node, question).await) }
-        });
-        join_all(asked).await
+    ) -> Vec<Result<Answer, NodeError>> {
+        join_all(nodes.iter().copied().map(|node| self.ask(node, question()))).await
     }
 
-    /// Asks all nodes about some objects at the same time, with as many attempts as it takes, and hands each
-    /// answer to `note`.
+    /// Asks nodes about objects, as many at a time as a question may name. Returns the answers; `problem` is
+    /// the message in the log about a node that does not answer.
+    pub async fn ask_about(
+        &self,
+        nodes: &[NodeId],
+        objects: &[ObjectId],
+        question: impl Fn(Vec<ObjectId>) -> Question,
+        problem: &str,
+    ) -> Vec<Answer> {
+        let mut answers = Vec::new();
+        for part in objects.chunks(NAMES_MAX) {
+            for answer in self.ask_each(nodes, || question(part.to_vec())).await {
+                match answer {
+                    Ok(answer) => answers.push(answer),
+                    Err(error) => tracing::debug!(%error, "{problem}"),
+                }
+            }
+        }
+        answers
+    }
+
+    /// Asks all nodes about some objects at the same time, with as many attempts as it takes, and passes each
+    /// answer to `note` with the name of the node.
     ///
     /// # Errors
     ///
-    /// A node does not answer, although it is there.
+    /// Fails if a living node does not answer.
     pub async fn ask_all(
         &self,
         question: impl Fn(Vec<ObjectId>) -> Question,
@@ -98,14 +105,13 @@ impl Nodes {
     ) -> Result<(), NodeError> {
         let (mut left, mut pauses) = (self.all(), pauses());
         for tries in 1.. {
-            let nodes = left.iter().map(|(node, _)| *node);
-            let answers = self.ask_each(nodes, || question(objects.to_vec()));
+            let answers = self.ask_each(&left, || question(objects.to_vec())).await;
             let (mut silent, mut last) = (Vec::new(), None);
-            for ((node, name), (_, answer)) in left.iter().cloned().zip(answers.await) {
+            for (node, answer) in left.into_iter().zip(answers) {
                 match answer {
-                    Ok(answer) => note(&name, answer),
+                    Ok(answer) => note(&self.name_of(node), answer),
                     Err(error) => {
-                        silent.push((node, name));
+                        silent.push(node);
                         last = Some(error);
                     }
                 }
@@ -115,11 +121,9 @@ impl Nodes {
                 return Err(error);
             }
             // A node that has left no longer holds anything.
-            let alive: BTreeSet<NodeId> = self.all().into_iter().map(|(node, _)| node).collect();
-            left = silent
-                .into_iter()
-                .filter(|(node, _)| alive.contains(node))
-                .collect();
+            let alive = self.all();
+            silent.retain(|node| alive.contains(node));
+            left = silent;
             pauses.wait().await;
         }
         Ok(())
@@ -131,25 +135,48 @@ impl Nodes {
     ///
     /// The node cannot be reached, or refuses.
     pub async fn ask(&self, node: NodeId, question: Question) -> Result<Answer, NodeError> {
-        let failed = |why: String| NodeError {
-            name: self.name_of(node),
-            why,
+        let answer = match self.answer_of(node, question).await {
+            Ok(Answer::Refused(why)) => Err(format!("refuses: {why}")),
+            answer => answer,
         };
-        let answer = if node == self.cooperation.me() {
-            self.helper.answer(question).await
-        } else {
-            let peer = self.cooperation.peer(node);
-            let peer = peer.ok_or_else(|| failed("has left".into()))?;
-            let bytes = question
-                .to_bytes()
-                .ok_or_else(|| failed("cannot be asked: the question is too long".into()))?;
-            let answer = peer.ask(TASKS, bytes, ANSWER_BYTES_MAX, PATIENCE).await;
-            let answer = answer.map_err(|error| failed(format!("does not answer: {error}")))?;
-            Answer::of_bytes(&answer).map_err(|_| failed("sent an answer that cannot be read".into()))?
-        };
-        match answer {
-            Answer::Refused(why) => Err(failed(format!("refuses: {why}"))),
-            answer => Ok(answer),
+        answer.map_err(|why| NodeError(format!("{} {why}", self.name_of(node))))
+    }
+
+    /// Returns the answer of a node, or an error that follows its name.
+    async fn answer_of(&self, node: NodeId, question: Question) -> Result<Answer, String> {
+        let cooperation = &self.parts.cooperation;
+        if node == cooperation.me() {
+            return Ok(self.helper.answer(question).await);
         }
+        let peer = cooperation.peer(node).ok_or("has left")?;
+        let too_long = "cannot be asked: the question is too long";
+        let question = question.to_bytes().ok_or(too_long)?;
+        let answer = peer.ask(TASKS, question, ANSWER_BYTES_MAX, PATIENCE).await;
+        let answer = answer.map_err(|error| format!("does not answer: {error}"))?;
+        Answer::from_bytes(&answer).map_err(|_| "sent an answer that cannot be read".into())
+    }
+
+    /// Ensures that the file of an order is on this disk: another node may have it.
+    pub async fn bring_file(&self, id: u128, bytes: u64) -> Result<(), String> {
+        let (manifests, me) = (&self.parts.manifests, self.parts.cooperation.me());
+        if manifests.size(id) == Some(bytes) {
+            return Ok(());
+        }
+        let mut last = "no other node is there".to_owned();
+        for node in self.all().into_iter().filter(|node| *node != me) {
+            let part = |offset| async move {
+                match self.ask(node, Question::Manifest(id, offset)).await {
+                    Ok(Answer::Manifest(part)) => Some(part),
+                    _ => None,
+                }
+            };
+            match manifests.copy(id, bytes, part).await {
+                Ok(()) => return Ok(()),
+                Err(error) => last = format!("{}: {error}", self.name_of(node)),
+            }
+        }
+        Err(format!(
+            "no node has its list of objects or its document ({last})"
+        ))
     }
 }

@@ -4,15 +4,18 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 
-use shoal_cache::peer::CallerName;
+use http::HeaderMap;
+use shoal_cache::obtain::Obtain;
+use shoal_cache::peer::{BlockRequest, CallerName};
 use shoal_policy::{NodeId, Source, VersionId};
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
+use shoal_s3::range::ByteRange;
 
-use super::TaskParts;
-use super::fill::NotFilled;
-use super::messages::{Answer, BLOCKS_MAX, BlockBits, Fill, NAMES_MAX, Pin, PlannedFill, Question};
-use super::nodes::{TRIES, pauses};
+use super::messages::{
+    Answer, BLOCKS_MAX, BlockBits, Fill, NAMES_MAX, NotFilled, Pin, PlannedFill, Question,
+};
+use super::nodes::{Nodes, TRIES, pauses};
 use super::targets::Targets;
 
 /// A block of an object.
@@ -25,7 +28,7 @@ pub struct Block {
 
 /// Has blocks brought in the name of one caller.
 pub struct Placer {
-    parts: Arc<TaskParts>,
+    nodes: Arc<Nodes>,
     /// The nodes that are to hold the blocks.
     pub targets: Targets,
     caller: CallerName,
@@ -36,55 +39,53 @@ pub struct Placer {
 pub struct Holdings(HashMap<NodeId, HashMap<VersionId, BlockBits>>);
 
 impl Block {
-    /// Its size in bytes.
+    /// Returns its size in bytes.
     pub fn bytes(&self) -> u64 {
         self.version.block_len(self.index)
     }
 }
 
 impl Holdings {
-    /// Whether a node holds a block of a version about which it was asked.
+    /// Returns true if a node holds a block of a version about which it was asked.
     pub fn has(&self, node: NodeId, version: VersionId, index: u32) -> bool {
         let bits = self.0.get(&node).and_then(|versions| versions.get(&version));
         bits.is_some_and(|bits| bits.has(index))
     }
 
-    /// The nodes that have answered.
-    pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
-        self.0.keys().copied()
+    /// Returns true if a node has answered.
+    pub fn include(&self, node: NodeId) -> bool {
+        self.0.contains_key(&node)
     }
 }
 
 impl Placer {
     /// Brings blocks to the nodes at `place`; without one, to the homes of the widest layer.
-    pub fn new(parts: &Arc<TaskParts>, place: Option<String>, caller: &Caller) -> Self {
+    pub fn new(nodes: &Arc<Nodes>, place: Option<String>, caller: &Caller) -> Self {
         Self {
-            parts: Arc::clone(parts),
-            targets: Targets::new(&parts.cooperation, place),
+            nodes: Arc::clone(nodes),
+            targets: Targets::new(&nodes.parts.cooperation, place),
             caller: CallerName::from(caller),
         }
     }
 
     /// Asks nodes which blocks of some versions they hold. A node that does not answer holds none.
     pub async fn holdings(&self, nodes: &[NodeId], versions: &[&Version]) -> Holdings {
-        let (mut holdings, mut rest) = (Holdings::default(), versions);
-        while !rest.is_empty() {
-            let mut blocks = 0;
-            let fits = rest.iter().take(NAMES_MAX).take_while(|version| {
-                let is_first = blocks == 0;
-                blocks += u64::from(version.block_count());
-                is_first || blocks <= BLOCKS_MAX
-            });
-            let (asked, later) = rest.split_at(fits.count());
-            rest = later;
-            let count = |version: &Version| u64::from(version.block_count()).min(BLOCKS_MAX) as u32;
-            let question: Vec<_> = asked.iter().map(|version| (version.id, count(version))).collect();
-            let question = || Question::Held(question.clone());
-            for (node, answer) in self.parts.nodes.ask_each(nodes.iter().copied(), question).await {
+        let mut holdings = Holdings::default();
+        for asked in questions(versions, |version| version.block_count()) {
+            let count = |version: &Version| version.block_count().min(BLOCKS_MAX as u32);
+            let question = || {
+                Question::Held(
+                    asked
+                        .iter()
+                        .map(|version| (version.id.0, count(version)))
+                        .collect(),
+                )
+            };
+            for (node, answer) in nodes.iter().zip(self.nodes.ask_each(nodes, question).await) {
                 match answer {
-                    Ok(Answer::Held(bits)) => {
+                    Ok(Answer::Bits(bits)) => {
                         let ids = asked.iter().map(|version| version.id);
-                        holdings.0.entry(node).or_default().extend(ids.zip(bits));
+                        holdings.0.entry(*node).or_default().extend(ids.zip(bits));
                     }
                     Ok(_) => {}
                     Err(error) => tracing::debug!(%error, "a node does not say what it holds"),
@@ -94,7 +95,7 @@ impl Placer {
         holdings
     }
 
-    /// Whether the node that is to hold a block does.
+    /// Returns true if the node that is to hold a block does.
     pub fn is_placed(&self, version: &Version, index: u32, holdings: &Holdings) -> bool {
         let target = self.targets.of(version.block(index));
         target.is_some_and(|(node, _)| holdings.has(node, version.id, index))
@@ -102,7 +103,7 @@ impl Placer {
 
     /// Has a block brought to the node that is to hold it, with as many attempts as it takes. Each attempt
     /// begins with `begin`, which fails if the block is no longer wanted, and holds its result. Returns where
-    /// the block came from; `None`: it was there.
+    /// the block came from; `None` if it was there.
     pub async fn bring<P, B: Future<Output = Result<P, NotFilled>>>(
         &self,
         block: &Block,
@@ -134,19 +135,41 @@ impl Placer {
     ) -> Result<Option<Source>, NotFilled> {
         let target = self.targets.of(block.version.block(block.index));
         let (node, layer) = target.ok_or_else(|| NotFilled::Failed("no node is there to hold it".into()))?;
-        let fill = Fill {
-            version: Arc::clone(&block.version),
+        let block = BlockRequest {
+            version: Version::clone(&block.version),
             index: block.index,
-            layer,
+            part: ByteRange { start: 0, end: 1 },
+            obtain: Obtain::Locally,
+            caller: self.caller.clone(),
+            name: Some(block.name.clone()),
+            headers: HeaderMap::new(),
+        };
+        let fill = Fill {
+            layer: layer.0,
             pin,
             planned,
-            caller: self.caller.clone(),
-            name: block.name.clone(),
+            block,
         };
-        match self.parts.nodes.ask(node, Question::Fill(Box::new(fill))).await {
-            Ok(Answer::Filled(outcome)) => outcome,
-            Ok(_) => Err(NotFilled::Failed("a node answered something else".into())),
+        match self.nodes.ask(node, Question::Fill(Box::new(fill))).await {
+            Ok(answer) => answer.into_filled(),
             Err(error) => Err(NotFilled::Failed(error.to_string())),
         }
     }
+}
+
+/// Splits items, each of which stands for a number of blocks, into parts about which a node can be asked with
+/// one question.
+pub fn questions<T>(items: &[T], blocks_of: impl Fn(&T) -> u32) -> Vec<&[T]> {
+    let (mut rest, mut parts) = (items, Vec::new());
+    while !rest.is_empty() {
+        let mut blocks = 0;
+        let fitting = rest.iter().take(NAMES_MAX).take_while(|item| {
+            blocks += u64::from(blocks_of(item));
+            blocks <= BLOCKS_MAX
+        });
+        let (part, later) = rest.split_at(fitting.count().max(1));
+        parts.push(part);
+        rest = later;
+    }
+    parts
 }

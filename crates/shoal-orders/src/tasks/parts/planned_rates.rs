@@ -8,32 +8,29 @@ use shoal_net::link::{Link, PlannedRate};
 
 use super::messages::PlannedFill;
 
-/// The number of transfers after which those that are over are forgotten.
+/// The number of transfers after which finished ones are forgotten.
 const SWEEP: usize = 256;
 
-/// A transfer goes at most so many times as fast as planned: its coordinator has it catch up.
+/// The fastest that a transfer goes when its coordinator has it catch up, as a multiple of the planned rate.
 const CATCH_UP: u64 = 2;
 
 /// The rates of the transfers that have blocks on their way to this node.
 #[derive(Debug, Default)]
-pub(in crate::tasks) struct PlannedRates(Mutex<HashMap<PlannedKey, Weak<PlannedRate>>>);
-
-/// The plan, the number of the transfer, and its rate.
-type PlannedKey = (u128, u64, u64);
+pub(in crate::tasks) struct PlannedRates(Mutex<HashMap<PlannedFill, Weak<PlannedRate>>>);
 
 impl PlannedRates {
-    /// The rate of a transfer, which all of its blocks here share. The planned rate goes before clients.
+    /// Returns the rate of a transfer, which all of its blocks here share. Clients wait for bytes at the
+    /// planned rate.
     pub(in crate::tasks) fn of(&self, planned: PlannedFill, link: Option<&Arc<Link>>) -> Arc<PlannedRate> {
         let mut rates = self.0.lock();
-        let key = (planned.plan, planned.transfer, planned.rate);
-        if let Some(rate) = rates.get(&key).and_then(Weak::upgrade) {
+        if let Some(rate) = rates.get(&planned).and_then(Weak::upgrade) {
             return rate;
         }
         if rates.len() >= SWEEP {
             rates.retain(|_, rate| rate.strong_count() > 0);
         }
         let rate = PlannedRate::new(link, planned.rate.saturating_mul(CATCH_UP), planned.rate);
-        rates.insert(key, Arc::downgrade(&rate));
+        rates.insert(planned, Arc::downgrade(&rate));
         rate
     }
 }

@@ -1,4 +1,4 @@
-//! Which nodes are to hold the blocks of a task.
+//! Assigns the blocks of a task to the nodes that are to hold them.
 
 use std::sync::Arc;
 
@@ -9,42 +9,33 @@ use shoal_policy::fingerprint::Placed as _;
 use shoal_policy::ring::Ring;
 use shoal_policy::{BlockId, Layer, NodeId};
 
-/// Assigns blocks to the nodes of a place, as they are alive.
+/// Assigns blocks to the living nodes of a place.
 pub struct Targets {
     cooperation: Arc<Cooperation>,
     place: Option<String>,
-    current: Mutex<Current>,
-}
-
-struct Current {
-    members: Members,
-    ring: Option<(Arc<Ring>, Layer)>,
+    /// The members, and the ring of those at the place with its layer.
+    ring: Mutex<Option<(Members, Option<(Arc<Ring>, Layer)>)>>,
 }
 
 impl Targets {
-    /// The nodes at `place`; without one, the homes of the widest layer.
+    /// Assigns blocks to the nodes at `place`; without one, to the homes of the widest layer.
     pub fn new(cooperation: &Arc<Cooperation>, place: Option<String>) -> Self {
-        let targets = Self {
+        Self {
             cooperation: Arc::clone(cooperation),
-            current: Mutex::new(Current {
-                members: Members::default(),
-                ring: None,
-            }),
             place,
-        };
-        targets.renew(&mut targets.current.lock(), cooperation.members());
-        targets
+            ring: Mutex::default(),
+        }
     }
 
-    /// The node that is to hold a block, and the layer in which it is asked for it. `None` if no such node
-    /// can be asked.
+    /// Returns the node that is to hold a block, and the layer in which it is asked for it; `None` if no such
+    /// node can be asked.
     pub fn of(&self, block: BlockId) -> Option<(NodeId, Layer)> {
         let (ring, layer) = self.ring()?;
         let node = ring.home_among(block.place(), |node| self.cooperation.can_be_asked(node))?;
         Some((node, layer))
     }
 
-    /// All nodes that are to hold blocks.
+    /// Returns all nodes that are to hold blocks.
     pub fn nodes(&self) -> Vec<NodeId> {
         let ring = self.ring();
         let weights = ring.iter().flat_map(|(ring, _)| ring.weights());
@@ -55,17 +46,11 @@ impl Targets {
     }
 
     fn ring(&self) -> Option<(Arc<Ring>, Layer)> {
-        let members = self.cooperation.members();
-        let mut current = self.current.lock();
-        if !Arc::ptr_eq(&members, &current.members) {
-            self.renew(&mut current, members);
+        let (members, mut current) = (self.cooperation.members(), self.ring.lock());
+        if !matches!(&*current, Some((known, _)) if Arc::ptr_eq(known, &members)) {
+            let ring = self.cooperation.ring_at(self.place.as_deref());
+            *current = Some((members, ring.map(|(ring, layer)| (Arc::new(ring), layer))));
         }
-        current.ring.clone()
-    }
-
-    fn renew(&self, current: &mut Current, members: Members) {
-        let ring = self.cooperation.ring_at(self.place.as_deref());
-        current.ring = ring.map(|(ring, layer)| (Arc::new(ring), layer));
-        current.members = members;
+        current.as_ref()?.1.clone()
     }
 }

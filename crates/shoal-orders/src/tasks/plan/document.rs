@@ -11,6 +11,7 @@ use shoal_plan::execution::TRANSFERS_MAX;
 use shoal_plan::plan::Outcome;
 use shoal_s3::uri::S3Uri;
 
+use crate::tasks::parts::manifest::ManifestError;
 use crate::tasks::records::files::DocumentFacts;
 use crate::tasks::records::moment::Moment;
 
@@ -59,6 +60,15 @@ pub enum PlanError {
     /// The disk has no room for it.
     #[error("the plan is not kept: {0}\nhint: the disk of the node needs room for it")]
     NotKept(String),
+}
+
+impl From<ManifestError> for PlanError {
+    fn from(error: ManifestError) -> Self {
+        match error {
+            ManifestError::TooLong | ManifestError::BrokenOff(_) => Self::TooLong,
+            error => Self::NotKept(error.to_string()),
+        }
+    }
 }
 
 impl PlanError {

@@ -1,24 +1,23 @@
 //! Carries one plan out, from where it is to its end, on the node that is its coordinator.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use shoal_net::clock;
+use shoal_net::pauses::ticks;
 use shoal_plan::Document;
 use shoal_plan::document::ExpectedFile;
 use shoal_plan::execution::{Deviation, Execution, JobStatus, Step};
-use shoal_policy::Source;
 use shoal_s3::identity::Caller;
 use tokio::task::JoinSet;
-use tokio::time::MissedTickBehavior;
 use ulid::Ulid;
 
 use super::document::{moment, seconds};
-use super::objects::NoFile;
-use super::planner::{NewPlan, Planner};
-use crate::tasks::parts::TaskParts;
-use crate::tasks::parts::lake_view::LakeView;
+use super::planner::{self, NewPlan};
+use crate::tasks::parts::lake_view::{LakeView, ObjectFailure};
+use crate::tasks::parts::nodes::Nodes;
 use crate::tasks::parts::placer::Placer;
 use crate::tasks::records::moment::Moment;
 use crate::tasks::records::plan_progress::{JobCounts, JobNote, PlanProgress, Replanned, TransferNote, cut};
@@ -30,49 +29,36 @@ const LOOK_MAX: Duration = Duration::from_secs(1);
 
 /// A plan that this node carries out.
 pub(super) struct Executor {
-    pub(super) parts: Arc<TaskParts>,
+    pub(super) nodes: Arc<Nodes>,
     pub(super) id: u128,
     pub(super) lake: LakeView,
     pub(super) placer: Placer,
     pub(super) expected: Vec<ExpectedFile>,
     pub(super) epoch_ms: u64,
-    planner: Planner,
-    /// The plan in force, and how often there was a new one. Work for a former one no longer counts.
+    planner: Option<PathBuf>,
+    /// The plan in force, and its generation: the number of plans before it. Work for a former one no longer
+    /// counts.
     execution: Mutex<(u64, Execution)>,
-    progress: Arc<Mutex<Progress>>,
-}
-
-/// The result of a step, and the number of the plan that the step is a part of.
-struct Ended {
-    generation: u64,
-    step: Step,
-    result: Result<u64, NoFile>,
-}
-
-/// An event that wakes a coordinator.
-enum Event {
-    Look,
-    Ended(Option<Ended>),
-    Planned(Option<Box<NewPlan>>),
+    pub(super) progress: Arc<Mutex<Progress>>,
 }
 
 impl Executor {
-    /// The plan `id`, which goes on where `progress` ends, in the name of `caller`.
+    /// Carries out the plan `id` in the name of `caller`, from where `progress` ends.
     pub(super) fn new(
-        parts: &Arc<TaskParts>,
+        nodes: &Arc<Nodes>,
         id: u128,
         caller: Caller,
         document: Document,
         progress: &Arc<Mutex<Progress>>,
-        planner: Planner,
+        planner: Option<PathBuf>,
     ) -> Self {
         let (epoch_ms, expected) = (document.epoch_ms, document.files.clone());
         let now_s = seconds(epoch_ms, clock::utc_now());
         let execution = Execution::new(document, &plan_of(&mut progress.lock()).verdicts, now_s);
         Self {
-            placer: Placer::new(parts, None, &caller),
-            lake: LakeView::new(&parts.lake, &parts.endpoint, caller, parts.block_bytes),
-            parts: Arc::clone(parts),
+            placer: Placer::new(nodes, None, &caller),
+            lake: LakeView::new(&nodes.parts, caller),
+            nodes: Arc::clone(nodes),
             id,
             expected,
             epoch_ms,
@@ -84,37 +70,30 @@ impl Executor {
 
     /// Carries the plan out until it is over. The future may be dropped at any time.
     pub(super) async fn run(self: Arc<Self>) {
-        let (mut work, mut planning) = (JoinSet::<Ended>::new(), JoinSet::<NewPlan>::new());
+        let (mut work, mut planning) = (JoinSet::new(), JoinSet::new());
         let slot = self.execution.lock().1.slot_s();
         let look = Duration::try_from_secs_f64(slot / 4.0).unwrap_or(LOOK_MAX);
-        let look = look.clamp(LOOK_MIN, LOOK_MAX);
-        let mut looks = tokio::time::interval(look);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut looks = ticks(look.clamp(LOOK_MIN, LOOK_MAX));
         loop {
             self.begin_due(&mut work);
-            let event = tokio::select! {
-                Some(ended) = work.join_next(), if !work.is_empty() => Event::Ended(ended.ok()),
-                Some(new) = planning.join_next(), if !planning.is_empty() => Event::Planned(new.ok().map(Box::new)),
-                _ = looks.tick() => Event::Look,
-            };
-            match event {
-                Event::Look => {
+            tokio::select! {
+                // A step has noted its end, and another may be due.
+                Some(_) = work.join_next() => {}
+                Some(planned) = planning.join_next() => {
+                    // The runtime reports a task that panicked.
+                    if planned.is_ok_and(|new| self.adopt(new)) {
+                        // Blocks on their way arrive, and the transfers of the new plan find them.
+                        work = JoinSet::new();
+                    }
+                }
+                _ = looks.tick() => {
                     self.execution.lock().1.tick(self.now_s());
                     self.judge();
-                    if self.is_over() {
+                    if self.execution.lock().1.is_over(self.now_s()) {
                         break;
                     }
                     self.consider(&mut planning);
                 }
-                Event::Ended(Some(ended)) => self.ended(ended),
-                Event::Planned(Some(new)) => {
-                    if self.adopt(*new) {
-                        // Blocks on their way arrive, and are found by the transfers of the new plan.
-                        work = JoinSet::new();
-                    }
-                }
-                // The runtime reports a task that panicked.
-                Event::Ended(None) | Event::Planned(None) => {}
             }
         }
     }
@@ -126,7 +105,11 @@ impl Executor {
 
     /// The bandwidth of the link to the lake, if it is metered.
     pub(super) fn link_bytes_per_second(&self) -> Option<f64> {
-        self.parts.endpoint.link().map(|link| link.bandwidth() as f64)
+        self.nodes
+            .parts
+            .endpoint
+            .link()
+            .map(|link| link.bandwidth() as f64)
     }
 
     /// Calls `does` with the execution, if the plan of this generation is still in force.
@@ -135,72 +118,64 @@ impl Executor {
         (execution.0 == generation).then(|| does(&mut execution.1))
     }
 
-    /// Counts bytes by where they came from.
-    pub(super) fn count(&self, bytes: u64, source: Option<Source>) {
-        self.progress.lock().tally.brought(bytes, source);
-    }
-
-    fn begin_due(self: &Arc<Self>, work: &mut JoinSet<Ended>) {
+    fn begin_due(self: &Arc<Self>, work: &mut JoinSet<()>) {
         let (generation, steps) = {
             let mut execution = self.execution.lock();
             (execution.0, execution.1.due(self.now_s()))
         };
         for step in steps {
             let this = Arc::clone(self);
-            work.spawn(async move {
-                let result = match step {
-                    Step::Fetch(transfer) => this.fetch(generation, transfer).await.map(|()| 0),
-                    Step::Keep { file, until_s } => this.keep(file, until_s).await,
-                    Step::Evict { file } => this.evict(file).await.map(|()| 0),
-                    Step::Ask { file } => this.size(file).await,
-                    Step::Promise { job } => {
-                        this.promise(generation, job).await;
-                        Ok(0)
-                    }
-                };
-                Ended {
-                    generation,
-                    step,
-                    result,
-                }
-            });
+            work.spawn(async move { this.carry_out(generation, step).await });
         }
     }
 
-    fn ended(&self, ended: Ended) {
-        let now_s = self.now_s();
-        let Ended {
-            generation,
-            step,
-            result,
-        } = ended;
-        let troubled = self.on(generation, |execution| {
-            let file = match step {
-                Step::Fetch(transfer) => execution.transfers()[transfer].file,
-                Step::Keep { file, .. } | Step::Evict { file } | Step::Ask { file } => file,
-                Step::Promise { .. } => return None,
-            };
-            match (step, &result) {
-                (Step::Fetch(transfer), Ok(_)) => execution.done(transfer),
-                (Step::Fetch(transfer), Err(NoFile::Missing(_))) => execution.missing(transfer, now_s),
-                (Step::Fetch(transfer), Err(NoFile::Failed(_))) => execution.failed(transfer, now_s),
-                (Step::Keep { .. }, Ok(bytes)) => execution.kept(file, *bytes),
-                (Step::Keep { .. }, Err(_)) => execution.kept(file, 0),
-                (Step::Evict { .. }, Ok(_)) => execution.evicted(file),
-                (Step::Evict { .. }, Err(_)) | (Step::Promise { .. }, _) => {}
-                (Step::Ask { .. }, Ok(bytes)) => execution.has_size(file, *bytes),
-                (Step::Ask { .. }, Err(_)) => drop(execution.still_missing(file, now_s)),
+    /// Carries out a step of the plan of this generation, and notes how it ended.
+    async fn carry_out(&self, generation: u64, step: Step) {
+        let (file, failure) = match step {
+            Step::Fetch(transfer) => {
+                let file = self.on(generation, |execution| execution.transfers()[transfer].file);
+                let Some(file) = file else { return };
+                let fetched = self.fetch(generation, transfer, file).await;
+                self.on(generation, |execution| match &fetched {
+                    Ok(()) => execution.done(transfer),
+                    Err(ObjectFailure::Refused(_)) => execution.missing(transfer, self.now_s()),
+                    Err(_) => execution.failed(transfer, self.now_s()),
+                });
+                (file, fetched.err())
             }
-            Some(execution.name_of(file).to_owned())
-        });
-        if let (Some(Some(file)), Err(NoFile::Missing(why) | NoFile::Failed(why))) = (troubled, result) {
+            Step::Keep { file, until_s } => {
+                let kept = self.keep(file, until_s).await;
+                let bytes = kept.as_ref().copied().unwrap_or_default();
+                self.on(generation, |execution| execution.kept(file, bytes));
+                (file, kept.err())
+            }
+            Step::Evict { file } => {
+                let evicted = self.evict(file).await;
+                if evicted.is_ok() {
+                    self.on(generation, |execution| execution.evicted(file));
+                }
+                (file, evicted.err())
+            }
+            Step::Ask { file } => {
+                let size = self.size(file).await;
+                self.on(generation, |execution| match size {
+                    Ok(bytes) => execution.has_size(file, bytes),
+                    Err(_) => drop(execution.still_missing(file, self.now_s())),
+                });
+                (file, size.err())
+            }
+            Step::Promise { job } => return self.promise(generation, job).await,
+        };
+        let file = self.on(generation, |execution| execution.name_of(file).to_owned());
+        if let (Some(file), Some(failure)) = (file, failure) {
+            let why = failure.to_string();
             tracing::debug!(file, why, "a transfer of a plan did not come to its end");
             plan_of(&mut self.progress.lock()).note(&file, &why, Moment::now());
         }
     }
 
     /// Begins to plan anew, if that is needed.
-    fn consider(&self, planning: &mut JoinSet<NewPlan>) {
+    fn consider(&self, planning: &mut JoinSet<Result<NewPlan, String>>) {
         if !planning.is_empty() {
             return;
         }
@@ -224,38 +199,32 @@ impl Executor {
             execution.1.no_new_plan(now_s);
             return;
         };
-        let planner = self.planner.clone();
-        planning.spawn(async move { planner.plan(request, former).await });
+        planning.spawn(planner::plan(self.planner.clone(), request, former));
     }
 
-    /// Takes a new plan over. Returns whether it is one.
-    fn adopt(&self, new: NewPlan) -> bool {
+    /// Puts a new plan in force. Returns true if there is one.
+    fn adopt(&self, new: Result<NewPlan, String>) -> bool {
         let (now_s, mut execution) = (self.now_s(), self.execution.lock());
         let mut progress = self.progress.lock();
         let progress = plan_of(&mut progress);
-        let replanned = progress.replanned.as_mut();
-        let (is_new, by, detail) = match new.plan {
-            Ok(plan) => {
+        let is_new = new.is_ok();
+        let (by, detail) = match new {
+            Ok(new) => {
                 execution.0 += 1;
-                execution.1.adopt(plan, now_s);
-                (true, new.by, new.detail)
+                execution.1.adopt(new.plan, now_s);
+                progress.replans += 1;
+                (new.by, new.detail)
             }
             Err(why) => {
                 execution.1.no_new_plan(now_s);
-                (false, "nothing", Some(why))
+                ("nothing", Some(why))
             }
         };
-        if let Some(replanned) = replanned {
-            by.clone_into(&mut replanned.by);
+        let why = progress.replanned.as_mut().map(|replanned| {
+            replanned.by = by.to_owned();
             replanned.detail = detail.as_deref().map(cut);
-        }
-        if is_new {
-            progress.replans += 1;
-        }
-        let why = progress
-            .replanned
-            .as_ref()
-            .map(|replanned| replanned.why.as_str());
+            &*replanned.why
+        });
         if is_new {
             tracing::info!(id = %Ulid(self.id), by, why, detail, "a plan was made anew");
         } else {
@@ -293,10 +262,6 @@ impl Executor {
             done_bytes: transfer.done_bytes(),
             bytes_per_second: whole(transfer.bytes_per_second),
         }));
-    }
-
-    fn is_over(&self) -> bool {
-        self.execution.lock().1.is_over(self.now_s())
     }
 }
 

@@ -6,45 +6,49 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use parking_lot::Mutex;
+use shoal_base::moment::millis_since_1970;
 use shoal_net::clock;
 use shoal_policy::ObjectId;
 use shoal_s3::object::Version;
-use shoal_store::PinOrder;
 
 use super::document::moment;
 use super::executor::Executor;
-use super::objects::{self, NoFile, Part};
+use super::objects::{self, Part};
+use crate::tasks::parts::lake_view::ObjectFailure;
 use crate::tasks::parts::messages::{Answer, Pin, PlannedFill, Question};
-use crate::tasks::parts::placer::{Block, Holdings};
 
 /// The number of blocks of a transfer that are on their way at a time.
 const BLOCKS_AT_ONCE: usize = 8;
-
-/// The number of versions or objects in one question.
-const NAMES_AT_ONCE: usize = 1024;
 
 /// The longest turn of a block at the rate of its transfer.
 const TURN_MAX: Duration = Duration::from_secs(5);
 
 impl Executor {
     /// Fetches a transfer of the plan of this generation.
-    pub(super) async fn fetch(&self, generation: u64, transfer: usize) -> Result<(), NoFile> {
-        let Some(file) = self.on(generation, |execution| execution.transfers()[transfer].file) else {
-            return Ok(());
-        };
-        let parts = objects::parts(&self.lake, &self.expected[file]).await?;
+    pub(super) async fn fetch(
+        &self,
+        generation: u64,
+        transfer: usize,
+        file: usize,
+    ) -> Result<(), ObjectFailure> {
+        let parts = self.parts(file).await?;
         let bytes = parts.iter().map(|part| part.bytes).sum();
         let wanted = self.on(generation, |execution| {
             execution.has_size(file, bytes);
             execution.transfers()[transfer].clone()
         });
         let Some(wanted) = wanted else { return Ok(()) };
-        let range = (wanted.first_byte, wanted.bytes);
+        let range = wanted.first_byte..wanted.first_byte.saturating_add(wanted.bytes);
         let blocks = objects::blocks(&self.lake, &parts, range).await?;
         let pin = self.pin(wanted.keep_until_s);
         let objects: HashSet<ObjectId> = blocks.iter().map(|block| block.version.object).collect();
         self.pin_objects(pin, objects.into_iter().collect()).await?;
-        let held = self.held(&blocks).await;
+        let mut versions: Vec<&Version> = blocks.iter().map(|block| &*block.version).collect();
+        versions.dedup_by_key(|version| version.id);
+        let held = self
+            .placer
+            .holdings(&self.placer.targets.nodes(), &versions)
+            .await;
         #[expect(clippy::cast_sign_loss, reason = "a rate is positive")]
         let planned = PlannedFill {
             plan: self.id,
@@ -63,7 +67,7 @@ impl Executor {
                     let begin = || ready(Ok(()));
                     self.placer.bring(&block, Some(pin), Some(planned), begin).await?
                 };
-                self.count(bytes, source);
+                self.progress.lock().tally.brought(bytes, source);
                 self.on(generation, |execution| execution.moved(transfer, bytes));
                 Ok(())
             }
@@ -91,73 +95,58 @@ impl Executor {
         tokio::time::sleep_until(turn).await;
     }
 
-    /// The pins of this plan that end at a time of its clock.
+    /// Returns the pin of this plan that ends at a time of its clock. The pins of one second end together.
     fn pin(&self, until_s: f64) -> Pin {
-        // Those of one second end together.
         let until = moment(self.epoch_ms, until_s.ceil()).time();
         Pin {
-            order: PinOrder(self.id),
-            until,
+            order: self.id,
+            until_ms: millis_since_1970(until),
         }
     }
 
     /// Pins objects on all nodes that are to hold them. Returns the bytes of them that the nodes have pinned.
-    async fn pin_objects(&self, pin: Pin, objects: Vec<ObjectId>) -> Result<u64, NoFile> {
-        let mut kept_bytes = 0;
-        for part in objects.chunks(NAMES_AT_ONCE) {
-            let nodes = self.placer.targets.nodes();
-            let question = || Question::Pin(pin, part.to_vec());
-            for (_, answer) in self.parts.nodes.ask_each(nodes, question).await {
-                match answer {
-                    Ok(Answer::Kept(kept)) => kept_bytes += kept.iter().map(|kept| kept.bytes).sum::<u64>(),
-                    Ok(_) => return Err(NoFile::Failed("a node answered something else".to_owned())),
-                    // The blocks that are to be there say so, too.
-                    Err(error) => tracing::debug!(%error, "a node does not pin for a plan"),
-                }
-            }
-        }
-        Ok(kept_bytes)
+    async fn pin_objects(&self, pin: Pin, objects: Vec<ObjectId>) -> Result<u64, ObjectFailure> {
+        // A node that does not pin rejects the blocks that are to be there, too.
+        let (nodes, problem) = (self.placer.targets.nodes(), "a node does not pin for a plan");
+        let question = |objects| Question::Pin(pin, objects);
+        let answers = self.nodes.ask_about(&nodes, &objects, question, problem).await;
+        let bytes = answers.iter().map(|answer| match answer {
+            Answer::Kept(kept) => Ok(kept.iter().map(|kept| kept.bytes).sum::<u64>()),
+            _ => Err(ObjectFailure::Failed("a node answered something else".into())),
+        });
+        bytes.sum()
     }
 
-    /// The blocks of some versions that the nodes hold that are to hold them.
-    async fn held(&self, blocks: &[Block]) -> Holdings {
-        let mut versions: Vec<&Version> = blocks.iter().map(|block| &*block.version).collect();
-        versions.dedup_by_key(|version| version.id);
-        self.placer
-            .holdings(&self.placer.targets.nodes(), &versions)
-            .await
+    /// Returns the size of a file that the lake has now.
+    pub(super) async fn size(&self, file: usize) -> Result<u64, ObjectFailure> {
+        Ok(self.parts(file).await?.iter().map(|part| part.bytes).sum())
     }
 
-    /// The size of a file that the lake has now.
-    pub(super) async fn size(&self, file: usize) -> Result<u64, NoFile> {
-        let parts = objects::parts(&self.lake, &self.expected[file]).await?;
-        Ok(parts.iter().map(|part| part.bytes).sum())
-    }
-
-    /// Keeps a file that the cache is said to hold. Returns how much of it there is.
-    pub(super) async fn keep(&self, file: usize, until_s: f64) -> Result<u64, NoFile> {
-        let parts = objects::parts(&self.lake, &self.expected[file]).await?;
-        self.pin_objects(self.pin(until_s), self.ids(&parts)).await
+    /// Keeps a file that the cache is said to hold. Returns the bytes of it that the cache holds.
+    pub(super) async fn keep(&self, file: usize, until_s: f64) -> Result<u64, ObjectFailure> {
+        let objects = self.ids(&self.parts(file).await?);
+        self.pin_objects(self.pin(until_s), objects).await
     }
 
     /// Removes a file from all nodes. Objects that are pinned for others stay.
-    pub(super) async fn evict(&self, file: usize) -> Result<(), NoFile> {
-        let parts = objects::parts(&self.lake, &self.expected[file]).await?;
-        let objects = self.ids(&parts);
-        for part in objects.chunks(NAMES_AT_ONCE) {
-            let nodes = self.parts.nodes.all().into_iter().map(|(node, _)| node);
-            let question = || Question::Evict(part.to_vec());
-            for (_, answer) in self.parts.nodes.ask_each(nodes, question).await {
-                if let Err(error) = answer {
-                    tracing::debug!(%error, "a node does not remove what a plan no longer needs");
-                }
-            }
-        }
+    pub(super) async fn evict(&self, file: usize) -> Result<(), ObjectFailure> {
+        let objects = self.ids(&self.parts(file).await?);
+        let problem = "a node does not remove what a plan no longer needs";
+        let nodes = self.nodes.all();
+        self.nodes
+            .ask_about(&nodes, &objects, Question::Evict, problem)
+            .await;
         Ok(())
     }
 
+    /// Lists the objects of a file.
+    pub(super) async fn parts(&self, file: usize) -> Result<Vec<Part>, ObjectFailure> {
+        objects::parts(&self.lake, &self.expected[file]).await
+    }
+
+    /// Returns the ids of the objects of a file.
     pub(super) fn ids(&self, parts: &[Part]) -> Vec<ObjectId> {
-        let lake = self.parts.endpoint.url();
+        let lake = self.nodes.parts.endpoint.url();
         parts.iter().map(|part| part.name.id(lake)).collect()
     }
 }

@@ -1,4 +1,5 @@
-//! Makes a new plan when the world is not as planned: by the planner, a process of its own, or in this one.
+//! Makes a new plan after a deviation from the plan in force: by the planner, a process of its own, or in this
+//! process.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,20 +23,14 @@ const LIMITS: Limits = Limits {
     time: Some(Duration::from_mins(2)),
 };
 
-/// Makes new plans.
-#[derive(Clone, Debug)]
-pub(super) struct Planner {
-    program: Option<PathBuf>,
-}
-
 /// A new plan.
 #[derive(Debug)]
 pub(super) struct NewPlan {
-    /// The plan; or why there is none.
-    pub(super) plan: Result<Plan, String>,
-    /// `planner` or `node`.
+    /// The plan.
+    pub(super) plan: Plan,
+    /// The maker: `planner` or `node`.
     pub(super) by: &'static str,
-    /// Why the planner did not make it, although there is one.
+    /// The reason why the planner did not make it.
     pub(super) detail: Option<String>,
 }
 
@@ -48,46 +43,37 @@ impl Drop for EndOnDrop {
     }
 }
 
-impl Planner {
-    /// The planner at `program`; without one, that beside this program or on the `PATH`, if there is one.
-    pub(super) fn new(program: Option<PathBuf>) -> Self {
-        Self { program }
-    }
-
-    /// Plans a request on the base of a former plan. The planner makes the better plan; without it, what has
-    /// not changed stays and the rest finds a place ([`shoal_plan::replan`]). Both work on threads of their
-    /// own; the planner is killed when this future is dropped.
-    pub(super) async fn plan(&self, request: Request, former: Plan) -> NewPlan {
-        let program = self.program.clone().or_else(planner_process::find);
-        let stop = Arc::new(AtomicBool::new(false));
-        let _end = EndOnDrop(Arc::clone(&stop));
-        let working = spawn_blocking(move || {
-            let mut detail = None;
-            if let Some(program) = program {
-                match ask(&program, &request, &stop) {
-                    Ok(plan) => {
-                        let plan = Ok(plan);
-                        let by = "planner";
-                        return NewPlan { plan, by, detail };
-                    }
-                    Err(why) => detail = Some(format!("{}: {why}", program.display())),
+/// Plans a request on the base of a former plan. The planner at `program` makes the better plan; without
+/// `program`, the one beside this program or on the `PATH`. If there is none or it fails, what has not changed
+/// stays and the rest finds a place ([`shoal_plan::replan`]). Both work on threads of their own; the planner is
+/// killed when this future is dropped.
+pub(super) async fn plan(
+    program: Option<PathBuf>,
+    request: Request,
+    former: Plan,
+) -> Result<NewPlan, String> {
+    let program = program.or_else(planner_process::find);
+    let stop = Arc::new(AtomicBool::new(false));
+    let _end = EndOnDrop(Arc::clone(&stop));
+    let working = spawn_blocking(move || {
+        let mut detail = None;
+        if let Some(program) = program {
+            match ask(&program, &request, &stop) {
+                Ok(plan) => {
+                    let by = "planner";
+                    return Ok(NewPlan { plan, by, detail });
                 }
+                Err(why) => detail = Some(format!("{}: {why}", program.display())),
             }
-            NewPlan {
-                plan: replan(&request, &former).map_err(|error| error.to_string()),
-                by: "node",
-                detail,
-            }
-        });
-        working.await.unwrap_or_else(|error| NewPlan {
-            plan: Err(error.to_string()),
-            by: "node",
-            detail: None,
-        })
-    }
+        }
+        let plan = replan(&request, &former).map_err(|error| error.to_string())?;
+        let by = "node";
+        Ok(NewPlan { plan, by, detail })
+    });
+    working.await.unwrap_or_else(|error| Err(error.to_string()))
 }
 
-/// Asks the planner. Blocks until it has answered, is out of time, or `stop` says so.
+/// Asks the planner. Blocks until it has answered, is out of time, or `stop` is set.
 fn ask(program: &Path, request: &Request, stop: &AtomicBool) -> Result<Plan, String> {
     let text = serde_json::to_vec(request).map_err(|error| error.to_string())?;
     let mut command = Command::new(program);
@@ -128,14 +114,14 @@ mod tests {
     #[test]
     fn a_planner_that_fails_says_why() {
         let folder = tempfile::tempdir().unwrap();
-        for (text, told) in [
+        for (text, reason) in [
             ("cat > /dev/null; echo 'error: no' >&2; exit 3", "error: no"),
             ("cat > /dev/null; echo '{}'", "no plan"),
             ("exit 1", "it failed"),
         ] {
             let program = script(&folder, text);
             let error = ask(&program, &table1::request(), &AtomicBool::new(false)).unwrap_err();
-            assert!(error.contains(told), "{text}: {error}");
+            assert!(error.contains(reason), "{text}: {error}");
         }
         let error = ask(
             &folder.path().join("none"),
@@ -154,9 +140,9 @@ mod tests {
         let request = table1::request();
         let former = replan(&request, &empty_plan(&request)).unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let planner = Planner::new(Some(script(&folder, "exit 4")));
-        let new = planner.plan(request, former).await;
-        assert_eq!((new.by, new.plan.is_ok()), ("node", true));
+        let program = script(&folder, "exit 4");
+        let new = plan(Some(program), request, former).await.unwrap();
+        assert_eq!(new.by, "node");
         assert!(new.detail.unwrap().contains("it failed"));
     }
 

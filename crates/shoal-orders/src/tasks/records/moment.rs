@@ -32,6 +32,11 @@ impl Moment {
         self.0
     }
 
+    /// The time in milliseconds since 1970.
+    pub fn millis(self) -> u64 {
+        millis_since_1970(self.0)
+    }
+
     /// The time that is left until then; nothing if it is over.
     pub fn after(self, now: SystemTime) -> Duration {
         self.0.duration_since(now).unwrap_or_default()

@@ -1,42 +1,38 @@
 //! The objects of a task, page by page: from a listing of the lake, or from a list that came with the order.
 
-use std::sync::Arc;
-
 use shoal_cache::lake::{LakeRefusal, PAGE_KEYS};
 use shoal_s3::object::ObjectName;
+use shoal_s3::target;
 use shoal_s3::xml::ListedObject;
 
 use crate::tasks::parts::lake_view::LakeView;
-use crate::tasks::parts::manifest::ManifestError;
 use crate::tasks::parts::manifests::Manifests;
-use crate::tasks::records::order::Selection;
+use crate::tasks::records::order::{Order, Selection};
 
 /// One page of the objects of a task.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::tasks) struct Page {
     /// The objects, each with what the lake's listing says of it.
     pub(in crate::tasks) objects: Vec<(ObjectName, Option<ListedObject>)>,
-    /// Where the next page begins, to be written into a record.
+    /// Where the next page begins, as a record has it.
     pub(in crate::tasks) next: String,
-    /// Whether the lake or the list named as many objects as a page has, wanted or not.
+    /// True if the lake or the list named as many objects as a page has, wanted or not.
     pub(in crate::tasks) is_full: bool,
-    /// Whether there may be more.
-    pub(in crate::tasks) goes_on: bool,
 }
 
-/// Tells the objects of a task in their order.
+/// Reads the objects of a task in their order.
 pub(in crate::tasks) enum Catalogue {
     /// Those that the lake lists.
     Listing {
-        /// Which of them.
+        /// The URI of the order.
+        uri: String,
+        /// The objects of the listing that the order means.
         selection: Selection,
         /// The last key of the page before.
         after: Vec<u8>,
     },
     /// Those of a list on this node's disk.
-    Manifest {
-        /// The lists.
-        manifests: Arc<Manifests>,
+    List {
         /// The task.
         id: u128,
         /// Where the next page begins.
@@ -44,63 +40,83 @@ pub(in crate::tasks) enum Catalogue {
     },
 }
 
-/// Why there is no page. The same page can be asked for again.
-#[derive(Debug, thiserror::Error)]
+/// The reason why there is no page.
+#[derive(Debug)]
 pub(in crate::tasks) enum NoPage {
-    /// The lake does not list the objects.
-    #[error(transparent)]
-    Lake(#[from] LakeRefusal),
-    /// The list cannot be read.
-    #[error(transparent)]
-    Manifest(#[from] ManifestError),
+    /// The same page can be read later.
+    NotNow(String),
+    /// The objects cannot be listed.
+    Never(String),
+}
+
+impl Page {
+    /// Returns the number of objects, and their bytes as far as the lake has listed them.
+    pub(in crate::tasks) fn size(&self) -> (u64, u64) {
+        let listed = self.objects.iter().filter_map(|(_, listed)| listed.as_ref());
+        let bytes = listed.map(|listed| listed.size_bytes).sum();
+        (self.objects.len() as u64, bytes)
+    }
 }
 
 impl Catalogue {
-    /// The objects of `selection` behind `after`, which is the end of a page or nothing.
-    pub(in crate::tasks) fn of_listing(selection: Selection, after: &str) -> Self {
-        Self::Listing {
-            selection,
-            after: percent_encoding::percent_decode_str(after).collect(),
-        }
-    }
-
-    /// The objects on the list of a task behind `after`, which is the end of a page or nothing.
-    pub(in crate::tasks) fn of_manifest(manifests: &Arc<Manifests>, id: u128, after: &str) -> Self {
-        Self::Manifest {
-            manifests: Arc::clone(manifests),
-            id,
-            offset: after.parse().unwrap_or_default(),
-        }
-    }
-
-    /// The next page; it does not go on if there are no more objects.
-    pub(in crate::tasks) async fn next(&mut self, lake: &LakeView) -> Result<Page, NoPage> {
-        match self {
-            Self::Listing { selection, after } => Ok(listed(selection, after, lake).await?),
-            Self::Manifest {
-                manifests,
+    /// Reads the objects of an order behind `after`, which is the end of a page or nothing.
+    pub(in crate::tasks) fn new(id: u128, order: &Order, after: &str) -> Self {
+        match (order.selection(), &order.request.uri) {
+            (Some(selection), Some(uri)) => Self::Listing {
+                uri: uri.clone(),
+                selection,
+                after: percent_encoding::percent_decode_str(after).collect(),
+            },
+            _ => Self::List {
                 id,
-                offset,
+                offset: after.parse().unwrap_or_default(),
+            },
+        }
+    }
+
+    /// Reads the next page; returns `None` at the end.
+    pub(in crate::tasks) async fn next(
+        &mut self,
+        lake: &LakeView,
+        manifests: &Manifests,
+    ) -> Result<Option<Page>, NoPage> {
+        match self {
+            Self::Listing {
+                uri,
+                selection,
+                after,
             } => {
-                let (names, next) = manifests.names(*id, *offset, PAGE_KEYS).await?;
+                let page = listed(selection, after, lake).await;
+                page.map_err(|refusal| match refusal {
+                    LakeRefusal::Refused(answer) => {
+                        NoPage::Never(format!("{uri} cannot be listed: the lake answered {answer}"))
+                    }
+                    error => NoPage::NotNow(format!("waits for the lake: {error}")),
+                })
+            }
+            Self::List { id, offset } => {
+                let page = manifests.names(*id, *offset, PAGE_KEYS).await;
+                let (names, next) = page.map_err(|error| NoPage::Never(error.to_string()))?;
                 *offset = next;
-                Ok(Page {
-                    goes_on: !names.is_empty(),
+                Ok((!names.is_empty()).then(|| Page {
                     is_full: names.len() == PAGE_KEYS,
                     objects: names.into_iter().map(|name| (name, None)).collect(),
                     next: next.to_string(),
-                })
+                }))
             }
         }
     }
 }
 
-/// The next page of a listing. Moves `after` to its end.
-async fn listed(selection: &Selection, after: &mut Vec<u8>, lake: &LakeView) -> Result<Page, LakeRefusal> {
-    let Selection { bucket, keys } = selection;
+/// Reads the next page of a listing. Moves `after` to its end.
+async fn listed(
+    Selection { bucket, keys }: &Selection,
+    after: &mut Vec<u8>,
+    lake: &LakeView,
+) -> Result<Option<Page>, LakeRefusal> {
     let listed = lake.list(bucket, keys.prefix(), after).await?;
     let Some(last) = listed.last() else {
-        return Ok(Page::default());
+        return Ok(None);
     };
     after.clone_from(&last.key);
     let is_full = listed.len() == PAGE_KEYS;
@@ -113,10 +129,9 @@ async fn listed(selection: &Selection, after: &mut Vec<u8>, lake: &LakeView) -> 
         };
         (name, Some(object))
     });
-    Ok(Page {
+    Ok(Some(Page {
         objects: objects.collect(),
-        next: shoal_s3::target::key(after),
+        next: target::key(after),
         is_full,
-        goes_on: true,
-    })
+    }))
 }

@@ -3,8 +3,7 @@
 use shoal_plan::execution::JobStatus;
 
 use crate::tasks::records::order::TaskKind;
-use crate::tasks::records::plan_progress::PlanProgress;
-use crate::tasks::records::progress::{ByteCounts, ObjectCounts, Progress, TaskState};
+use crate::tasks::records::progress::{Progress, TaskState};
 
 /// Totals of the tasks of one kind that a node has run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,8 +16,14 @@ pub struct KindTotals {
     pub ended: [u64; TaskState::ALL.len()],
 }
 
-/// Totals of the tasks that a node has run, in the order of [`TaskKind::ALL`].
-pub type Totals = [KindTotals; TaskKind::ALL.len()];
+/// Totals of the tasks that a node has run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::tasks) struct Totals {
+    /// Those of each kind, in the order of [`TaskKind::ALL`].
+    pub(in crate::tasks) kinds: [KindTotals; TaskKind::ALL.len()],
+    /// Those of plans beside that.
+    pub(in crate::tasks) plans: PlanTotals,
+}
 
 /// Totals of the plans that a node has carried out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,12 +52,13 @@ pub struct PlanFigures {
     pub totals: PlanTotals,
 }
 
-/// Counts of one task that the totals of the node include.
+/// Counts of one task, in the order of the totals of the node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::tasks) struct Counted {
-    objects: ObjectCounts,
-    bytes: ByteCounts,
-    plan: PlanTotals,
+    objects: [u64; KindTotals::OBJECTS.len()],
+    bytes: [u64; KindTotals::BYTES.len()],
+    /// Jobs that met their deadlines, jobs that missed them, and new plans.
+    plan: [u64; 3],
 }
 
 /// States of the cluster's tasks, and the counters of one node, for metrics.
@@ -65,7 +71,7 @@ pub struct TaskFigures {
     /// Those that this node runs.
     pub running_here: u64,
     /// Totals of the tasks that this node has run.
-    pub totals: Totals,
+    pub totals: [KindTotals; TaskKind::ALL.len()],
     /// Records of all nodes here.
     pub records: u64,
     /// Their bytes.
@@ -79,97 +85,80 @@ impl KindTotals {
     /// The words in metrics for where bytes came from, or what became of them. Cached ones were where they
     /// were wanted.
     pub const BYTES: [&str; 5] = ["lake", "peer", "cached", "pinned", "removed"];
+}
 
-    /// Adds what has come to the counts of a task since `before`.
-    pub(in crate::tasks) fn add(&mut self, now: &Counted, before: &Counted) {
-        add(&mut self.objects, now.of_objects(), before.of_objects());
-        add(&mut self.bytes, now.of_bytes(), before.of_bytes());
+impl Totals {
+    /// Adds the counts of a task of this kind that are new since `before`.
+    pub(in crate::tasks) fn add(&mut self, kind: TaskKind, now: &Counted, before: &Counted) {
+        let (of_kind, plans) = (&mut self.kinds[kind as usize], &mut self.plans);
+        add(of_kind.objects.each_mut(), now.objects, before.objects);
+        add(of_kind.bytes.each_mut(), now.bytes, before.bytes);
+        let PlanTotals { met, missed, replans } = plans;
+        add([met, missed, replans], now.plan, before.plan);
     }
 }
 
-fn add<const N: usize>(totals: &mut [u64; N], now: [u64; N], before: [u64; N]) {
-    for (total, (now, before)) in totals.iter_mut().zip(now.into_iter().zip(before)) {
+fn add<const N: usize>(totals: [&mut u64; N], now: [u64; N], before: [u64; N]) {
+    for (total, (now, before)) in totals.into_iter().zip(now.into_iter().zip(before)) {
         *total += now.saturating_sub(before);
     }
 }
 
 impl Counted {
-    /// The counts in the progress of a task.
+    /// Returns the counts in the progress of a task.
     pub(in crate::tasks) fn new(progress: &Progress) -> Self {
+        let (objects, bytes) = (&progress.tally.objects, &progress.tally.bytes);
         let plan = progress.plan.as_deref();
-        let count = |of: fn(&PlanProgress) -> u64| plan.map(of).unwrap_or_default();
         Self {
-            objects: progress.tally.objects,
-            bytes: progress.tally.bytes,
-            plan: PlanTotals {
-                met: count(|plan| plan.jobs.met),
-                missed: count(|plan| plan.jobs.missed),
-                replans: count(|plan| plan.replans),
-            },
+            objects: [objects.done, objects.skipped, objects.failed],
+            bytes: [
+                bytes.from_lake,
+                bytes.from_peers,
+                bytes.cached,
+                bytes.pinned,
+                bytes.removed,
+            ],
+            plan: plan.map_or([0; 3], |plan| [plan.jobs.met, plan.jobs.missed, plan.replans]),
         }
-    }
-
-    fn of_objects(&self) -> [u64; KindTotals::OBJECTS.len()] {
-        let ObjectCounts {
-            done,
-            skipped,
-            failed,
-            ..
-        } = self.objects;
-        [done, skipped, failed]
-    }
-
-    fn of_bytes(&self) -> [u64; KindTotals::BYTES.len()] {
-        let bytes = &self.bytes;
-        [
-            bytes.from_lake,
-            bytes.from_peers,
-            bytes.cached,
-            bytes.pinned,
-            bytes.removed,
-        ]
-    }
-}
-
-impl PlanTotals {
-    /// Adds what has come to the counts of a plan since `before`.
-    pub(in crate::tasks) fn add(&mut self, now: &Counted, before: &Counted) {
-        self.met += now.plan.met.saturating_sub(before.plan.met);
-        self.missed += now.plan.missed.saturating_sub(before.plan.missed);
-        self.replans += now.plan.replans.saturating_sub(before.plan.replans);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{ByteCounts, Counted, KindTotals, ObjectCounts, PlanTotals};
+    use super::{Counted, TaskKind, Totals};
 
     #[test]
     fn totals_grow_by_what_a_task_has_done_since_the_last_look() {
         let counted = |done, failed, from_lake, pinned| Counted {
-            objects: ObjectCounts {
-                done,
-                failed,
-                ..ObjectCounts::default()
-            },
-            bytes: ByteCounts {
-                from_lake,
-                pinned,
-                ..ByteCounts::default()
-            },
-            plan: PlanTotals {
-                met: done,
-                ..PlanTotals::default()
-            },
+            objects: [done, 0, failed],
+            bytes: [from_lake, 0, 0, pinned, 0],
+            plan: [done, 0, 0],
         };
-        let (mut totals, mut plans) = (KindTotals::default(), PlanTotals::default());
+        let mut totals = Totals::default();
         let looks = [counted(1, 0, 5, 0), counted(3, 1, 30, 0), counted(4, 1, 30, 8)];
         for look in looks.windows(2) {
-            totals.add(&look[1], &look[0]);
-            plans.add(&look[1], &look[0]);
+            totals.add(TaskKind::Pin, &look[1], &look[0]);
         }
-        assert_eq!(totals.objects, [3, 0, 1]);
-        assert_eq!(totals.bytes, [25, 0, 0, 8, 0]);
-        assert_eq!((plans.met, plans.missed), (3, 0));
+        let pins = totals.kinds[TaskKind::Pin as usize];
+        assert_eq!(pins.objects, [3, 0, 1]);
+        assert_eq!(pins.bytes, [25, 0, 0, 8, 0]);
+        assert_eq!((totals.plans.met, totals.plans.missed), (3, 0));
+    }
+
+    #[test]
+    fn totals_are_in_the_order_of_kinds_and_states() {
+        use crate::tasks::TaskState;
+        assert!(
+            TaskKind::ALL
+                .into_iter()
+                .enumerate()
+                .all(|(place, kind)| kind as usize == place)
+        );
+        assert!(
+            TaskState::ALL
+                .into_iter()
+                .enumerate()
+                .all(|(place, state)| state as usize == place)
+        );
     }
 }

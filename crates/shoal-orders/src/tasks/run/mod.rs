@@ -3,6 +3,7 @@
 pub(super) mod catalogue;
 pub(super) mod figures;
 pub(super) mod meter;
+pub(super) mod outcomes;
 pub(super) mod runner;
 pub(super) mod unpinned;
 
@@ -14,12 +15,11 @@ use shoal_net::clock;
 use shoal_net::shutdown::Shutdown;
 use ulid::Ulid;
 
-use self::figures::{Counted, PlanTotals, Totals};
+use self::figures::{Counted, Totals};
 use self::meter::Meter;
 use self::runner::Runner;
-use self::unpinned::Unpinned;
 use crate::bulletin::NotTaken;
-use crate::tasks::parts::TaskParts;
+use crate::tasks::parts::nodes::Nodes;
 use crate::tasks::plan::Plans;
 use crate::tasks::records::Records;
 use crate::tasks::records::entry::Entry;
@@ -35,10 +35,10 @@ const FULL_PAUSE: Duration = Duration::from_secs(30);
 
 /// What all runs on this node share.
 pub(in crate::tasks) struct TaskBase {
-    pub(in crate::tasks) parts: Arc<TaskParts>,
+    pub(in crate::tasks) nodes: Arc<Nodes>,
     pub(in crate::tasks) records: Records,
     pub(in crate::tasks) plans: Plans,
-    pub(in crate::tasks) totals: Mutex<(Totals, PlanTotals)>,
+    pub(in crate::tasks) totals: Mutex<Totals>,
 }
 
 /// A task that this node runs.
@@ -88,7 +88,7 @@ impl<'a> Run<'a> {
             Arc::unwrap_or_clone(entry.progress)
         };
         progress.state = TaskState::Running;
-        progress.runner = Some(base.parts.name.clone());
+        progress.runner = Some(base.nodes.parts.name.clone());
         progress.started.get_or_insert_with(Moment::now);
         progress.go_back();
         progress.members = Some(base.records.members().0);
@@ -158,13 +158,12 @@ impl<'a> Run<'a> {
         if order.request.kind == TaskKind::Plan {
             return Ok(Work::Plan(self));
         }
-        let caller = base.parts.caller(order.request.identity.as_deref())?;
+        let caller = base.nodes.parts.caller_of(order)?;
         if order.request.kind == TaskKind::Unpin {
             self.end_covered_pins().map_err(|error| error.to_string())?;
         }
-        let runner = Runner::new(&base.parts, (id, Arc::clone(order)), caller, &self.progress);
-        let unpinned = Unpinned::since(&base.records, &base.parts, id);
-        Ok(Work::Objects(Box::new(runner.leaving_out(unpinned))))
+        let runner = Runner::new(base, id, order, caller, &self.progress);
+        Ok(Work::Objects(Box::new(runner)))
     }
 
     /// Cancels the pin orders all of whose objects this order unpins.
@@ -191,8 +190,7 @@ impl<'a> Run<'a> {
         self.progress.lock().end(state, why, Moment::now());
         let _ = self.report();
         let (id, kind) = (Ulid(self.id), self.order.request.kind);
-        let place = TaskState::ALL.iter().position(|known| *known == state);
-        self.base.totals.lock().0[place_of(kind)].ended[place.expect("it is a state")] += 1;
+        self.base.totals.lock().kinds[kind as usize].ended[state as usize] += 1;
         tracing::info!(%id, kind = kind.as_str(), state = state.as_str(), why, "a task has ended");
     }
 
@@ -204,11 +202,8 @@ impl<'a> Run<'a> {
             (Counted::new(&progress), progress.to_body())
         };
         let mut reported = self.reported.lock();
-        {
-            let mut totals = self.base.totals.lock();
-            totals.0[place_of(self.order.request.kind)].add(&now, &reported.0);
-            totals.1.add(&now, &reported.0);
-        }
+        let kind = self.order.request.kind;
+        self.base.totals.lock().add(kind, &now, &reported.0);
         reported.0 = now;
         if reported.1 != body {
             self.base.records.report(self.id, &self.order, body.clone())?;
@@ -216,9 +211,4 @@ impl<'a> Run<'a> {
         }
         Ok(())
     }
-}
-
-fn place_of(kind: TaskKind) -> usize {
-    let place = TaskKind::ALL.iter().position(|known| *known == kind);
-    place.expect("it is a kind")
 }

@@ -1,66 +1,65 @@
-//! Counts what of some objects is cached, and where.
+//! Counts which blocks of some objects are cached, and where.
 
 use shoal_policy::NodeId;
 use shoal_s3::object::Version;
 
-use super::{Candidate, Ended, Runner};
+use super::{Candidate, Runner};
+use crate::tasks::parts::placer::Holdings;
 
 impl Runner<'_> {
     /// Counts the blocks that are where a task would bring them.
-    pub(super) async fn count_wanted(&self, part: Vec<Candidate>) -> Result<(), Ended> {
+    pub(super) async fn count_wanted(&self, part: &[Candidate]) {
         let nodes = self.placer.targets.nodes();
-        self.count(part, &nodes, |runner, version, index, has| {
-            let target = runner.placer.targets.of(version.block(index));
-            target.map(|(node, _)| node).filter(|node| has(*node))
-        })
-        .await
+        let is_cached = |version: &Version, index: u32, holdings: &Holdings| {
+            self.placer.is_placed(version, index, holdings)
+        };
+        self.count(part, &nodes, is_cached).await;
     }
 
     /// Counts the blocks that are on any node.
-    pub(super) async fn count_cached(&self, part: Vec<Candidate>) -> Result<(), Ended> {
-        let nodes: Vec<NodeId> = self.parts.nodes.all().into_iter().map(|(node, _)| node).collect();
-        self.count(part, &nodes, |runner, version, index, has| {
-            let holders = nodes.iter().copied().filter(|node| has(*node));
-            let holders: Vec<NodeId> = holders.collect();
-            let mut progress = runner.progress.lock();
-            for holder in &holders {
-                let name = runner.parts.nodes.name_of(*holder);
-                progress.tally.at(&name, 1, version.block_len(index));
+    pub(super) async fn count_cached(&self, part: &[Candidate]) {
+        let nodes = self.nodes.all();
+        let is_cached = |version: &Version, index: u32, holdings: &Holdings| {
+            let mut is_cached = false;
+            for holder in nodes
+                .iter()
+                .filter(|node| holdings.has(**node, version.id, index))
+            {
+                is_cached = true;
+                let (name, bytes) = (self.nodes.name_of(*holder), version.block_len(index));
+                self.outcomes.count(|tally| tally.at(&name, 1, bytes));
             }
-            holders.first().copied()
-        })
-        .await
+            is_cached
+        };
+        self.count(part, &nodes, is_cached).await;
     }
 
-    /// Counts objects. `cached` says which node counts for a block, of those that `has` it.
+    /// Counts objects, and the blocks of them that count as cached.
     async fn count(
         &self,
-        part: Vec<Candidate>,
+        part: &[Candidate],
         nodes: &[NodeId],
-        cached: impl Fn(&Self, &Version, u32, &dyn Fn(NodeId) -> bool) -> Option<NodeId>,
-    ) -> Result<(), Ended> {
+        is_cached: impl Fn(&Version, u32, &Holdings) -> bool,
+    ) {
         let versions: Vec<&Version> = part.iter().map(|candidate| &*candidate.version).collect();
         let holdings = self.placer.holdings(nodes, &versions).await;
-        let answered: Vec<NodeId> = holdings.nodes().collect();
-        let silent = nodes.iter().find(|node| !answered.contains(node));
-        if let Some(silent) = silent {
-            let name = self.parts.nodes.name_of(*silent);
-            self.progress.lock().detail = Some(format!("{name} did not say what it holds"));
+        if let Some(silent) = nodes.iter().find(|node| !holdings.include(**node)) {
+            let name = self.nodes.name_of(*silent);
+            self.outcomes
+                .wait_for(Some(format!("{name} did not say what it holds")));
         }
         for version in versions {
-            let is_cached = |index: &u32| {
-                let has = |node| holdings.has(node, version.id, *index);
-                cached(self, version, *index, &has).is_some()
-            };
-            let held: Vec<u32> = (0..version.block_count()).filter(is_cached).collect();
+            let indexes = 0..version.block_count();
+            let held: Vec<u32> = indexes
+                .filter(|index| is_cached(version, *index, &holdings))
+                .collect();
             let bytes: u64 = held.iter().map(|index| version.block_len(*index)).sum();
-            let mut progress = self.progress.lock();
-            let tally = &mut progress.tally;
-            tally.objects.done += 1;
-            tally.objects.unchanged += u64::from(held.len() == version.block_count() as usize);
-            tally.bytes.done += version.size_bytes;
-            tally.bytes.cached += bytes;
+            self.outcomes.count(|tally| {
+                tally.objects.done += 1;
+                tally.objects.unchanged += u64::from(held.len() == version.block_count() as usize);
+                tally.bytes.done += version.size_bytes;
+                tally.bytes.cached += bytes;
+            });
         }
-        Ok(())
     }
 }

@@ -5,22 +5,20 @@ use std::future::ready;
 use std::sync::{Arc, OnceLock};
 
 use futures_util::stream::{self, StreamExt};
-use shoal_policy::{NodeId, Source};
+use shoal_policy::NodeId;
 use shoal_s3::object::Version;
-use shoal_store::PinOrder;
 
 use super::{BLOCKS_AT_ONCE, Candidate, Ended, ObjectFailure, Runner, TRIES};
-use crate::tasks::parts::fill::NotFilled;
-use crate::tasks::parts::messages::{Answer, Question};
+use crate::tasks::parts::messages::{Answer, NotFilled, Question};
 use crate::tasks::parts::placer::{Block, Holdings};
 
 impl Runner<'_> {
     /// Brings some objects to their nodes.
-    pub(super) async fn fetch_part(&self, part: Vec<Candidate>) -> Result<(), Ended> {
+    pub(super) async fn fetch_part(&self, part: &[Candidate]) -> Result<(), Ended> {
         let versions: Vec<&Version> = part.iter().map(|candidate| &*candidate.version).collect();
         let nodes = self.placer.targets.nodes();
         let holdings = &self.placer.holdings(&nodes, &versions).await;
-        self.each(part.clone(), |candidate| async move {
+        self.each(part, |candidate| async move {
             let missing = self.missing(&candidate.version, holdings);
             self.fetch(candidate, missing).await
         })
@@ -40,8 +38,8 @@ impl Runner<'_> {
             return fetched;
         };
         // That order may have been carried out before the object was pinned here.
-        let unpin = |objects| Question::Unpin(PinOrder(unpin), objects);
-        match self.parts.nodes.ask_all(unpin, &[object], |_, _| ()).await {
+        let unpin = |objects| Question::Unpin(unpin, objects);
+        match self.nodes.ask_all(unpin, &[object], |_, _| ()).await {
             Ok(()) => Err(unpinned()),
             Err(error) => Err(ObjectFailure::Failed(error.to_string())),
         }
@@ -52,7 +50,8 @@ impl Runner<'_> {
         for _ in 0..TRIES {
             if candidate.is_listed && !missing.is_empty() {
                 let listed = candidate.version.id;
-                candidate = self.current(&candidate.name).await?;
+                candidate.version = self.lake.version(&candidate.name, TRIES).await?;
+                candidate.is_listed = false;
                 if candidate.version.id != listed {
                     missing = self.missing_now(&candidate.version).await;
                 }
@@ -63,11 +62,11 @@ impl Runner<'_> {
                     return self.keep(&candidate.version).await;
                 }
                 Err(NotFilled::Changed) => {
-                    candidate = self.current(&candidate.name).await?;
+                    candidate.version = self.lake.version(&candidate.name, TRIES).await?;
+                    candidate.is_listed = false;
                     missing = self.missing_now(&candidate.version).await;
                 }
-                Err(error @ NotFilled::Denied(_)) => return Err(ObjectFailure::Refused(error.to_string())),
-                Err(error) => return Err(ObjectFailure::Failed(error.to_string())),
+                Err(error) => return Err(error.into()),
             }
         }
         Err(ObjectFailure::Failed(
@@ -78,12 +77,13 @@ impl Runner<'_> {
     /// Counts the blocks of an object that were there before.
     fn count_held(&self, version: &Version, missing: &[u32]) {
         let brought: u64 = missing.iter().map(|index| version.block_len(*index)).sum();
-        let mut progress = self.progress.lock();
-        progress.tally.brought(version.size_bytes - brought, None);
-        progress.tally.objects.unchanged += u64::from(missing.is_empty());
+        self.outcomes.count(|tally| {
+            tally.brought(version.size_bytes - brought, None);
+            tally.objects.unchanged += u64::from(missing.is_empty());
+        });
     }
 
-    /// The blocks that the nodes which are to hold them do not have.
+    /// Returns the blocks that the nodes which are to hold them do not have.
     fn missing(&self, version: &Version, holdings: &Holdings) -> Vec<u32> {
         let is_missing = |index: &u32| !self.placer.is_placed(version, *index, holdings);
         (0..version.block_count()).filter(is_missing).collect()
@@ -127,44 +127,40 @@ impl Runner<'_> {
             is_wanted()?;
             Ok::<_, NotFilled>(place)
         };
-        match self.placer.bring(&block, self.pin, None, begin).await {
-            Ok(source) => self.note_block(bytes, source),
+        let pin = self.pin.as_ref().map(|(pin, _)| *pin);
+        match self.placer.bring(&block, pin, None, begin).await {
+            Ok(source) => self.outcomes.brought(bytes, source),
             Err(error) => drop(failure.set(error)),
         }
     }
 
-    fn note_block(&self, bytes: u64, source: Option<Source>) {
-        self.progress.lock().tally.brought(bytes, source);
-        if source == Some(Source::Lake) {
-            self.end_refusals();
-        }
-    }
-
-    /// Makes sure that all blocks of an object are pinned where they are, if the task pins.
+    /// Ensures that all blocks of an object are pinned where they are, if the task pins.
     async fn keep(&self, version: &Version) -> Result<(), ObjectFailure> {
-        let Some(pin) = self.pin else { return Ok(()) };
-        let homes =
-            (0..version.block_count()).filter_map(|index| self.placer.targets.of(version.block(index)));
+        let Some((pin, _)) = &self.pin else {
+            return Ok(());
+        };
         let mut blocks_at = BTreeMap::<NodeId, u64>::new();
-        for (node, _) in homes {
-            *blocks_at.entry(node).or_default() += 1;
+        for index in 0..version.block_count() {
+            if let Some((node, _)) = self.placer.targets.of(version.block(index)) {
+                *blocks_at.entry(node).or_default() += 1;
+            }
         }
         for (node, blocks) in blocks_at {
-            let question = Question::Pin(pin, vec![version.object]);
-            let kept = match self.parts.nodes.ask(node, question).await {
-                Ok(Answer::Kept(kept)) => kept.first().copied().unwrap_or_default(),
+            let question = Question::Pin(*pin, vec![version.object]);
+            let kept = match self.nodes.ask(node, question).await {
+                Ok(Answer::Kept(kept)) => kept.into_iter().next().unwrap_or_default(),
                 Ok(_) => return Err(ObjectFailure::Failed("a node answered something else".into())),
                 Err(error) => return Err(ObjectFailure::Failed(error.to_string())),
             };
-            let mut progress = self.progress.lock();
-            progress.tally.bytes.pinned += kept.bytes;
-            progress
-                .tally
-                .at(&self.parts.nodes.name_of(node), kept.blocks, kept.bytes);
+            let name = self.nodes.name_of(node);
+            self.outcomes.count(|tally| {
+                tally.bytes.pinned += kept.bytes;
+                tally.at(&name, kept.blocks, kept.bytes);
+            });
             if kept.blocks < blocks {
                 let why = kept
                     .refusal
-                    .map_or("some of its blocks have left", |refusal| refusal.as_str());
+                    .unwrap_or_else(|| "some of its blocks have left".into());
                 return Err(ObjectFailure::Failed(format!("not pinned: {why}")));
             }
         }

@@ -3,19 +3,17 @@
 use std::collections::HashSet;
 
 use shoal_policy::ObjectId;
-use shoal_store::PinOrder;
 
 use super::{Candidate, Ended, ObjectFailure, Runner};
 use crate::tasks::parts::messages::{Answer, Question};
 
 impl Runner<'_> {
     /// Ends the pins of some objects.
-    pub(super) async fn unpin_part(&self, part: Vec<Candidate>) -> Result<(), Ended> {
-        let objects = objects_of(&part);
+    pub(super) async fn unpin_part(&self, part: &[Candidate]) -> Result<(), Ended> {
+        let objects = objects_of(part);
         let mut pinned = HashSet::new();
-        let unpin = |objects| Question::Unpin(PinOrder(self.id), objects);
-        self.parts
-            .nodes
+        let unpin = |objects| Question::Unpin(self.id, objects);
+        self.nodes
             .ask_all(unpin, &objects, |node, answer| {
                 let Answer::Kept(freed) = answer else { return };
                 let mut progress = self.progress.lock();
@@ -31,11 +29,10 @@ impl Runner<'_> {
     }
 
     /// Removes the blocks of some objects.
-    pub(super) async fn evict_part(&self, part: Vec<Candidate>) -> Result<(), Ended> {
-        let objects = objects_of(&part);
+    pub(super) async fn evict_part(&self, part: &[Candidate]) -> Result<(), Ended> {
+        let objects = objects_of(part);
         let (mut removed, mut pinned) = (HashSet::new(), HashSet::new());
-        self.parts
-            .nodes
+        self.nodes
             .ask_all(Question::Evict, &objects, |node, answer| {
                 let Answer::Evicted(evicted) = answer else { return };
                 let mut progress = self.progress.lock();
@@ -58,7 +55,7 @@ impl Runner<'_> {
     /// among the `changed` ones.
     async fn count_changed(
         &self,
-        part: Vec<Candidate>,
+        part: &[Candidate],
         changed: &HashSet<ObjectId>,
         pinned: &HashSet<ObjectId>,
     ) -> Result<(), Ended> {
@@ -67,9 +64,10 @@ impl Runner<'_> {
             if pinned.contains(&object) {
                 return Err(ObjectFailure::Failed("pinned: end its pins first".into()));
             }
-            let mut progress = self.progress.lock();
-            progress.tally.bytes.done += candidate.version.size_bytes;
-            progress.tally.objects.unchanged += u64::from(!changed.contains(&object));
+            self.outcomes.count(|tally| {
+                tally.bytes.done += candidate.version.size_bytes;
+                tally.objects.unchanged += u64::from(!changed.contains(&object));
+            });
             Ok(())
         })
         .await

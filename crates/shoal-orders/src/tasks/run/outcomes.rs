@@ -1,0 +1,97 @@
+//! Counts what became of the objects of a task.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+use shoal_policy::Source;
+use shoal_s3::object::ObjectName;
+
+use crate::tasks::parts::lake_view::ObjectFailure;
+use crate::tasks::parts::nodes::NodeError;
+use crate::tasks::records::progress::{Progress, Tally};
+
+/// The number of objects that the lake refuses in a row before the task ends: the lake refuses the identity.
+const REFUSALS_MAX: u32 = 100;
+
+/// Counts what became of the objects of a task.
+pub(in crate::tasks) struct Outcomes {
+    progress: Arc<Mutex<Progress>>,
+    /// The objects in a row that the lake has refused.
+    refusals: AtomicU32,
+}
+
+/// The reason why a task ends before its last object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(in crate::tasks) struct Ended(pub(super) String);
+
+impl From<NodeError> for Ended {
+    fn from(error: NodeError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl Outcomes {
+    /// Counts in the progress of a task.
+    pub(super) fn new(progress: &Arc<Mutex<Progress>>) -> Self {
+        Self {
+            progress: Arc::clone(progress),
+            refusals: AtomicU32::new(0),
+        }
+    }
+
+    /// Changes the counters.
+    pub(super) fn count<T>(&self, change: impl FnOnce(&mut Tally) -> T) -> T {
+        change(&mut self.progress.lock().tally)
+    }
+
+    /// Shows what the task waits for, or nothing.
+    pub(super) fn wait_for(&self, detail: Option<String>) {
+        self.progress.lock().detail = detail;
+    }
+
+    /// Counts a block that was brought, or was there.
+    pub(super) fn brought(&self, bytes: u64, source: Option<Source>) {
+        self.count(|tally| tally.brought(bytes, source));
+        if source == Some(Source::Lake) {
+            self.end_refusals();
+        }
+    }
+
+    /// Counts an object as done, or as what it failed with.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the task has to end for it.
+    pub(super) fn note(&self, name: &ObjectName, outcome: Result<(), ObjectFailure>) -> Result<(), Ended> {
+        let why = match outcome {
+            Ok(()) => {
+                self.count(|tally| tally.objects.done += 1);
+                self.end_refusals();
+                return Ok(());
+            }
+            Err(ObjectFailure::Skipped(why)) => {
+                self.count(|tally| tally.skipped(name, &why));
+                self.end_refusals();
+                return Ok(());
+            }
+            Err(ObjectFailure::Failed(error)) => {
+                self.count(|tally| tally.failed(name, &error));
+                return Ok(());
+            }
+            Err(ObjectFailure::Refused(error)) => error,
+        };
+        self.count(|tally| tally.failed(name, &why));
+        if self.refusals.fetch_add(1, Ordering::Relaxed) + 1 < REFUSALS_MAX {
+            return Ok(());
+        }
+        let why = format!("the lake refused {REFUSALS_MAX} objects in a row: {why}");
+        Err(Ended(why))
+    }
+
+    /// Ends a row of refusals: the lake has sent something, or an object is left alone.
+    pub(super) fn end_refusals(&self) {
+        self.refusals.store(0, Ordering::Relaxed);
+    }
+}
