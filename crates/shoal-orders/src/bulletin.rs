@@ -59,7 +59,7 @@ pub struct Bulletin {
     me: u64,
     board: Mutex<Board>,
     journal: Mutex<Option<Journal>>,
-    changes: watch::Sender<u64>,
+    changes: watch::Sender<()>,
 }
 
 impl Bulletin {
@@ -83,7 +83,7 @@ impl Bulletin {
             me,
             board: Mutex::new(board),
             journal: Mutex::new(Some(journal)),
-            changes: watch::Sender::new(0),
+            changes: watch::Sender::new(()),
         }))
     }
 
@@ -94,7 +94,7 @@ impl Bulletin {
             me,
             board: Mutex::default(),
             journal: Mutex::default(),
-            changes: watch::Sender::new(0),
+            changes: watch::Sender::new(()),
         })
     }
 
@@ -115,7 +115,7 @@ impl Bulletin {
             record
         };
         self.write_down(&[(key, record)]);
-        self.changes.send_modify(|changes| *changes += 1);
+        self.changes.send_replace(());
         Ok(())
     }
 
@@ -179,7 +179,7 @@ impl Bulletin {
     }
 
     /// Notes changes from now on.
-    pub fn changes(&self) -> watch::Receiver<u64> {
+    pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 
@@ -214,7 +214,10 @@ impl Bulletin {
             } else {
                 u32::saturating_sub(news, 1)
             };
-            self.forget_expired();
+            let now_ms = millis_since_1970(clock::utc_now());
+            if self.board.lock().forget_expired(now_ms) {
+                self.changes.send_replace(());
+            }
             let members = cooperation.members();
             let members = members.iter().map(|member| member.id().0).chain([self.me]);
             self.board.lock().set_members(members.collect());
@@ -265,18 +268,8 @@ impl Bulletin {
             return false;
         }
         self.write_down(&taken);
-        self.changes.send_modify(|changes| *changes += 1);
+        self.changes.send_replace(());
         true
-    }
-
-    fn forget_expired(&self) {
-        if self
-            .board
-            .lock()
-            .forget_expired(millis_since_1970(clock::utc_now()))
-        {
-            self.changes.send_modify(|changes| *changes += 1);
-        }
     }
 
     /// Writes records into the journal. A few hundred bytes go to the page cache.

@@ -216,13 +216,16 @@ impl Board {
     /// The room that the records of an author take; of all authors together that are no members, if it is
     /// none.
     pub fn room_of(&self, author: u64) -> Room {
-        let author = self.members.contains(&author).then_some(author);
-        self.rooms.get(&author).copied().unwrap_or_default()
+        self.rooms.get(&self.owner(author)).copied().unwrap_or_default()
     }
 
     fn room_mut(&mut self, author: u64) -> &mut Room {
-        let author = self.members.contains(&author).then_some(author);
-        self.rooms.entry(author).or_default()
+        self.rooms.entry(self.owner(author)).or_default()
+    }
+
+    /// Returns the owner of the room for the records of an author: itself if it is a member.
+    fn owner(&self, author: u64) -> Option<u64> {
+        self.members.contains(&author).then_some(author)
     }
 
     /// The stamp of a record that `node` writes now in place of the one of this key.
@@ -278,29 +281,22 @@ impl Board {
     /// Makes room for a record of `author`: by records of the author that has most of them, unless that is
     /// this one.
     fn make_room(&mut self, key: Key, author: u64) -> Result<(), NotTaken> {
-        let mine = self.members.contains(&author).then_some(author);
+        let mine = self.owner(author);
         let share = |room: &Room| (room.bytes * RECORDS_MAX).max(room.records * BYTES_MAX);
         let heaviest = self.rooms.iter().max_by_key(|(_, room)| share(room));
-        let Some(heaviest) = heaviest
-            .map(|(author, _)| *author)
-            .filter(|author| *author != mine)
-        else {
-            return Err(NotTaken::Full);
-        };
-        let (mut records, mut bytes) = (0, 0);
-        let mut dropped = Vec::new();
+        let heaviest = heaviest.map(|(owner, _)| *owner).filter(|owner| *owner != mine);
+        let heaviest = heaviest.ok_or(NotTaken::Full)?;
         // The latest of them came last.
-        for (other, record) in self.records.iter().rev() {
-            let author = record.stamp.node;
-            if self.members.contains(&author).then_some(author) != heaviest || *other == key {
-                continue;
-            }
-            dropped.push(*other);
+        let latest = self.records.iter().rev();
+        let of_heaviest =
+            latest.filter(|(other, record)| self.owner(record.stamp.node) == heaviest && **other != key);
+        let (mut records, mut bytes) = (0, 0);
+        let enough = of_heaviest.take_while(|(_, record)| {
+            let is_wanted = records < RECORDS_MAX / ROOM_MADE && bytes < BYTES_MAX / ROOM_MADE;
             (records, bytes) = (records + 1, bytes + record.body.len());
-            if records >= RECORDS_MAX / ROOM_MADE || bytes >= BYTES_MAX / ROOM_MADE {
-                break;
-            }
-        }
+            is_wanted
+        });
+        let dropped: Vec<Key> = enough.map(|(key, _)| *key).collect();
         for other in dropped {
             self.drop_record(other);
         }

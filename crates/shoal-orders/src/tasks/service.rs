@@ -142,7 +142,7 @@ impl Tasks {
         if let Some(open) = gatherings.of(&request) {
             let bytes = self.base.nodes.parts.manifests.append(open.id, lines).await?;
             let objects = open.objects() + objects;
-            open.note(ManifestFacts { objects, bytes });
+            open.order.manifest = Some(ManifestFacts { objects, bytes });
             self.base.records.write(open.id, &open.order)?;
             return Ok(Some(self.entry(open.id)?.to_task(now)));
         }
@@ -249,7 +249,7 @@ impl Tasks {
 
     /// Makes room for another order among `orders_max`: the oldest that have ended are forgotten.
     fn make_room(&self, orders_max: usize) -> Result<(), NotTaken> {
-        let bulletin = self.base.records.bulletin();
+        let bulletin = &self.base.records.bulletin;
         while !bulletin.has_room(orders_max) {
             let (ids, entries) = (bulletin.ids(Kind::Order), self.base.records.all());
             let (before, now) = (bulletin.floor(), clock::utc_now());
@@ -352,7 +352,7 @@ impl Tasks {
     /// Runs the tasks whose home this node is, until the node stops.
     pub async fn run(self: Arc<Self>, stopping: Shutdown) {
         self.begin_gathered_before();
-        let mut changes = self.base.records.changes();
+        let mut changes = self.base.records.bulletin.changes();
         let mut runs = JoinSet::new();
         loop {
             self.end_replaced_plans();
@@ -374,34 +374,27 @@ impl Tasks {
     /// Begins the tasks that this node is to run and does not run yet, the oldest first. Plans run beside the
     /// others, one at a time: one that was replaced ends first.
     fn begin_due(self: &Arc<Self>, runs: &mut JoinSet<()>, stopping: &Shutdown) {
-        if !self.base.records.may_know_all() {
+        if !self.base.records.homes.may_know_all() {
             return;
         }
-        let (now, members) = (clock::utc_now(), self.base.records.members());
+        let (now, members) = (clock::utc_now(), self.base.records.homes.members());
+        let is_due = |entry: &Entry| entry.is_due(now, members);
         for entry in self.base.records.all() {
             let (id, kind) = (entry.id, entry.order.request.kind);
             let is_plan = |kind: TaskKind| kind == TaskKind::Plan;
             let mut running = self.running.lock();
-            let beside = running
-                .values()
-                .filter(|other| is_plan(**other) == is_plan(kind))
-                .count();
-            let has_place = beside < if is_plan(kind) { 1 } else { RUN_AT_ONCE };
+            let beside = running.values().filter(|other| is_plan(**other) == is_plan(kind));
+            let has_place = beside.count() < if is_plan(kind) { 1 } else { RUN_AT_ONCE };
             if !has_place
                 || running.contains_key(&id)
-                || !entry.is_due(now, members)
-                || !self.base.records.is_mine(id)
+                || !is_due(&entry)
+                || !self.base.records.homes.is_mine(id)
             {
                 continue;
             }
             // It may have run to its end since the tasks were listed. A run that is no longer among these has
             // written how it ended.
-            let Some(entry) = self
-                .base
-                .records
-                .get(id)
-                .filter(|entry| entry.is_due(now, members))
-            else {
+            let Some(entry) = self.base.records.get(id).filter(is_due) else {
                 continue;
             };
             running.insert(id, kind);
@@ -433,7 +426,7 @@ impl Tasks {
             if !here.contains(&entry.id)
                 && !entry.gathers(now)
                 && entry.is_wanted(now, first_pin)
-                && self.base.records.may_run(entry.id)
+                && self.base.records.homes.may_run(entry.id)
                 && let Err(why) = self.base.nodes.bring_file(entry.id, bytes).await
             {
                 tracing::debug!(id = %Ulid(entry.id), why, "the file of a task was not copied");
@@ -472,7 +465,7 @@ impl Tasks {
 
     /// States of the cluster's tasks, and the counters of this node.
     pub fn figures(&self) -> TaskFigures {
-        let (records, record_bytes) = self.base.records.bulletin().size();
+        let (records, record_bytes) = self.base.records.bulletin.size();
         let entries = self.base.records.all();
         let in_state = |state| {
             entries

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use shoal_plan::execution::Verdicts;
 use ulid::Ulid;
 
+use super::moment::Moment;
 use super::order::{Order, TaskKind};
 use super::plan_progress::PlanProgress;
 use super::progress::{Progress, TaskState};
@@ -45,7 +46,23 @@ pub struct Task {
 }
 
 impl Entry {
-    /// The task for operators.
+    /// Creates a task from its records: `end` is the body of its early end, if it has one.
+    pub(in crate::tasks) fn new(
+        id: u128,
+        order: Arc<Order>,
+        mut progress: Arc<Progress>,
+        end: Option<&[u8]>,
+    ) -> Self {
+        // Pins hold on after the end of their task.
+        let may_end = !progress.state.is_over() || order.request.kind == TaskKind::Pin;
+        if let Some(end) = end.filter(|_| may_end) {
+            let ended = serde_json::from_slice(end).unwrap_or_else(|_| Moment::now());
+            Arc::make_mut(&mut progress).end(TaskState::Cancelled, None, ended);
+        }
+        Self { id, order, progress }
+    }
+
+    /// Returns the task for operators.
     pub(in crate::tasks) fn to_task(&self, now: SystemTime) -> Task {
         let (mut order, mut progress) = (Order::clone(&self.order), Progress::clone(&self.progress));
         if let Some(document) = &mut order.document {

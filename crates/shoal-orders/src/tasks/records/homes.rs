@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use shoal_cache::cooperation::Cooperation;
 use shoal_net::clock;
 use shoal_net::membership::{Members, State};
@@ -10,80 +11,92 @@ use shoal_policy::NodeId;
 use shoal_policy::fingerprint::Fingerprint;
 use shoal_policy::ring::{ORDINARY_WEIGHT, Ring};
 
-/// How long a node that has just started and knows no other waits for one: other nodes are greeted, or greet
-/// it, within this time.
+/// The time for which a node that has just started and knows no other waits for one: nodes greet each other
+/// within it.
 const ALONE: Duration = Duration::from_secs(20);
 
-/// The ring of the nodes that run tasks.
-#[derive(Debug, Default)]
-pub struct Homes {
-    members: Members,
-    ring: Option<Ring>,
+/// The nodes that run tasks.
+pub(in crate::tasks) struct Homes {
+    cooperation: Arc<Cooperation>,
+    /// The start of the search for other nodes.
+    began: Instant,
+    seen: Mutex<Seen>,
+}
+
+/// What this node has seen of the others.
+#[derive(Default)]
+struct Seen {
+    /// The members, and the ring of those that run tasks.
+    ring: Option<(Members, Ring)>,
     /// The digest of the nodes, and since when it has been the same.
     same_since: Option<(u64, Instant)>,
-    /// Since when other nodes are looked for.
-    began: Option<Instant>,
-    /// Whether another node was there since the start.
+    /// True if another node was a member at any time.
     has_met: bool,
 }
 
 impl Homes {
-    /// A digest of the nodes that are there, and how long they have been the same.
-    pub fn members(&mut self, cooperation: &Cooperation) -> (u64, Duration) {
-        let members = cooperation.members();
-        let serving = members.iter().filter(|member| member.state == State::Serving);
-        let digest = serving.fold(0, |digest, member| {
-            digest ^ Fingerprint::of_number(member.id().0).0
-        });
-        let now = clock::instant();
-        match self.same_since {
-            Some((same, since)) if same == digest => (digest, now.saturating_duration_since(since)),
-            _ => {
-                self.same_since = Some((digest, now));
-                (digest, Duration::ZERO)
-            }
+    /// Finds homes among the nodes of `cooperation`.
+    pub(in crate::tasks) fn new(cooperation: &Arc<Cooperation>) -> Self {
+        Self {
+            cooperation: Arc::clone(cooperation),
+            began: clock::instant(),
+            seen: Mutex::default(),
         }
     }
 
-    /// Whether this node may know the other nodes. One that has just started seems to be alone, and would
-    /// carry out the tasks of all without asking any.
-    pub fn may_know_all(&mut self, cooperation: &Cooperation) -> bool {
-        let now = clock::instant();
-        let began = *self.began.get_or_insert(now);
-        let caches_alone = cooperation.hierarchy().layers.is_empty();
-        self.has_met |= caches_alone || !cooperation.is_alone();
-        self.has_met || now.saturating_duration_since(began) >= ALONE
+    /// Returns a digest of the nodes that run tasks, and how long they have been the same.
+    pub(in crate::tasks) fn members(&self) -> (u64, Duration) {
+        let members = self.cooperation.members();
+        let digest = serving(&members).fold(0, |digest, node| digest ^ Fingerprint::of_number(node.0).0);
+        let (now, mut seen) = (clock::instant(), self.seen.lock());
+        let since = seen.same_since.filter(|(same, _)| *same == digest);
+        let (_, since) = *seen.same_since.insert(since.unwrap_or((digest, now)));
+        (digest, now.saturating_duration_since(since))
     }
 
-    /// Whether this node is the home of a task, or would be if the home was gone.
-    pub fn may_run(&mut self, cooperation: &Cooperation, id: u128) -> bool {
-        let (me, home) = (cooperation.me(), self.of(cooperation, id));
-        let ring = self.ring.as_ref();
-        let next = ring.and_then(|ring| ring.home_among(place(id), |node| node != home));
-        home == me || next == Some(me)
+    /// Returns true if this node may know the other nodes. One that has just started seems to be alone, and
+    /// would carry out the tasks of all without asking any.
+    pub(in crate::tasks) fn may_know_all(&self) -> bool {
+        let caches_alone = self.cooperation.hierarchy().layers.is_empty();
+        let mut seen = self.seen.lock();
+        seen.has_met |= caches_alone || !self.cooperation.is_alone();
+        seen.has_met || clock::instant().saturating_duration_since(self.began) >= ALONE
     }
 
-    /// The home of a task. Nodes that have heard different news may disagree for a moment.
-    pub fn of(&mut self, cooperation: &Cooperation, id: u128) -> NodeId {
-        let members = cooperation.members();
-        let ring = match &self.ring {
-            Some(ring) if Arc::ptr_eq(&members, &self.members) => ring,
-            _ => {
-                self.members = members;
-                self.ring.insert(ring_of(&self.members))
-            }
-        };
-        ring.home(place(id)).unwrap_or_else(|| cooperation.me())
+    /// Returns true if this node is the home of a task. Nodes that have received different news may disagree
+    /// for a moment.
+    pub(in crate::tasks) fn is_mine(&self, id: u128) -> bool {
+        self.home(id) == self.cooperation.me()
+    }
+
+    /// Returns true if this node is the home of a task, or would be if the home was gone.
+    pub(in crate::tasks) fn may_run(&self, id: u128) -> bool {
+        let (me, home) = (self.cooperation.me(), self.home(id));
+        home == me || self.home_among(id, |node| node != home) == Some(me)
+    }
+
+    fn home(&self, id: u128) -> NodeId {
+        let home = self.home_among(id, |_| true);
+        home.unwrap_or_else(|| self.cooperation.me())
+    }
+
+    fn home_among(&self, id: u128, may_be: impl Fn(NodeId) -> bool) -> Option<NodeId> {
+        let (members, mut seen) = (self.cooperation.members(), self.seen.lock());
+        if !matches!(&seen.ring, Some((known, _)) if Arc::ptr_eq(known, &members)) {
+            let ring = Ring::new(serving(&members).map(|node| (node, ORDINARY_WEIGHT)).collect());
+            seen.ring = Some((members, ring));
+        }
+        seen.ring.as_ref()?.1.home_among(place(id), may_be)
     }
 }
 
-/// A node that is about to leave runs no task.
-fn ring_of(members: &Members) -> Ring {
+/// Returns the nodes that run tasks: one that is about to leave runs none.
+fn serving(members: &Members) -> impl Iterator<Item = NodeId> {
     let serving = members.iter().filter(|member| member.state == State::Serving);
-    Ring::new(serving.map(|member| (member.id(), ORDINARY_WEIGHT)).collect())
+    serving.map(|member| member.id())
 }
 
-/// The place of a task on the ring: its id, whose last bits are random.
+/// Returns the place of a task on the ring: its id, whose last bits are random.
 fn place(id: u128) -> Fingerprint {
     Fingerprint::of_number(id as u64 ^ (id >> 64) as u64)
 }
@@ -103,7 +116,8 @@ mod tests {
             let channel = Channel::new("n0", [""], 8);
             let peers = PeerConnector::new(Arc::new(channel));
             let cooperation = Cooperation::new("n0", "dc1/a", layers, peers);
-            assert_eq!(Homes::default().may_know_all(&cooperation), may_begin, "{layers}");
+            let homes = Homes::new(&Arc::new(cooperation));
+            assert_eq!(homes.may_know_all(), may_begin, "{layers}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The tasks of the cluster, as the records of all nodes have them. Each record is read once.
+//! The tasks of the cluster, as the records of all nodes have them. Each record is parsed once.
 
 pub(super) mod entry;
 pub(super) mod files;
@@ -8,92 +8,81 @@ pub(super) mod order;
 pub(super) mod plan_progress;
 pub(super) mod progress;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use shoal_base::moment::millis_since_1970;
 use shoal_cache::cooperation::Cooperation;
-use tokio::sync::watch;
 use ulid::Ulid;
 
 use self::entry::Entry;
 use self::homes::Homes;
 use self::moment::Moment;
-use self::order::{Order, TaskKind};
-use self::progress::{Progress, TaskState};
+use self::order::Order;
+use self::progress::Progress;
 use crate::bulletin::{Bulletin, Key, Kind, NotTaken};
 
-/// The tasks that the nodes know, and which of them are to be carried out here.
+/// The tasks that the nodes know, and which of them this node is to carry out.
 pub(in crate::tasks) struct Records {
-    bulletin: Arc<Bulletin>,
-    cooperation: Arc<Cooperation>,
-    homes: Mutex<Homes>,
+    /// The records of this node and the others.
+    pub(in crate::tasks) bulletin: Arc<Bulletin>,
+    /// The nodes that are to carry out orders.
+    pub(in crate::tasks) homes: Homes,
     orders: Mutex<Read<Order>>,
     progress: Mutex<Read<Progress>>,
 }
 
-/// Records of one kind that have been read, by the bodies that were read.
+/// Parsed records of one kind, by their ids, each with its body; `None` if the body cannot be parsed.
 type Read<T> = BTreeMap<u128, (Arc<[u8]>, Option<Arc<T>>)>;
 
 impl Records {
-    /// The orders that `bulletin` knows, which the nodes of `cooperation` carry out.
+    /// Reads the records of `bulletin`, whose orders the nodes of `cooperation` carry out.
     pub(in crate::tasks) fn new(bulletin: &Arc<Bulletin>, cooperation: &Arc<Cooperation>) -> Self {
         Self {
             bulletin: Arc::clone(bulletin),
-            cooperation: Arc::clone(cooperation),
-            homes: Mutex::default(),
+            homes: Homes::new(cooperation),
             orders: Mutex::default(),
             progress: Mutex::default(),
         }
     }
 
-    /// All orders, by their ids. One that this build cannot read is left out.
+    /// Returns all orders, by their ids. One that this build cannot read is left out.
     pub(in crate::tasks) fn all(&self) -> Vec<Entry> {
         let orders = read(&mut self.orders.lock(), self.bulletin.all(Kind::Order, |_| true));
         let progress = self.bulletin.all(Kind::Progress, |id| orders.contains_key(&id));
         let mut progress = read(&mut self.progress.lock(), progress);
-        let ended: BTreeSet<u128> = self.bulletin.ids(Kind::Cancel);
+        let mut ends: BTreeMap<_, _> = self.bulletin.all(Kind::Cancel, |_| true).into_iter().collect();
         let entries = orders.into_iter().map(|(id, order)| {
             let progress = progress.remove(&id).unwrap_or_default();
-            let progress = if ended.contains(&id) {
-                self.ended_early(id, &order, progress)
-            } else {
-                progress
-            };
-            Entry { id, order, progress }
+            Entry::new(id, order, progress, ends.remove(&id).as_deref())
         });
         entries.collect()
     }
 
-    /// The order with this id.
+    /// Returns the order with this id.
     pub(in crate::tasks) fn get(&self, id: u128) -> Option<Entry> {
-        let order: Arc<Order> = Arc::new(serde_json::from_slice(&self.body(id, Kind::Order)?).ok()?);
+        let order = serde_json::from_slice(&self.body(id, Kind::Order)?).ok()?;
         let progress = self.body(id, Kind::Progress);
         let progress = progress.and_then(|body| serde_json::from_slice(&body).ok());
-        let progress = self.ended_early(id, &order, Arc::new(progress.unwrap_or_default()));
-        Some(Entry { id, order, progress })
+        let end = self.body(id, Kind::Cancel);
+        Some(Entry::new(
+            id,
+            Arc::new(order),
+            progress.unwrap_or_default(),
+            end.as_deref(),
+        ))
     }
 
-    /// Whether an operator has ended an order.
+    /// Returns true if an operator has ended an order.
     pub(in crate::tasks) fn is_cancelled(&self, id: u128) -> bool {
         self.body(id, Kind::Cancel).is_some()
     }
 
-    /// Notes changes of the records from now on.
-    pub(in crate::tasks) fn changes(&self) -> watch::Receiver<u64> {
-        self.bulletin.changes()
-    }
-
-    /// The bulletin that has the records.
-    pub(in crate::tasks) fn bulletin(&self) -> &Bulletin {
-        &self.bulletin
-    }
-
-    /// The id of an order that comes now. No node forgets it as one of those that are forgotten, whatever the
-    /// clocks of nodes say.
+    /// Returns the id of an order that comes now. It is above the ids that are forgotten, whatever the clocks
+    /// of nodes say.
     pub(in crate::tasks) fn next_id(&self, now: SystemTime) -> u128 {
         new_id(now).max(self.bulletin.floor().below.saturating_add(1))
     }
@@ -104,7 +93,7 @@ impl Records {
         self.put(id, Kind::Order, order, body)
     }
 
-    /// Writes for all nodes how far an order is. A failure is in the log.
+    /// Writes the progress of an order for all nodes. A failure is in the log.
     pub(in crate::tasks) fn report(
         &self,
         id: u128,
@@ -123,26 +112,6 @@ impl Records {
         self.put(id, Kind::Cancel, order, body)
     }
 
-    /// Whether this node is to carry an order out.
-    pub(in crate::tasks) fn is_mine(&self, id: u128) -> bool {
-        self.homes.lock().of(&self.cooperation, id) == self.cooperation.me()
-    }
-
-    /// Whether this node is to carry an order out, or would be if the one that is was gone.
-    pub(in crate::tasks) fn may_run(&self, id: u128) -> bool {
-        self.homes.lock().may_run(&self.cooperation, id)
-    }
-
-    /// Whether this node may know the other nodes.
-    pub(in crate::tasks) fn may_know_all(&self) -> bool {
-        self.homes.lock().may_know_all(&self.cooperation)
-    }
-
-    /// A digest of the nodes that are there, and how long they have been the same.
-    pub(in crate::tasks) fn members(&self) -> (u64, Duration) {
-        self.homes.lock().members(&self.cooperation)
-    }
-
     fn body(&self, id: u128, kind: Kind) -> Option<Arc<[u8]>> {
         self.bulletin.get(Key { id, kind })
     }
@@ -150,23 +119,9 @@ impl Records {
     fn put(&self, id: u128, kind: Kind, order: &Order, body: Vec<u8>) -> Result<(), NotTaken> {
         self.bulletin.put(Key { id, kind }, body, order.forgotten.time())
     }
-
-    /// The progress of an order, with its early end if it has one.
-    fn ended_early(&self, id: u128, order: &Order, progress: Arc<Progress>) -> Arc<Progress> {
-        let Some(ended) = self.body(id, Kind::Cancel) else {
-            return progress;
-        };
-        let ended = serde_json::from_slice(&ended).unwrap_or_else(|_| Moment::now());
-        let mut progress = Arc::unwrap_or_clone(progress);
-        // Pins hold on after the end of their task.
-        if !progress.state.is_over() || order.request.kind == TaskKind::Pin {
-            progress.end(TaskState::Cancelled, None, ended);
-        }
-        Arc::new(progress)
-    }
 }
 
-/// The records of one kind, read. Only those that are not among the `known` ones are read now.
+/// Reads the records of one kind. Only those that are not among the `known` ones are parsed.
 fn read<T: DeserializeOwned>(known: &mut Read<T>, bodies: Vec<(u128, Arc<[u8]>)>) -> BTreeMap<u128, Arc<T>> {
     let mut before = std::mem::take(known);
     let mut all = BTreeMap::new();
@@ -187,7 +142,7 @@ fn read<T: DeserializeOwned>(known: &mut Read<T>, bodies: Vec<(u128, Arc<[u8]>)>
     all
 }
 
-/// A new id; later ones are greater.
+/// Returns a new id; later ones are greater.
 pub(in crate::tasks) fn new_id(now: SystemTime) -> u128 {
     let random = u128::from(shoal_base::chance::bits()) << 64 | u128::from(shoal_base::chance::bits());
     Ulid::from_parts(millis_since_1970(now), random).0

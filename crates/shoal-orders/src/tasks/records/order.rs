@@ -238,25 +238,18 @@ impl TaskRequest {
     ///
     /// Says what is wrong with it.
     pub fn check(&self, has_manifest: bool, now: SystemTime) -> Result<(), OrderError> {
-        if self.kind == TaskKind::Plan {
-            return Err(OrderError::Plan);
-        }
+        let ensure = |holds: bool, error: OrderError| if holds { Ok(()) } else { Err(error) };
+        ensure(self.kind != TaskKind::Plan, OrderError::Plan)?;
         match &self.uri {
             Some(_) if has_manifest => return Err(OrderError::TwiceObjects),
             Some(uri) => drop(Selection::parse(uri)?),
-            None if !has_manifest => return Err(OrderError::NoObjects),
-            None => {}
+            None => ensure(has_manifest, OrderError::NoObjects)?,
         }
         let kind = self.kind.as_str();
-        let means_nothing = |field, is_given: bool| {
-            let error = is_given.then_some(OrderError::Idle(field, kind));
-            error.map_or(Ok(()), Err)
-        };
+        let means_nothing = |field, is_given: bool| ensure(!is_given, OrderError::Idle(field, kind));
         if self.kind == TaskKind::Pin {
             let until = self.until.ok_or(OrderError::NoEnd)?;
-            if until.after(now) > AHEAD_MAX {
-                return Err(OrderError::EndTooLate);
-            }
+            ensure(until.after(now) <= AHEAD_MAX, OrderError::EndTooLate)?;
         } else {
             means_nothing("until", self.until.is_some())?;
         }
@@ -267,21 +260,16 @@ impl TaskRequest {
             // An order that is to count must not remove.
             means_nothing("dry_run", self.dry_run)?;
         }
-        for (field, moment) in [("until", self.until), ("deadline", self.deadline)] {
-            if moment.is_some_and(|moment| moment.after(now).is_zero()) {
-                return Err(OrderError::Over(field));
-            }
+        let left = |moment: Moment| moment.after(now);
+        ensure(
+            self.until.is_none_or(|until| !left(until).is_zero()),
+            OrderError::Over("until"),
+        )?;
+        if let Some(left) = self.deadline.map(left) {
+            ensure(!left.is_zero(), OrderError::Over("deadline"))?;
+            ensure(left <= AHEAD_MAX, OrderError::DeadlineTooLate)?;
         }
-        if self
-            .deadline
-            .is_some_and(|deadline| deadline.after(now) > AHEAD_MAX)
-        {
-            return Err(OrderError::DeadlineTooLate);
-        }
-        if self.rate_bytes_per_second == Some(0) {
-            return Err(OrderError::NoRate);
-        }
-        Ok(())
+        ensure(self.rate_bytes_per_second != Some(0), OrderError::NoRate)
     }
 }
 

@@ -91,7 +91,7 @@ impl<'a> Run<'a> {
         progress.runner = Some(base.nodes.parts.name.clone());
         progress.started.get_or_insert_with(Moment::now);
         progress.go_back();
-        progress.members = Some(base.records.members().0);
+        progress.members = Some(base.records.homes.members().0);
         Self {
             base,
             id: entry.id,
@@ -116,7 +116,7 @@ impl<'a> Run<'a> {
             Ok(work) => work,
             Err(why) => return self.end(TaskState::Failed, Some(&why)),
         };
-        let mut changes = records.changes();
+        let mut changes = records.bulletin.changes();
         let mut meter = Meter::new(&self.progress);
         let mut working = std::pin::pin!(work.run());
         let (state, why) = loop {
@@ -135,7 +135,7 @@ impl<'a> Run<'a> {
             if records.is_cancelled(id) {
                 break (TaskState::Cancelled, None);
             }
-            if !records.is_mine(id) {
+            if !records.homes.is_mine(id) {
                 return;
             }
             let now = clock::utc_now();

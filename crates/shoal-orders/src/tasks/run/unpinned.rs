@@ -27,7 +27,7 @@ pub(in crate::tasks) struct Unpinned<'a> {
 
 /// The later orders that unpin, by their ids, as of the last look at the records.
 struct LaterOrders {
-    changes: watch::Receiver<u64>,
+    changes: watch::Receiver<()>,
     known: Arc<BTreeMap<u128, Arc<Objects>>>,
 }
 
@@ -43,7 +43,7 @@ enum Objects {
 impl<'a> Unpinned<'a> {
     /// Creates the objects that orders after the task `pin` have unpinned.
     pub(in crate::tasks) fn since(records: &'a Records, nodes: &Arc<Nodes>, pin: u128) -> Self {
-        let mut changes = records.changes();
+        let mut changes = records.bulletin.changes();
         // The records have not been looked at.
         changes.mark_changed();
         Self {
