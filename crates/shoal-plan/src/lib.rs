@@ -5,8 +5,8 @@
 //! model::Request ──▶ instance ──▶ formulation ──▶ lp::LpSolver ──▶ rounding ──▶ augment ──▶ write ──▶ Plan
 //! ```
 //!
-//! The crate is pure: no I/O, no clock, and no randomness but from a seed. Large programs are solved by
-//! `shoal-planner`, a program of its own; `small::SmallSolver` solves small ones in this process.
+//! The crate is pure: no I/O, no clock, and no randomness but from a seed. Programs are solved by
+//! `shoal-planner`, a program of its own.
 
 pub mod augment;
 pub mod decision;
@@ -25,12 +25,12 @@ mod reuse;
 pub mod rounding;
 pub mod schedule;
 pub mod slots;
-#[cfg(feature = "small-solver")]
-pub mod small;
-pub mod table1;
 pub mod translate;
 pub mod what_if;
 mod write;
+
+#[cfg(test)]
+mod tests;
 
 pub use document::Document;
 pub use model::Request;

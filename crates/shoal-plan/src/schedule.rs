@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use crate::instance::{Instance, JobUse};
 
 /// The solver's rounding, as a share of the link or the cache.
-const ROUNDING: f64 = 1e-6;
+pub const ROUNDING: f64 = 1e-6;
 
 /// A schedule of an instance.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,7 +53,7 @@ impl FileSchedule {
     }
 
     /// The bytes that are fetched in a slot.
-    fn fetched(&self, slot: usize) -> f64 {
+    pub fn fetched(&self, slot: usize) -> f64 {
         let in_slot = self.fetches.iter().filter(|fetch| fetch.0 == slot);
         in_slot.map(|fetch| fetch.1).sum()
     }
@@ -284,82 +284,6 @@ impl Schedule {
         let schedule = &mut self.files[number];
         schedule.fetches.retain(|fetch| fetch.1 > 0.0);
         schedule.cached = steps(&levels);
-    }
-
-    /// Checks every bound.
-    ///
-    /// # Errors
-    /// The first slot in which the link or the cache is promised beyond its bound, or the first file or job
-    /// whose bytes do not add up.
-    pub fn check(&self, instance: &Instance) -> Result<(), String> {
-        let slots = &instance.slots;
-        let mut rates = vec![0.0; slots.len()];
-        let mut levels = vec![0.0; slots.len()];
-        for (file, schedule) in instance.files.iter().zip(&self.files) {
-            for &(slot, bytes) in &schedule.fetches {
-                if slot < file.available {
-                    return Err(format!(
-                        "file {} is fetched in slot {slot}, before it is there",
-                        file.number
-                    ));
-                }
-                rates[slot] += bytes / slots.seconds();
-            }
-            let mut before = file.held_bytes;
-            for (slot, total) in levels.iter_mut().enumerate() {
-                let (level, fetched, rounding) = (
-                    schedule.level(slot),
-                    schedule.fetched(slot),
-                    ROUNDING * file.bytes,
-                );
-                if level > before + fetched + rounding {
-                    return Err(format!(
-                        "file {} has {level} bytes in slot {slot} that were not fetched",
-                        file.number
-                    ));
-                }
-                if fetched > (level - before).max(0.0) + rounding {
-                    return Err(format!(
-                        "file {} fetches {fetched} bytes in slot {slot} that were cached",
-                        file.number
-                    ));
-                }
-                *total += level;
-                before = level;
-            }
-        }
-        for (number, (job, remote)) in instance.jobs.iter().zip(&self.jobs).enumerate() {
-            let Some(remote) = remote else { continue };
-            let rate = remote.iter().sum::<f64>() / job.seconds;
-            rates[job.from..job.until].iter_mut().for_each(|all| *all += rate);
-            for (read, (&(file, _), remote)) in job.reads.iter().zip(remote).enumerate() {
-                let paged = self.hits.get(&(number, read)).copied().unwrap_or(0.0);
-                let file_use = &instance.files[file];
-                let cached = self.files[file].usable(job.from, job.until, file_use.held_bytes);
-                if cached + remote + paged < file_use.bytes * (1.0 - 4.0 * ROUNDING) {
-                    return Err(format!(
-                        "job {} does not get all of file {}",
-                        job.number, file_use.number
-                    ));
-                }
-            }
-        }
-        for slot in 0..slots.len() {
-            if rates[slot] > slots.free(slot) + 4.0 * ROUNDING * slots.link[slot].max(1.0) {
-                return Err(format!(
-                    "slot {slot} needs {} of {} bytes/s",
-                    rates[slot],
-                    slots.free(slot)
-                ));
-            }
-            if levels[slot] > instance.capacity_bytes * (1.0 + 4.0 * ROUNDING) + 1.0 {
-                return Err(format!(
-                    "slot {slot} caches {} of {} bytes",
-                    levels[slot], instance.capacity_bytes
-                ));
-            }
-        }
-        Ok(())
     }
 }
 

@@ -128,7 +128,7 @@ mod tests {
                 slot_s: 0.1,
             },
             link,
-            ..crate::table1::request()
+            ..crate::tests::table1()
         }
     }
 

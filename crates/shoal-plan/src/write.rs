@@ -299,7 +299,7 @@ mod tests {
     /// Plans the transfers of one file of `bytes`, of which `held_bytes` are cached at the start and
     /// `fetches` are fetched, by slot. Fetched bytes stay cached.
     fn written(bytes: f64, held_bytes: f64, fetches: &[(usize, f64)]) -> Vec<TransferPlan> {
-        let mut request = crate::table1::request();
+        let mut request = crate::tests::table1();
         request.jobs.clear();
         (request.window.slot_s, request.window.end_s) = (SLOT_S, 100.0 * SLOT_S);
         let file = FileUse {

@@ -4,7 +4,8 @@
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
-use shoal_plan::{Plan, Request, table1};
+use shoal_lab::netco::table1;
+use shoal_plan::{Plan, Request};
 
 fn planned(request: &str, arguments: &[&str]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_shoal-planner"))

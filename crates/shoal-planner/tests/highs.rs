@@ -6,13 +6,12 @@ use std::time::Duration;
 
 use shoal_lab::netco::printed;
 use shoal_lab::netco::workload::{Sharing, Workload};
+use shoal_lab::netco::{SmallSolver, check, table1};
 use shoal_plan::formulation::Formulation;
 use shoal_plan::instance::Instance;
 use shoal_plan::lp::LpSolver;
 use shoal_plan::model::Objective;
 use shoal_plan::planner;
-use shoal_plan::small::SmallSolver;
-use shoal_plan::table1;
 use shoal_planner::HighsSolver;
 
 const HIGHS: HighsSolver = HighsSolver {
@@ -104,7 +103,7 @@ fn whole_jobs_are_within_three_percent_of_the_exact_program_as_printed() {
         let mut options = table1::request().options;
         options.objective = Objective::MostDeadlines;
         let decision = planner::decide(&instance, &options, &HIGHS).unwrap();
-        decision.schedule.check(&instance).unwrap();
+        check(&decision.schedule, &instance).unwrap();
         exact += best.value.round();
         ours += decision.schedule.planned() as f64;
     }

@@ -117,8 +117,8 @@ fn amount(bytes: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use shoal_plan::small::SmallSolver;
-    use shoal_plan::{plan, table1};
+    use shoal_lab::netco::{SmallSolver, table1};
+    use shoal_plan::plan;
 
     use super::Rehearsal;
 

@@ -3,4 +3,10 @@
 
 pub mod execution;
 pub mod printed;
+mod small_solver;
+mod sound;
+pub mod table1;
 pub mod workload;
+
+pub use self::small_solver::SmallSolver;
+pub use self::sound::check;

@@ -1,9 +1,9 @@
 //! Stories of jobs that share a link and a cache.
 
+use shoal_lab::netco::SmallSolver;
 use shoal_lab::netco::execution::{Policy, Replanning, Report, Scenario, run};
 use shoal_plan::model::{Cache, File, Job, Link, Objective, Options, Request, VERSION, Window};
 use shoal_plan::plan;
-use shoal_plan::small::SmallSolver;
 
 const MB: u64 = 1_000_000;
 

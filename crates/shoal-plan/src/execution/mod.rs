@@ -7,8 +7,6 @@
 
 mod deviation;
 mod job_status;
-#[cfg(all(test, feature = "small-solver"))]
-mod tests;
 pub mod transfer;
 
 use std::collections::{HashMap, HashSet};

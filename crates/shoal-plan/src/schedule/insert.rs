@@ -217,11 +217,11 @@ impl Schedule {
 mod tests {
     use super::{Change, Schedule};
     use crate::instance::Instance;
-    use crate::table1;
+    use crate::tests::table1;
 
     #[test]
     fn what_is_undone_leaves_an_equal_fetch_of_another_job() {
-        let instance = Instance::new(&table1::request());
+        let instance = Instance::new(&table1());
         let mut schedule = Schedule::new(&instance);
         let before = schedule.link_left[0];
         let fetch = (0, 7.0);

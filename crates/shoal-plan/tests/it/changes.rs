@@ -1,12 +1,13 @@
 //! Requests that change: what keeps its place, and which deadlines are saved.
 
+use shoal_lab::netco::SmallSolver;
 use shoal_plan::model::{
     Cache, File, Held, Job, Link, LinkChange, Objective, Options, Request, VERSION, Window,
 };
 use shoal_plan::plan;
 use shoal_plan::plan::Outcome;
 use shoal_plan::replan::replan;
-use shoal_plan::small::SmallSolver;
+
 use shoal_plan::what_if::{Change, Effect};
 
 const FILE_BYTES: u64 = 100_000_000;

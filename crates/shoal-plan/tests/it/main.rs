@@ -9,6 +9,8 @@
 )]
 
 mod changes;
+mod document;
+mod execution;
 mod properties;
 mod table1;
 mod transfers;

@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use shoal_lab::netco::execution::{Policy, Scenario, run};
 use shoal_lab::netco::workload::{Sharing, Unit, Workload};
+use shoal_lab::netco::{SmallSolver, check};
 use shoal_plan::instance::Instance;
 use shoal_plan::lp::{Bounds, LinearProgram, LpSolver};
 use shoal_plan::model::{Objective, Options, Paging, Request, Rounding};
 use shoal_plan::plan::{Outcome, Plan, TransferPlan};
 use shoal_plan::replan::{self, replan};
 use shoal_plan::schedule::Schedule;
-use shoal_plan::small::SmallSolver;
 use shoal_plan::translate::{Blocks, Skyline, translate};
 use shoal_plan::{plan, planner};
 
@@ -153,7 +153,7 @@ proptest! {
         request.check().unwrap();
         let instance = Instance::new(&request);
         let decision = planner::decide(&instance, &request.options, &SmallSolver).unwrap();
-        prop_assert_eq!(decision.schedule.check(&instance), Ok(()));
+        prop_assert_eq!(check(&decision.schedule, &instance), Ok(()));
         let plan = plan(&request, &SmallSolver).unwrap();
         check_usage(&plan);
         prop_assert!(plan.quality.planned as f64 <= plan.quality.planned_at_most + 1e-6);
@@ -199,7 +199,7 @@ proptest! {
         finer.window.slot_s = slot_s;
         let instance = Instance::new(&finer);
         let decision = replan::decide(&finer, &instance, &former);
-        prop_assert_eq!(decision.schedule.check(&instance), Ok(()));
+        prop_assert_eq!(check(&decision.schedule, &instance), Ok(()));
         check_transfers(&finer, &instance, &decision.schedule, &replan(&finer, &former).unwrap());
     }
 

@@ -1,11 +1,11 @@
 //! Table 1 of the paper.
 
 use shoal_lab::netco::execution::{self, Policy, Scenario};
+use shoal_lab::netco::{SmallSolver, check, table1};
 use shoal_plan::instance::Instance;
 use shoal_plan::model::{Objective, Request};
 use shoal_plan::plan::Outcome;
-use shoal_plan::small::SmallSolver;
-use shoal_plan::{Plan, plan, planner, table1};
+use shoal_plan::{Plan, plan, planner};
 
 fn planned(plan: &Plan) -> Vec<&str> {
     plan.jobs
@@ -54,7 +54,7 @@ fn with_half_the_link_some_jobs_of_table_1_are_left_out_and_the_plan_holds() {
     request.link.bytes_per_second /= 2.0;
     let instance = Instance::new(&request);
     let decision = planner::decide(&instance, &request.options, &SmallSolver).unwrap();
-    decision.schedule.check(&instance).unwrap();
+    check(&decision.schedule, &instance).unwrap();
     let planned = decision.schedule.planned();
     assert!(
         (3..6).contains(&planned),

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use shoal_base::seeded::Chance;
+use shoal_lab::netco::check;
 use shoal_lab::netco::workload::{Drawn, LEAD_S, Sharing, Unit, Workload};
 use shoal_plan::instance::Instance;
 use shoal_plan::model::{Objective, Options, Paging, Request};
@@ -127,10 +128,7 @@ fn admitted(scale: f64, seed: u64, load: f64, cache: f64) -> (usize, Admitted) {
         let instance = Instance::new(request);
         let decision =
             planner::decide(&instance, &request.options, &SOLVER).expect("the program has a solution");
-        decision
-            .schedule
-            .check(&instance)
-            .expect("no plan promises more than there is");
+        check(&decision.schedule, &instance).expect("no plan promises more than there is");
         (decision.schedule.planned() as f64, decision.planned_at_most)
     };
     let (netco, bound) = count(&request);
@@ -193,8 +191,6 @@ fn online(request: &Request, known_s: f64) -> f64 {
             .next((submit_s - known_s).max(request.window.start_s));
         schedule.insert_from(&instance, job, known);
     }
-    schedule
-        .check(&instance)
-        .expect("no plan promises more than there is");
+    check(&schedule, &instance).expect("no plan promises more than there is");
     schedule.planned() as f64
 }

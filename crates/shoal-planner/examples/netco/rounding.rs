@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::time::Duration;
 
+use shoal_lab::netco::check;
 use shoal_lab::netco::workload::{Sharing, Unit, Workload};
 use shoal_plan::formulation::{Formulation, Fractional};
 use shoal_plan::instance::Instance;
@@ -128,10 +129,7 @@ fn planned(instance: &Instance, exact: &HighsSolver) -> Planned {
             ..Options::default()
         };
         let decision = planner::decide(instance, &options, solver).expect("the program has a solution");
-        decision
-            .schedule
-            .check(instance)
-            .expect("no plan promises more than there is");
+        check(&decision.schedule, instance).expect("no plan promises more than there is");
         decision.schedule.planned() as f64
     };
     Planned {
@@ -155,9 +153,7 @@ fn rounded(
     if inserts {
         improve(instance, fractional, &mut schedule);
     }
-    schedule
-        .check(instance)
-        .expect("no plan promises more than there is");
+    check(&schedule, instance).expect("no plan promises more than there is");
     schedule.planned() as f64
 }
 

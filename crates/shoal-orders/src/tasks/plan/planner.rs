@@ -91,7 +91,7 @@ mod tests {
     use std::path::PathBuf;
     use std::sync::atomic::AtomicBool;
 
-    use shoal_plan::table1;
+    use shoal_lab::netco::table1;
 
     use super::*;
 

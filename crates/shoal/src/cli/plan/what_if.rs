@@ -243,7 +243,7 @@ pub(super) fn bandwidth(text: &str) -> Result<Rate, String> {
 #[cfg(test)]
 #[expect(clippy::float_cmp, reason = "these rates and times are exact")]
 mod tests {
-    use shoal_plan::table1;
+    use shoal_lab::netco::table1;
 
     use super::{WhatIf, named};
 

@@ -9,10 +9,10 @@ use std::time::UNIX_EPOCH;
 use futures_util::future::join_all;
 use http::StatusCode;
 use serde_json::Value;
+use shoal_lab::netco::SmallSolver;
 use shoal_net::clock;
 use shoal_plan::document::{DeadlineRule, Document, ExpectedFile, ExpectedJob, Extent};
 use shoal_plan::model::{Cache, File, Job, Link, Options, Promise, Request as PlanRequest, VERSION, Window};
-use shoal_plan::small::SmallSolver;
 
 use super::Cluster;
 use crate::client::{Client, Reply};

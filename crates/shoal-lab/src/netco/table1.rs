@@ -1,6 +1,6 @@
-//! Table 1 of the paper: six jobs that read three files, used to test every part of this crate.
+//! Table 1 of the paper: six jobs that read three files, used to test every part of `shoal-plan`.
 
-use crate::model::{Cache, File, Job, Link, Options, Request, VERSION, Window};
+use shoal_plan::model::{Cache, File, Job, Link, Options, Request, VERSION, Window};
 
 /// The bytes of the paper's unit.
 pub const UNIT_BYTES: u64 = 1 << 30;

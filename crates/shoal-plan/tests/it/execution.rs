@@ -1,15 +1,10 @@
 //! Stories of plans on their courses, without a clock.
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test stops where it cannot go on, helpers included"
-)]
 
-use super::transfer::State;
-use super::{Deviation, Execution, JobStatus, Step, Verdicts};
-use crate::document::{DeadlineRule, Document, ExpectedFile, ExpectedJob, Extent};
-use crate::model::{Cache, File, Held, Job, Link, Objective, Options, Request, VERSION, Window};
-use crate::replan::replan;
-use crate::small::SmallSolver;
+use shoal_lab::netco::SmallSolver;
+use shoal_plan::document::{DeadlineRule, Document, ExpectedFile, ExpectedJob, Extent};
+use shoal_plan::execution::{Deviation, Execution, JobStatus, Step, Verdicts};
+use shoal_plan::model::{Cache, File, Held, Job, Link, Objective, Options, Request, VERSION, Window};
+use shoal_plan::replan::replan;
 
 const BLOCK: u64 = 100;
 
@@ -54,7 +49,7 @@ fn request(jobs: &[(f64, usize)]) -> Request {
 }
 
 fn document(request: Request) -> Document {
-    let plan = crate::plan(&request, &SmallSolver).unwrap();
+    let plan = shoal_plan::plan(&request, &SmallSolver).unwrap();
     let document = Document {
         version: VERSION,
         epoch_ms: 0,
@@ -95,7 +90,10 @@ fn execution(jobs: &[(f64, usize)]) -> Execution {
 /// Continues until `until_s` in steps of a tenth of a second, at `share` of the rates. Returns the steps
 /// taken.
 fn go(execution: &mut Execution, from_s: f64, until_s: f64, share: f64) -> Vec<Step> {
-    let is_running = |transfer: &usize| execution.transfers()[*transfer].state == State::Running;
+    let is_running = |transfer: &usize| {
+        let transfer = &execution.transfers()[*transfer];
+        execution.running().any(|running| std::ptr::eq(running, transfer))
+    };
     let mut running: Vec<usize> = (0..execution.transfers().len()).filter(is_running).collect();
     let (mut steps, mut now_s) = (Vec::new(), from_s);
     let mut carry = vec![0.0; execution.transfers().len()];

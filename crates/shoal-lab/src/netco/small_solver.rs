@@ -2,7 +2,7 @@
 
 use microlp::{ComparisonOp, Error, OptimizationDirection, Problem, Variable};
 
-use crate::lp::{LinearProgram, LpSolver, Solution, SolveError};
+use shoal_plan::lp::{LinearProgram, LpSolver, Solution, SolveError};
 
 /// Maximum number of coefficients: some hundred jobs, a few seconds. `shoal-planner` solves larger programs,
 /// an order of magnitude faster and in a process that can be stopped.
