@@ -1,9 +1,10 @@
-//! Thirteen small modules that crates of Shoal share. A fourteenth needs an equally good reason.
+//! Fourteen small modules that crates of Shoal share. A fifteenth needs an equally good reason.
 
 pub mod amount;
 pub mod chance;
 pub mod clock;
 pub mod encoding;
+pub mod forecast;
 pub mod hex;
 pub mod moment;
 pub mod piece_buffer;

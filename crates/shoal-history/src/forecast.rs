@@ -6,11 +6,10 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+pub use shoal_base::forecast::{DeadlineRule, Extent};
 
 use crate::moment::Moment;
 use crate::path::{PathDate, Paths, written};
-pub use crate::recurrence::deadline::DeadlineRule;
-pub use crate::recurrence::inputs::Extent;
 use crate::recurrence::inputs::{DATES_LISTED_MAX, InputModel, Place, RangeBegin, month_begin};
 use crate::recurrence::schedule::Due;
 use crate::recurrence::{SlotModel, Template, Templates};

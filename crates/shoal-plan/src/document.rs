@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
+pub use shoal_base::forecast::{DeadlineRule, Extent};
 use thiserror::Error;
 
 use crate::model::{Request, RequestError, VERSION};
@@ -48,18 +49,6 @@ pub struct ExpectedFile {
     pub objects: Option<u64>,
 }
 
-/// The part of its path that a file is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Extent {
-    /// One object.
-    Object,
-    /// All objects below a prefix, one after the other in the order of their keys.
-    Prefix,
-    /// Unknown objects below a prefix. They are never fetched ahead.
-    PartOfPrefix,
-}
-
 /// The forecast of a job from the history, beyond the parts that the request holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -74,20 +63,6 @@ pub struct ExpectedJob {
     pub probability: f64,
     /// The source of the deadline.
     pub deadline_rule: DeadlineRule,
-}
-
-/// The source of a deadline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DeadlineRule {
-    /// The history has deadlines.
-    Given,
-    /// Another job reads the outputs of this one.
-    Consumer,
-    /// Past run times.
-    RunTimes,
-    /// Nothing is known; the deadline is an hour after submission.
-    Unknown,
 }
 
 /// A job that is forecast and not planned for.

@@ -8,10 +8,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use super::Why;
-use crate::forecast::{Forecast, ForecastJob};
+use crate::forecast::{Extent, Forecast, ForecastJob};
 use crate::moment::MINUTE_MS;
 use crate::path::parent;
-use crate::recurrence::inputs::Extent;
 use crate::recurrence::{Templates, Unforeseeable, features, likeness};
 use crate::run::{History, StoredRun};
 

@@ -9,11 +9,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use self::matching::{Cause, Outcome, outcomes};
-use crate::forecast::{Forecast, ForecastJob, Window, forecast};
+use crate::forecast::{Extent, Forecast, ForecastJob, Window, forecast};
 use crate::moment::HOUR_MS;
 use crate::path::Paths;
 use crate::recurrence::Templates;
-use crate::recurrence::inputs::Extent;
 use crate::recurrence::words;
 use crate::run::History;
 use crate::stats::{quantile, sum};

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 
-use serde::{Deserialize, Serialize};
+use shoal_base::forecast::DeadlineRule;
 
 use crate::moment::{DAY_MS, HOUR_MS, Moment};
 use crate::path::{PathId, Paths};
@@ -27,20 +27,6 @@ const CONSUMER_SHARE: f64 = 0.1;
 const CONSUMED_WITHIN_MS: i64 = 7 * DAY_MS;
 /// Deadline of a job without a completed run.
 const WITHOUT_END_MS: i64 = HOUR_MS;
-
-/// The origin of a deadline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DeadlineRule {
-    /// The history has deadlines.
-    Given,
-    /// Another job reads the outputs of this one.
-    Consumer,
-    /// Past run times.
-    RunTimes,
-    /// Unknown: one hour.
-    Unknown,
-}
 
 /// A deadline, relative to the submission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,6 +14,8 @@ mod sample;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use shoal_base::forecast::Extent;
+
 pub(crate) use self::ranges::month_begin;
 use self::ranges::ranges;
 use self::sample::{items, sample};
@@ -34,18 +36,6 @@ const LEVELS_MAX: usize = 4;
 const CHOSEN_MAX: f64 = 0.1;
 /// Maximum distance, in units, from a run to a date that probably moves along with the runs.
 const NEAR_UNITS: i64 = 40;
-
-/// The part of a path that is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Extent {
-    /// One object.
-    Object,
-    /// All objects below a prefix.
-    Prefix,
-    /// Some objects below a prefix; which ones differs from run to run.
-    PartOfPrefix,
-}
 
 /// The location of an input of the next run.
 #[derive(Clone, Debug, PartialEq)]

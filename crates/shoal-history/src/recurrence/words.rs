@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::inputs::{Extent, InputModel, Offset, Place, RangeBegin};
+use shoal_base::forecast::Extent;
+
+use super::inputs::{InputModel, Offset, Place, RangeBegin};
 use super::schedule::{Rhythm, Schedule, Slot};
 use crate::moment::{DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, WEEK_MS};
 use crate::path::{Grain, Paths};

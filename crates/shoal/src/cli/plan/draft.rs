@@ -6,10 +6,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use shoal_history::forecast::{self, DeadlineRule, ForecastInput, ForecastJob};
+use shoal_history::forecast::{Extent, ForecastInput, ForecastJob};
 use shoal_history::{Forecast, Moment};
 use shoal_plan::Plan;
-use shoal_plan::document::{self, Document, ExpectedFile, ExpectedJob, Extent, LeftOut, WhyLeftOut};
+use shoal_plan::document::{Document, ExpectedFile, ExpectedJob, LeftOut, WhyLeftOut};
 use shoal_plan::model::{Cache, File, Held, Job, Link, Objective, Options, Request, VERSION, Window};
 
 /// A plan reaches so far beyond its window, or as far as the window is long. A later deadline counts as then.
@@ -171,12 +171,7 @@ impl Collected {
             early_s: seconds(job.submission.early, from),
             late_s: seconds(job.submission.late, from),
             probability: job.probability,
-            deadline_rule: match job.deadline_rule {
-                DeadlineRule::Given => document::DeadlineRule::Given,
-                DeadlineRule::Consumer => document::DeadlineRule::Consumer,
-                DeadlineRule::RunTimes => document::DeadlineRule::RunTimes,
-                DeadlineRule::Unknown => document::DeadlineRule::Unknown,
-            },
+            deadline_rule: job.deadline_rule,
         });
     }
 
@@ -194,13 +189,8 @@ impl Collected {
 
     /// The name of the file that an input is, which the first job that reads it makes.
     fn file(&mut self, input: &ForecastInput, job: &str, submit_s: f64, from: Moment) -> String {
-        let extent = match input.extent {
-            forecast::Extent::Object => Extent::Object,
-            forecast::Extent::Prefix => Extent::Prefix,
-            forecast::Extent::PartOfPrefix => Extent::PartOfPrefix,
-        };
         // It is not known which objects, so nothing can be fetched ahead, and no job shares it.
-        let (name, whole_s) = if extent == Extent::PartOfPrefix {
+        let (name, whole_s) = if input.extent == Extent::PartOfPrefix {
             (format!("{} for {job}", input.path), Some(submit_s))
         } else {
             let whole_s = input.whole_at.map(|whole_at| seconds(whole_at, from));
@@ -227,7 +217,7 @@ impl Collected {
         });
         self.expected_files.push(ExpectedFile {
             path: input.path.clone(),
-            extent,
+            extent: input.extent,
             bytes_low: input.bytes.low,
             bytes_high: input.bytes.high,
             objects: input.objects,
