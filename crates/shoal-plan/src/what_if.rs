@@ -17,9 +17,7 @@ pub struct Change {
 /// The effect of a change on a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Effect {
-    /// The change.
-    pub change: Change,
-    /// The plan with it.
+    /// The plan with the change.
     pub plan: Plan,
     /// Jobs that are planned with it and not without.
     pub saved: Vec<String>,
@@ -59,7 +57,7 @@ impl Change {
 
 impl Effect {
     /// Compares two plans of the same jobs: without the change, and with it.
-    pub fn between(change: Change, without: &Plan, with: Plan) -> Self {
+    pub fn between(without: &Plan, with: Plan) -> Self {
         let named = |saved: bool| {
             let is_planned = |outcome: &Outcome| *outcome == Outcome::Planned;
             let pairs = without.jobs.iter().zip(&with.jobs);
@@ -72,7 +70,6 @@ impl Effect {
         };
         let (saved, lost) = (named(true), named(false));
         Self {
-            change,
             saved,
             lost,
             plan: with,

@@ -7,7 +7,6 @@ use shoal_plan::model::{
 use shoal_plan::plan;
 use shoal_plan::plan::Outcome;
 use shoal_plan::replan::replan;
-
 use shoal_plan::what_if::{Change, Effect};
 
 const FILE_BYTES: u64 = 100_000_000;
@@ -97,7 +96,7 @@ fn more_link_or_slack_saves_deadlines_and_more_cache_does_where_it_is_short() {
     ];
     let effects = changes.map(|change| {
         let with = plan(&change.apply(&request), &SmallSolver).unwrap();
-        Effect::between(change, &without, with)
+        Effect::between(&without, with)
     });
     let planned = effects.each_ref().map(|effect| effect.plan.quality.planned);
     assert_eq!(planned, [3, 3, 3, 2]);

@@ -36,7 +36,8 @@ pub(super) struct Terms {
 /// A document without its plan.
 #[derive(Clone, Debug)]
 pub(super) struct Draft {
-    epoch_ms: u64,
+    /// The time 0 s.
+    epoch: Moment,
     files: Vec<ExpectedFile>,
     jobs: Vec<ExpectedJob>,
     pub(super) left_out: Vec<LeftOut>,
@@ -45,39 +46,28 @@ pub(super) struct Draft {
     pub(super) sizeless: u64,
     /// Cached paths that no job reads.
     pub(super) held_elsewhere: u64,
+    /// The position of each file by its name.
+    numbers: HashMap<String, usize>,
+    /// How often each name of a run was given.
+    names: HashMap<String, u32>,
 }
 
 impl Draft {
-    /// The request for the jobs of a forecast.
+    /// Drafts the request for the jobs of a forecast.
     pub(super) fn new(forecast: &Forecast, terms: &Terms) -> Self {
-        let from = forecast.window.from;
-        let end_s = seconds(forecast.window.to, from);
-        let mut collected = Collected::default();
-        for job in &forecast.jobs {
-            collected.add(job, from, end_s + end_s.max(BEYOND_S));
-        }
-        let last_s = collected
-            .requested
-            .iter()
-            .map(|job| job.deadline_s)
-            .fold(end_s, f64::max);
-        let slot_s = terms
-            .slot
-            .map_or_else(|| slot_s(last_s), |slot| slot.as_secs_f64());
-        let (held, held_elsewhere) = collected.held(&terms.held);
-        Self {
-            epoch_ms: from.ms().unsigned_abs(),
-            files: collected.expected_files,
-            jobs: collected.expected_jobs,
-            left_out: collected.left_out,
-            sizeless: collected.sizeless,
-            held_elsewhere,
+        let epoch = forecast.window.from;
+        let end_s = forecast.window.to.since_ms(epoch) as f64 / 1e3;
+        let mut draft = Self {
+            epoch,
+            files: Vec::new(),
+            jobs: Vec::new(),
+            left_out: Vec::new(),
             request: Request {
                 version: VERSION,
                 window: Window {
                     start_s: 0.0,
                     end_s,
-                    slot_s,
+                    slot_s: 0.0,
                 },
                 link: Link {
                     bytes_per_second: terms.bytes_per_second,
@@ -87,23 +77,37 @@ impl Draft {
                 cache: Cache {
                     capacity_bytes: terms.capacity_bytes,
                     bytes_per_second: None,
-                    held,
+                    held: Vec::new(),
                 },
-                files: collected.files,
-                jobs: collected.requested,
+                files: Vec::new(),
+                jobs: Vec::new(),
                 options: Options {
                     objective: terms.objective,
                     ..Options::default()
                 },
             },
+            sizeless: 0,
+            held_elsewhere: 0,
+            numbers: HashMap::new(),
+            names: HashMap::new(),
+        };
+        for job in &forecast.jobs {
+            draft.add(job, end_s + end_s.max(BEYOND_S));
         }
+        let deadlines = draft.request.jobs.iter().map(|job| job.deadline_s);
+        let last_s = deadlines.fold(end_s, f64::max);
+        draft.request.window.slot_s = terms
+            .slot
+            .map_or_else(|| slot_s(last_s), |slot| slot.as_secs_f64());
+        draft.hold(&terms.held);
+        draft
     }
 
-    /// The document with the plan for the request.
+    /// Returns the document with the plan for the request.
     pub(super) fn with(self, plan: Plan) -> Document {
         Document {
             version: VERSION,
-            epoch_ms: self.epoch_ms,
+            epoch_ms: self.epoch.ms().unsigned_abs(),
             files: self.files,
             jobs: self.jobs,
             left_out: self.left_out,
@@ -111,37 +115,10 @@ impl Draft {
             plan,
         }
     }
-}
 
-/// The shortest length of slots that gives no more of them than a planner works through in seconds.
-fn slot_s(last_s: f64) -> f64 {
-    let mut lengths = SLOTS_S.into_iter();
-    lengths
-        .find(|slot_s| last_s / slot_s <= SLOTS)
-        .unwrap_or(SLOT_S_MAX)
-}
-
-fn seconds(moment: Moment, from: Moment) -> f64 {
-    moment.since_ms(from) as f64 / 1e3
-}
-
-#[derive(Default)]
-struct Collected {
-    files: Vec<File>,
-    expected_files: Vec<ExpectedFile>,
-    numbers: HashMap<String, usize>,
-    requested: Vec<Job>,
-    expected_jobs: Vec<ExpectedJob>,
-    /// How often each name of a run was given.
-    names: HashMap<String, u32>,
-    left_out: Vec<LeftOut>,
-    sizeless: u64,
-}
-
-impl Collected {
-    fn add(&mut self, job: &ForecastJob, from: Moment, last_s: f64) {
+    fn add(&mut self, job: &ForecastJob, last_s: f64) {
         let name = self.name(job);
-        let submit_s = seconds(job.submission.at, from);
+        let submit_s = self.seconds(job.submission.at);
         let (known, sizeless): (Vec<_>, Vec<_>) =
             job.inputs.iter().partition(|input| input.bytes.typical > 0);
         self.sizeless += sizeless.len() as u64;
@@ -153,29 +130,33 @@ impl Collected {
             });
             return;
         }
-        let deadline_s = seconds(job.deadline, from).min(last_s);
+        let deadline_s = self.seconds(job.deadline).min(last_s);
         let bytes: f64 = known.iter().map(|input| input.bytes.typical as f64).sum();
         let inputs: Vec<String> = known
             .iter()
-            .map(|input| self.file(input, &name, submit_s, from))
+            .map(|input| self.file(input, &name, submit_s))
             .collect();
-        self.requested.push(Job {
+        self.request.jobs.push(Job {
             name,
             submit_s,
             deadline_s,
             inputs,
             bytes_per_second_max: rate(&known, bytes / (deadline_s - submit_s)),
         });
-        self.expected_jobs.push(ExpectedJob {
+        self.jobs.push(ExpectedJob {
             name: job.name.clone(),
-            early_s: seconds(job.submission.early, from),
-            late_s: seconds(job.submission.late, from),
+            early_s: self.seconds(job.submission.early),
+            late_s: self.seconds(job.submission.late),
             probability: job.probability,
             deadline_rule: job.deadline_rule,
         });
     }
 
-    /// A name of its own for each run: the job's, and its submission to the second.
+    fn seconds(&self, moment: Moment) -> f64 {
+        moment.since_ms(self.epoch) as f64 / 1e3
+    }
+
+    /// Returns a name of its own for each run: the job's, and its submission to the second.
     fn name(&mut self, job: &ForecastJob) -> String {
         let second = Moment::from_ms(job.submission.at.ms().div_euclid(1_000) * 1_000);
         let name = format!("{}@{second}", job.name);
@@ -187,19 +168,20 @@ impl Collected {
         format!("{name}#{count}")
     }
 
-    /// The name of the file that an input is, which the first job that reads it makes.
-    fn file(&mut self, input: &ForecastInput, job: &str, submit_s: f64, from: Moment) -> String {
+    /// Returns the name of the file that an input is, which the first job that reads it makes.
+    fn file(&mut self, input: &ForecastInput, job: &str, submit_s: f64) -> String {
         // It is not known which objects, so nothing can be fetched ahead, and no job shares it.
         let (name, whole_s) = if input.extent == Extent::PartOfPrefix {
             (format!("{} for {job}", input.path), Some(submit_s))
         } else {
-            let whole_s = input.whole_at.map(|whole_at| seconds(whole_at, from));
+            let whole_s = input.whole_at.map(|whole_at| self.seconds(whole_at));
             (input.path.clone(), whole_s)
         };
         // A run that comes before the end of the time that a path names reads the objects that exist then.
         let available_s = whole_s.map(|whole_s| whole_s.min(submit_s)).filter(|s| *s > 0.0);
+        let files = &mut self.request.files;
         if let Some(&number) = self.numbers.get(&name) {
-            let (file, expected) = (&mut self.files[number], &mut self.expected_files[number]);
+            let (file, expected) = (&mut files[number], &mut self.files[number]);
             file.bytes = file.bytes.max(input.bytes.typical);
             expected.bytes_low = expected.bytes_low.min(input.bytes.low);
             expected.bytes_high = expected.bytes_high.max(input.bytes.high);
@@ -208,14 +190,14 @@ impl Collected {
             file.available_s = file.available_s.zip(available_s).map(|(a, b)| a.min(b));
             return name;
         }
-        self.numbers.insert(name.clone(), self.files.len());
-        self.files.push(File {
+        self.numbers.insert(name.clone(), files.len());
+        files.push(File {
             name: name.clone(),
             bytes: input.bytes.typical,
             available_s,
             block_bytes: File::default_block_bytes(),
         });
-        self.expected_files.push(ExpectedFile {
+        self.files.push(ExpectedFile {
             path: input.path.clone(),
             extent: input.extent,
             bytes_low: input.bytes.low,
@@ -225,34 +207,39 @@ impl Collected {
         name
     }
 
-    /// Cached bytes of each file, at most the file's size, and the number of paths that are in no file. Files
-    /// without any are left out.
-    fn held(&self, held: &HashMap<String, u64>) -> (Vec<Held>, u64) {
-        let (mut bytes_of, mut elsewhere) = (vec![0_u64; self.files.len()], 0);
+    /// Lists the cached bytes of each file, at most the file's size, and counts the paths that are in no file.
+    fn hold(&mut self, held: &HashMap<String, u64>) {
+        let mut bytes_of = vec![0_u64; self.files.len()];
         for (path, bytes) in held {
             match self.file_with(path) {
                 Some(number) => bytes_of[number] = bytes_of[number].saturating_add(*bytes),
-                None => elsewhere += 1,
+                None => self.held_elsewhere += 1,
             }
         }
-        let of = |(file, bytes): (&File, u64)| {
-            (bytes > 0).then(|| Held {
-                file: file.name.clone(),
-                bytes: bytes.min(file.bytes),
-                pinned_until_s: None,
-            })
-        };
-        let held = self.files.iter().zip(bytes_of).filter_map(of).collect();
-        (held, elsewhere)
+        let files = self.request.files.iter().zip(bytes_of);
+        let held = files.filter(|(_, bytes)| *bytes > 0).map(|(file, bytes)| Held {
+            file: file.name.clone(),
+            bytes: bytes.min(file.bytes),
+            pinned_until_s: None,
+        });
+        self.request.cache.held = held.collect();
     }
 
-    /// The file that a path names, with or without a slash at its end, or that it is below.
+    /// Returns the file that a path names, with or without a slash at its end, or that it is below.
     fn file_with(&self, path: &str) -> Option<usize> {
         let below = path.rmatch_indices('/').map(|(slash, _)| &path[..=slash]);
         let with_slash = format!("{path}/");
         let mut names = [path, &with_slash].into_iter().chain(below);
         names.find_map(|name| self.numbers.get(name).copied())
     }
+}
+
+/// Returns the shortest length of slots that gives no more of them than a planner works through in seconds.
+fn slot_s(last_s: f64) -> f64 {
+    let mut lengths = SLOTS_S.into_iter();
+    lengths
+        .find(|slot_s| last_s / slot_s <= SLOTS)
+        .unwrap_or(SLOT_S_MAX)
 }
 
 /// The rate that runs of a job reached, if it is enough for its deadline. They reached it over the link as it

@@ -195,7 +195,7 @@ impl Make {
                 let hint = "shoal and shoal-planner must be of one version";
                 return Err(Failure::failed("the planner's answer is about other jobs").hinting(hint));
             }
-            comparison.add(what_if, what_if.change(&document.request), &document.plan, plan);
+            comparison.add(what_if, &document.plan, plan);
         }
         Ok(Some(comparison))
     }

@@ -57,42 +57,33 @@ impl PlannerFlags {
     }
 }
 
-/// The plan of an answer. There is no exit code if a signal ended the planner.
+/// Returns the plan of an answer.
 fn planned(answer: &Answer) -> Result<Plan, Failure> {
+    if answer.status.success() {
+        return serde_json::from_slice(&answer.plan).map_err(|error| {
+            Failure::failed(format!("the planner's answer is no plan: {error}"))
+                .hinting(format!("shoal and {NAME} must be of one version: {BUILD}"))
+        });
+    }
     let stderr_text = String::from_utf8_lossy(&answer.stderr);
     let stderr_text = stderr_text.trim().trim_start_matches("error: ");
     let (what, hint) = stderr_text.split_once("\nhint: ").unwrap_or((stderr_text, ""));
-    let (what, hint) = (what.to_owned(), hint.to_owned());
-    match answer.status.code() {
-        Some(0) => serde_json::from_slice(&answer.plan).map_err(|error| Failure::Failed {
-            what: format!("the planner's answer is no plan: {error}"),
-            hint: Some(format!("shoal and {NAME} must be of one version: {BUILD}")),
-        }),
-        Some(2) => Err(Failure::Misused { what, hint }),
-        Some(3) => Err(Failure::Failed {
-            what,
-            hint: Some(
-                "give it longer (--time-limit), a shorter window, or longer slots (--slot)".to_owned(),
-            ),
-        }),
-        Some(code) => Err(Failure::Failed {
+    Err(match answer.status.code() {
+        Some(2) => Failure::misused(what, hint),
+        Some(3) => Failure::failed(what)
+            .hinting("give it longer (--time-limit), a shorter window, or longer slots (--slot)"),
+        Some(code) => Failure::Failed {
             what: format!("the planner failed with exit code {code}: {what}"),
-            hint: Some(hint).filter(|hint| !hint.is_empty()),
-        }),
-        None => Err(Failure::Failed {
-            what: "the planner was killed".to_owned(),
-            hint: Some(
-                "it may have been out of memory: plan a shorter window, or longer slots (--slot)".to_owned(),
-            ),
-        }),
-    }
+            hint: (!hint.is_empty()).then(|| hint.to_owned()),
+        },
+        // A signal ended it.
+        None => Failure::failed("the planner was killed")
+            .hinting("it may have been out of memory: plan a shorter window, or longer slots (--slot)"),
+    })
 }
 
 fn missing() -> Failure {
-    Failure::Failed {
-        what: format!("{NAME} is neither beside this program nor on the PATH"),
-        hint: Some(BUILD.to_owned()),
-    }
+    Failure::failed(format!("{NAME} is neither beside this program nor on the PATH")).hinting(BUILD)
 }
 
 fn ask(command: Command, request: &[u8]) -> std::io::Result<Answer> {

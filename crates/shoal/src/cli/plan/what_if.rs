@@ -18,76 +18,76 @@ const FACTOR_MAX: f64 = 1e6;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct WhatIf {
     text: String,
-    bandwidth: Option<Wanted<f64>>,
-    cache: Option<Wanted<u64>>,
-    slack: Option<f64>,
+    bandwidth: Wanted,
+    cache: Wanted,
+    slack: Wanted,
 }
 
 /// Another value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Wanted<T> {
+enum Wanted {
     /// This one.
-    Value(T),
-    /// So many times what there is.
+    Value(f64),
+    /// A multiple of the present one.
     Times(f64),
+}
+
+impl Wanted {
+    /// Returns the multiple of `there` that is wanted.
+    fn times(self, there: f64) -> f64 {
+        match self {
+            Self::Times(times) => times,
+            Self::Value(value) => value / there,
+        }
+    }
 }
 
 impl WhatIf {
     /// Parses `bandwidth=20Gbit,cache=2x,slack=1.5x`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let mut what_if = Self {
-            text: text.to_owned(),
-            bandwidth: None,
-            cache: None,
-            slack: None,
-        };
+        let (mut bandwidth, mut cache, mut slack) = (None, None, None);
         for part in text.split(',') {
             let (name, value) = part
                 .split_once('=')
                 .ok_or_else(|| format!("`{part}` has no `=`\nhint: write {FORM}"))?;
-            let is_new = match name.trim() {
-                "bandwidth" => what_if.bandwidth.replace(rate(value)?).is_none(),
-                "cache" => what_if.cache.replace(size(value)?).is_none(),
-                "slack" => what_if.slack.replace(slack(value)?).is_none(),
+            let (of, wanted) = match name.trim() {
+                "bandwidth" => (&mut bandwidth, rate(value)?),
+                "cache" => (&mut cache, size(value)?),
+                "slack" => (&mut slack, longer(value)?),
                 _ => {
                     return Err(format!(
                         "`{name}` is nothing that can be changed\nhint: write {FORM}"
                     ));
                 }
             };
-            if !is_new {
+            if of.replace(wanted).is_some() {
                 return Err(format!(
                     "`{name}` is given twice\nhint: give --what-if twice to compare two values"
                 ));
             }
         }
-        Ok(what_if)
+        let or_unchanged = |wanted: Option<Wanted>| wanted.unwrap_or(Wanted::Times(1.0));
+        Ok(Self {
+            text: text.to_owned(),
+            bandwidth: or_unchanged(bandwidth),
+            cache: or_unchanged(cache),
+            slack: or_unchanged(slack),
+        })
     }
 
-    /// The changes as multiples of what the request has.
-    pub(super) fn change(&self, request: &Request) -> Change {
-        let of = |wanted, there: f64| match wanted {
-            None => 1.0,
-            Some(Wanted::Times(times)) => times,
-            Some(Wanted::Value(value)) => value / there,
-        };
-        let cache = self.cache.map(|cache| match cache {
-            Wanted::Value(bytes) => Wanted::Value(bytes as f64),
-            Wanted::Times(times) => Wanted::Times(times),
-        });
-        Change {
-            bandwidth: of(self.bandwidth, request.link.bytes_per_second),
-            // No multiple of nothing is something.
-            cache: of(cache, (request.cache.capacity_bytes as f64).max(1.0)),
-            slack: self.slack.unwrap_or(1.0),
-        }
-    }
-
-    /// The request with the changes: a cache has the size that is asked for, to the byte.
+    /// Returns the request with the changes: a cache has the size that is asked for, to the byte.
     pub(super) fn apply(&self, request: &Request) -> Request {
-        let mut changed = self.change(request).apply(request);
-        if let Some(Wanted::Value(bytes)) = self.cache {
-            changed.cache.capacity_bytes = bytes;
+        let change = Change {
+            bandwidth: self.bandwidth.times(request.link.bytes_per_second),
+            // No multiple of nothing is something.
+            cache: self.cache.times((request.cache.capacity_bytes as f64).max(1.0)),
+            slack: self.slack.times(1.0),
+        };
+        let mut changed = change.apply(request);
+        if let Wanted::Value(bytes) = self.cache {
+            #[expect(clippy::cast_sign_loss, reason = "a size is not negative")]
+            let capacity_bytes = bytes as u64;
+            changed.cache.capacity_bytes = capacity_bytes;
         }
         changed
     }
@@ -96,30 +96,24 @@ impl WhatIf {
 const FORM: &str =
     "bandwidth=20Gbit, cache=2TiB, or so many times what there is: bandwidth=2x, cache=2x, slack=1.5x";
 
-fn times(text: &str) -> Option<f64> {
+fn times(text: &str) -> Option<Wanted> {
     let times: f64 = text.trim().strip_suffix('x')?.parse().ok()?;
-    (times > 0.0 && times <= FACTOR_MAX).then_some(times)
+    (times > 0.0 && times <= FACTOR_MAX).then_some(Wanted::Times(times))
 }
 
-fn rate(text: &str) -> Result<Wanted<f64>, String> {
-    match (times(text), bandwidth(text)) {
-        (Some(times), _) => Ok(Wanted::Times(times)),
-        (None, Ok(Rate(rate))) => Ok(Wanted::Value(rate)),
-        (None, Err(_)) => Err(format!(
-            "bandwidth is `{text}`\nhint: write {BANDWIDTH_FORM}, or 2x"
-        )),
-    }
+fn rate(text: &str) -> Result<Wanted, String> {
+    times(text)
+        .or_else(|| bandwidth(text).ok().map(|Rate(rate)| Wanted::Value(rate)))
+        .ok_or_else(|| format!("bandwidth is `{text}`\nhint: write {BANDWIDTH_FORM}, or 2x"))
 }
 
-fn size(text: &str) -> Result<Wanted<u64>, String> {
-    match (times(text), Size::parse(text)) {
-        (Some(times), _) => Ok(Wanted::Times(times)),
-        (None, Some(Size(bytes))) => Ok(Wanted::Value(bytes)),
-        (None, None) => Err(format!("cache is `{text}`\nhint: write {SIZE_FORM}, or 2x")),
-    }
+fn size(text: &str) -> Result<Wanted, String> {
+    times(text)
+        .or_else(|| Size::parse(text).map(|Size(bytes)| Wanted::Value(bytes as f64)))
+        .ok_or_else(|| format!("cache is `{text}`\nhint: write {SIZE_FORM}, or 2x"))
 }
 
-fn slack(text: &str) -> Result<f64, String> {
+fn longer(text: &str) -> Result<Wanted, String> {
     times(text).ok_or_else(|| {
         format!(
             "slack is `{text}`\nhint: write 1.5x: the time from submission to deadline, half as much again"
@@ -150,8 +144,8 @@ impl Comparison {
     }
 
     /// Adds the plan with a change.
-    pub(super) fn add(&mut self, what_if: &WhatIf, change: Change, without: &Plan, with: Plan) {
-        let effect = Effect::between(change, without, with);
+    pub(super) fn add(&mut self, what_if: &WhatIf, without: &Plan, with: Plan) {
+        let effect = Effect::between(without, with);
         self.0
             .push(Row::new(&what_if.text, &effect.plan, effect.saved, effect.lost));
     }
