@@ -27,7 +27,6 @@ use crate::error::HistoryError;
 use crate::moment::{MOMENT_FORM, Moment};
 use crate::run::{History, Input, Run};
 
-/// The columns, in the order of [`Column`].
 const COLUMNS: [&str; 10] = [
     "name",
     "submitted",
@@ -41,23 +40,9 @@ const COLUMNS: [&str; 10] = [
     "output",
 ];
 
-#[derive(Clone, Copy)]
-enum Column {
-    Name,
-    Submitted,
-    Id,
-    Started,
-    Ended,
-    Deadline,
-    Input,
-    InputBytes,
-    InputBytesPerS,
-    Output,
-}
-
-/// One row, and the positions of the columns in it.
+/// One row below the header line.
 struct Row {
-    places: [Option<usize>; COLUMNS.len()],
+    header: StringRecord,
     record: StringRecord,
 }
 
@@ -77,8 +62,9 @@ pub(super) fn read(history: &mut History, name: &str, input: impl BufRead) -> Re
     let mut reader = ReaderBuilder::new().trim(Trim::All).from_reader(limited);
     let error = |line, mismatch| HistoryError::line(name, line, mismatch);
     let header = reader.headers().map_err(|refused| error(1, mismatch(&refused)))?;
+    check(header).map_err(|mismatch| error(1, mismatch))?;
     let mut row = Row {
-        places: places(header).map_err(|mismatch| error(1, mismatch))?,
+        header: header.clone(),
         record: StringRecord::new(),
     };
     let mut open: Option<Open> = None;
@@ -117,8 +103,8 @@ pub(super) fn read(history: &mut History, name: &str, input: impl BufRead) -> Re
     }
 }
 
-/// Finds the columns in a header line.
-fn places(header: &StringRecord) -> Result<[Option<usize>; COLUMNS.len()], Mismatch> {
+/// Checks the columns of a header line.
+fn check(header: &StringRecord) -> Result<(), Mismatch> {
     if let Some(unknown) = header.iter().find(|column| !COLUMNS.contains(column)) {
         let meant = suggestion(unknown, COLUMNS)
             .map(|name| format!("; did you mean `{name}`?"))
@@ -128,30 +114,27 @@ fn places(header: &StringRecord) -> Result<[Option<usize>; COLUMNS.len()], Misma
             format!("a line with some of {}", COLUMNS.join(", ")),
         ));
     }
-    let places = COLUMNS.map(|column| header.iter().position(|name| name == column));
-    for needed in [Column::Name, Column::Submitted] {
-        if places[needed as usize].is_none() {
-            return Err(Mismatch::new(
-                format!("the columns {}", header.iter().collect::<Vec<_>>().join(", ")),
-                "`name` and `submitted` among them",
-            ));
-        }
+    let has = |column| header.iter().any(|name| name == column);
+    if !has("name") || !has("submitted") {
+        return Err(Mismatch::new(
+            format!("the columns {}", header.iter().collect::<Vec<_>>().join(", ")),
+            "`name` and `submitted` among them",
+        ));
     }
-    Ok(places)
+    Ok(())
 }
 
 impl Row {
-    fn value(&self, column: Column) -> Option<&str> {
-        self.record
-            .get(self.places[column as usize]?)
-            .filter(|value| !value.is_empty())
+    fn value(&self, column: &str) -> Option<&str> {
+        let place = self.header.iter().position(|name| name == column)?;
+        self.record.get(place).filter(|value| !value.is_empty())
     }
 
-    fn moment(&self, column: Column) -> Result<Option<Moment>, Mismatch> {
+    fn moment(&self, column: &str) -> Result<Option<Moment>, Mismatch> {
         self.parsed(column, MOMENT_FORM, Moment::parse)
     }
 
-    fn bytes(&self, column: Column) -> Result<Option<u64>, Mismatch> {
+    fn bytes(&self, column: &str) -> Result<Option<u64>, Mismatch> {
         let form = "a whole number of bytes below 2^64";
         self.parsed(column, form, |text| text.parse().ok())
     }
@@ -159,7 +142,7 @@ impl Row {
     /// Returns a value that has this form; `None` if there is none.
     fn parsed<T>(
         &self,
-        column: Column,
+        column: &str,
         form: &str,
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<Option<T>, Mismatch> {
@@ -167,7 +150,7 @@ impl Row {
             return Ok(None);
         };
         parse(text).map(Some).ok_or_else(|| {
-            let found = format!("`{text}` in the column `{}`", COLUMNS[column as usize]);
+            let found = format!("`{text}` in the column `{column}`");
             Mismatch::new(found, form)
         })
     }
@@ -176,10 +159,10 @@ impl Row {
     /// values are inherited from the row above: a row without an id belongs to the run above if its name and
     /// submission match.
     fn key(&self, open: Option<&Open>) -> Result<(String, Moment), Mismatch> {
-        if let Some(id) = self.value(Column::Id) {
+        if let Some(id) = self.value("id") {
             return Ok((format!("id {id}"), Moment::default()));
         }
-        let (name, submitted) = (self.value(Column::Name), self.moment(Column::Submitted)?);
+        let (name, submitted) = (self.value("name"), self.moment("submitted")?);
         let is_of = |open: &&Open| {
             name.is_none_or(|name| name == open.run.name)
                 && submitted.is_none_or(|submitted| submitted == open.run.submitted)
@@ -192,7 +175,7 @@ impl Row {
     }
 
     fn missing(&self) -> Mismatch {
-        let column = match self.value(Column::Name) {
+        let column = match self.value("name") {
             None => "name",
             Some(_) => "submitted",
         };
@@ -204,33 +187,29 @@ impl Row {
 
     /// Returns the run, without its inputs.
     fn run(&self) -> Result<Run, Mismatch> {
-        let (Some(name), Some(submitted)) = (self.value(Column::Name), self.moment(Column::Submitted)?)
-        else {
+        let (Some(name), Some(submitted)) = (self.value("name"), self.moment("submitted")?) else {
             return Err(self.missing());
         };
         Ok(Run {
             name: name.to_owned(),
             submitted,
-            started: self.moment(Column::Started)?,
-            ended: self.moment(Column::Ended)?,
-            deadline: self.moment(Column::Deadline)?,
+            started: self.moment("started")?,
+            ended: self.moment("ended")?,
+            deadline: self.moment("deadline")?,
             ..Run::default()
         })
     }
 
     fn add_to(&self, run: &mut Run) -> Result<(), Mismatch> {
-        let (bytes, bytes_per_s) = (
-            self.bytes(Column::InputBytes)?,
-            self.bytes(Column::InputBytesPerS)?,
-        );
-        if let Some(path) = self.value(Column::Input) {
+        let (bytes, bytes_per_s) = (self.bytes("input_bytes")?, self.bytes("input_bytes_per_s")?);
+        if let Some(path) = self.value("input") {
             run.inputs.push(Input {
                 path: path.to_owned(),
                 bytes,
                 bytes_per_s,
             });
         }
-        if let Some(output) = self.value(Column::Output) {
+        if let Some(output) = self.value("output") {
             run.outputs.push(output.to_owned());
         }
         Ok(())

@@ -28,22 +28,23 @@ const COLUMNS: [&str; 7] = [
     "operation",
 ];
 
-/// The position of each column, counted from 0.
-#[derive(Default)]
-struct Columns {
-    time_s: Option<usize>,
-    client: Option<usize>,
-    object: Option<usize>,
-    offset_bytes: Option<usize>,
-    bytes: Option<usize>,
-    object_bytes: Option<usize>,
-    operation: Option<usize>,
+/// One row below the header line.
+struct Row {
+    header: StringRecord,
+    record: StringRecord,
+}
+
+impl Row {
+    /// The value in a column, if there is one.
+    fn value(&self, column: &str) -> Option<&str> {
+        let place = self.header.iter().position(|name| name == column)?;
+        self.record.get(place).filter(|value| !value.is_empty())
+    }
 }
 
 pub(super) struct Csv<R> {
     reader: Reader<std::io::BufReader<R>>,
-    columns: Columns,
-    row: StringRecord,
+    row: Row,
     /// Holds the path, for errors.
     place: Lines<std::io::Empty>,
     objects: Names,
@@ -72,17 +73,8 @@ impl<R: Read> Csv<R> {
             let told = unknown("column", column, COLUMNS.into_iter());
             return Err(place.error(told.replace("\nhint: ", "; "), "known columns only"));
         }
-        let at = |column| names.iter().position(|name| name == column);
-        let columns = Columns {
-            time_s: at("time_s"),
-            client: at("client"),
-            object: at("object"),
-            offset_bytes: at("offset_bytes"),
-            bytes: at("bytes"),
-            object_bytes: at("object_bytes"),
-            operation: at("operation"),
-        };
-        if columns.object.is_none() || columns.bytes.or(columns.object_bytes).is_none() {
+        let has = |column| names.iter().any(|name| name == column);
+        if !has("object") || !has("bytes") && !has("object_bytes") {
             return Err(place.error(
                 format!("the columns {}", names.iter().collect::<Vec<_>>().join(", ")),
                 "`object`, and `bytes` or `object_bytes`",
@@ -90,8 +82,10 @@ impl<R: Read> Csv<R> {
         }
         Ok(Self {
             reader,
-            columns,
-            row: StringRecord::new(),
+            row: Row {
+                header: names,
+                record: StringRecord::new(),
+            },
             place,
             objects: Names::default(),
             clients: Names::default(),
@@ -100,17 +94,15 @@ impl<R: Read> Csv<R> {
     }
 
     fn access(&mut self) -> Result<Access, TraceError> {
-        let offset_bytes = self
-            .bytes("offset_bytes", self.columns.offset_bytes)?
-            .unwrap_or(0);
-        let object_bytes = self.bytes("object_bytes", self.columns.object_bytes)?;
-        let bytes = self.bytes("bytes", self.columns.bytes)?;
+        let offset_bytes = self.bytes("offset_bytes")?.unwrap_or(0);
+        let object_bytes = self.bytes("object_bytes")?;
+        let bytes = self.bytes("bytes")?;
         let Some(bytes) = bytes.or(object_bytes) else {
             return Err(self
                 .place
                 .error("no length", "a value for `bytes` or `object_bytes`"));
         };
-        let operation = match value(&self.row, self.columns.operation) {
+        let operation = match self.row.value("operation") {
             None | Some("read") => Operation::Read,
             Some("write") => Operation::Write,
             Some("delete") => Operation::Delete,
@@ -121,10 +113,11 @@ impl<R: Read> Csv<R> {
         };
         let access = Access {
             at: self.time()?,
-            client: value(&self.row, self.columns.client).map_or(0, |client| self.clients.number(client)),
-            object: self
-                .objects
-                .number(value(&self.row, self.columns.object).unwrap_or_default()),
+            client: match self.row.value("client") {
+                Some(client) => self.clients.number(client),
+                None => 0,
+            },
+            object: self.objects.number(self.row.value("object").unwrap_or_default()),
             object_bytes: object_bytes.unwrap_or(offset_bytes.saturating_add(bytes)),
             offset_bytes,
             bytes,
@@ -134,19 +127,19 @@ impl<R: Read> Csv<R> {
         Ok(access)
     }
 
-    fn bytes(&self, name: &str, column: Option<usize>) -> Result<Option<u64>, TraceError> {
-        let Some(value) = value(&self.row, column) else {
+    fn bytes(&self, column: &str) -> Result<Option<u64>, TraceError> {
+        let Some(value) = self.row.value(column) else {
             return Ok(None);
         };
         value.parse().map(Some).map_err(|_| {
-            let found = format!("`{value}` in the column `{name}`");
+            let found = format!("`{value}` in the column `{column}`");
             self.place.error(found, "a whole number of bytes below 2^64")
         })
     }
 
     /// The time of the row's request since that of the first row.
     fn time(&mut self) -> Result<Time, TraceError> {
-        let Some(value) = value(&self.row, self.columns.time_s) else {
+        let Some(value) = self.row.value("time_s") else {
             return Ok(self
                 .times_s
                 .map_or(Time::ZERO, |(first, last)| Time::from_secs_f64(last - first)));
@@ -175,10 +168,10 @@ impl<R: Read> Iterator for Csv<R> {
     type Item = Result<Access, TraceError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match self.reader.read_record(&mut self.row) {
+        match self.reader.read_record(&mut self.row.record) {
             Ok(false) => None,
             Ok(true) => {
-                self.place.line = self.row.position().map_or(0, csv::Position::line);
+                self.place.line = self.row.record.position().map_or(0, csv::Position::line);
                 Some(self.access())
             }
             Err(error) => {
@@ -191,11 +184,6 @@ impl<R: Read> Iterator for Csv<R> {
             }
         }
     }
-}
-
-/// The value of a row in a column, if there is one.
-fn value(row: &StringRecord, column: Option<usize>) -> Option<&str> {
-    row.get(column?).filter(|value| !value.is_empty())
 }
 
 /// The error without its position, which the message already has.
