@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::event::{Event, Job, Start};
+use super::event::{DriverMetrics, End, Event, Job, Start};
 use super::location::Location;
 use super::plan::{Plan, Scan};
 use crate::error::HistoryError;
@@ -65,15 +65,15 @@ impl Application {
         self.id == start.id && self.started_ms == start.at_ms
     }
 
-    pub(super) fn take(&mut self, event: Event) {
+    pub(super) fn take(&mut self, event: Event<'_>) {
         match event {
             Event::Start(_) => {}
-            Event::End { at_ms } => {
+            Event::End(End { at_ms }) => {
                 self.ended_ms = Some(at_ms);
                 self.seen_ms = self.seen_ms.max(at_ms);
             }
             Event::Plan(plan) => self.take_plan(plan),
-            Event::DriverMetrics { updates } => {
+            Event::DriverMetrics(DriverMetrics { updates }) => {
                 for (accumulator, value) in updates {
                     if self.metrics.len() < REMEMBERED_MAX {
                         let value = u64::try_from(value).unwrap_or(0);
@@ -82,16 +82,12 @@ impl Application {
                     }
                 }
             }
-            Event::Job(job) => self.take_job(job),
-            Event::Task {
-                stage,
-                bytes,
-                ended_ms,
-            } => {
-                self.seen_ms = self.seen_ms.max(ended_ms);
+            Event::Job(job) => self.take_job(&job),
+            Event::Task(task) => {
+                self.seen_ms = self.seen_ms.max(task.ended_ms());
                 if self.stage_bytes.len() < REMEMBERED_MAX {
-                    let sum = self.stage_bytes.entry(stage).or_default();
-                    *sum = sum.saturating_add(bytes);
+                    let sum = self.stage_bytes.entry(task.stage).or_default();
+                    *sum = sum.saturating_add(task.bytes());
                 }
             }
         }
@@ -118,18 +114,13 @@ impl Application {
         }
     }
 
-    fn take_job(&mut self, job: Job) {
+    fn take_job(&mut self, job: &Job<'_>) {
         self.seen_ms = self.seen_ms.max(job.at_ms);
-        self.submitted_ms = self.submitted_ms.or(job.submitted_ms);
-        for (stage, paths) in job.stages {
-            let known = self.stages.len();
-            if paths.is_empty() || known >= REMEMBERED_MAX {
-                continue;
-            }
-            let of_stage = self.stages.entry(stage).or_default();
-            for path in paths {
-                // `sc.textFile` accepts several paths, separated by commas.
-                of_stage.extend(path.split(',').map(|path| path.trim().to_owned()));
+        self.submitted_ms = self.submitted_ms.or(job.submitted_ms());
+        for stage in &job.stages {
+            let mut paths = stage.paths().map(str::to_owned).peekable();
+            if paths.peek().is_some() && self.stages.len() < REMEMBERED_MAX {
+                self.stages.entry(stage.id).or_default().extend(paths);
             }
         }
     }

@@ -12,25 +12,14 @@ const EXPECTED: &str = "an event of a Spark event log in JSON";
 
 /// A relevant event.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(super) enum Event<'line> {
     Start(Start),
-    /// End of the application, in milliseconds since 1970.
-    End {
-        at_ms: i64,
-    },
+    End(End),
     /// Plan of a query, at its start or after adaptive execution has changed it.
     Plan(Plan),
-    /// Metrics of the driver: pairs of accumulator id and value.
-    DriverMetrics {
-        updates: Vec<(i64, i64)>,
-    },
-    Job(Job),
-    /// Bytes that a task read.
-    Task {
-        stage: i64,
-        bytes: u64,
-        ended_ms: i64,
-    },
+    DriverMetrics(DriverMetrics),
+    Job(Job<'line>),
+    Task(Task),
 }
 
 /// The start of an application.
@@ -44,20 +33,11 @@ pub(super) struct Start {
     pub(super) at_ms: i64,
 }
 
-/// Start of a job of an application.
-#[derive(Debug)]
-pub(super) struct Job {
-    pub(super) at_ms: i64,
-    /// When the application was submitted.
-    pub(super) submitted_ms: Option<i64>,
-    /// Stages, with the paths found in the names of their RDDs.
-    pub(super) stages: Vec<(i64, Vec<String>)>,
-}
-
-#[derive(Deserialize)]
-struct EndLine {
+/// The end of an application.
+#[derive(Debug, Deserialize)]
+pub(super) struct End {
     #[serde(rename = "Timestamp")]
-    at_ms: i64,
+    pub(super) at_ms: i64,
 }
 
 #[derive(Deserialize)]
@@ -66,94 +46,123 @@ struct PlanLine<'line> {
     plan: &'line RawValue,
 }
 
-#[derive(Deserialize)]
-struct MetricsLine {
+/// Metrics of the driver.
+#[derive(Debug, Deserialize)]
+pub(super) struct DriverMetrics {
+    /// Pairs of accumulator id and value.
     #[serde(rename = "accumUpdates", default)]
-    updates: Vec<(i64, i64)>,
+    pub(super) updates: Vec<(i64, i64)>,
 }
 
-#[derive(Deserialize)]
-struct JobLine<'line> {
+/// The start of a job of an application.
+#[derive(Debug, Deserialize)]
+pub(super) struct Job<'line> {
     #[serde(rename = "Submission Time", default)]
-    at_ms: i64,
+    pub(super) at_ms: i64,
     #[serde(rename = "Stage Infos", borrow, default)]
-    stages: Vec<Stage<'line>>,
-    #[serde(rename = "Properties", borrow, default)]
+    pub(super) stages: Vec<Stage<'line>>,
+    #[serde(rename = "Properties", borrow)]
     properties: Option<Properties<'line>>,
 }
 
-#[derive(Deserialize)]
-struct Stage<'line> {
+/// A stage of a job.
+#[derive(Debug, Deserialize)]
+pub(super) struct Stage<'line> {
     #[serde(rename = "Stage ID")]
-    id: i64,
+    pub(super) id: i64,
     #[serde(rename = "RDD Info", borrow, default)]
     rdds: Vec<Rdd<'line>>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Rdd<'line> {
     #[serde(rename = "Name", borrow, default)]
     name: Cow<'line, str>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Properties<'line> {
-    #[serde(rename = "spark.app.submitTime", borrow, default)]
+    #[serde(rename = "spark.app.submitTime", borrow)]
     submitted_ms: Option<Cow<'line, str>>,
 }
 
-#[derive(Deserialize)]
-struct TaskLine {
+/// The end of a task.
+#[derive(Debug, Deserialize)]
+pub(super) struct Task {
     #[serde(rename = "Stage ID", default)]
-    stage: i64,
-    #[serde(rename = "Task Info", default)]
+    pub(super) stage: i64,
+    #[serde(rename = "Task Info")]
     info: Option<TaskInfo>,
-    #[serde(rename = "Task Metrics", default)]
+    #[serde(rename = "Task Metrics")]
     metrics: Option<TaskMetrics>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct TaskInfo {
     #[serde(rename = "Finish Time", default)]
     ended_ms: i64,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct TaskMetrics {
-    #[serde(rename = "Input Metrics", default)]
+    #[serde(rename = "Input Metrics")]
     input: Option<InputMetrics>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct InputMetrics {
     #[serde(rename = "Bytes Read", default)]
     bytes: u64,
 }
 
+impl Job<'_> {
+    /// Returns when the application was submitted.
+    pub(super) fn submitted_ms(&self) -> Option<i64> {
+        self.properties.as_ref()?.submitted_ms.as_ref()?.parse().ok()
+    }
+}
+
+impl Stage<'_> {
+    /// Returns the paths among the names of its RDDs.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &str> {
+        let names = self.rdds.iter().map(|rdd| rdd.name.as_ref());
+        let paths = names.filter(|name| name.contains("://"));
+        // `sc.textFile` accepts several paths, separated by commas.
+        paths.flat_map(|paths| paths.split(',').map(str::trim))
+    }
+}
+
+impl Task {
+    /// Returns the bytes that it read.
+    pub(super) fn bytes(&self) -> u64 {
+        let input = self.metrics.as_ref().and_then(|metrics| metrics.input.as_ref());
+        input.map_or(0, |input| input.bytes)
+    }
+
+    pub(super) fn ended_ms(&self) -> i64 {
+        self.info.as_ref().map_or(0, |info| info.ended_ms)
+    }
+}
+
 /// Parses one line; returns `None` if the event is not relevant.
-pub(super) fn parse(line: &[u8]) -> Result<Option<Event>, Mismatch> {
-    let refused = |error: serde_json::Error| Mismatch::new(error.to_string(), EXPECTED);
+pub(super) fn parse(line: &[u8]) -> Result<Option<Event<'_>>, Mismatch> {
     let name = name(line).ok_or_else(|| Mismatch::new("a line without `Event`", EXPECTED))?;
     // Events of other parts of Spark have a package name.
     let event = match name.rsplit('.').next().unwrap_or(name) {
-        "SparkListenerApplicationStart" => Event::Start(serde_json::from_slice(line).map_err(refused)?),
-        "SparkListenerApplicationEnd" => {
-            let EndLine { at_ms } = serde_json::from_slice(line).map_err(refused)?;
-            Event::End { at_ms }
-        }
+        "SparkListenerApplicationStart" => serde_json::from_slice(line).map(Event::Start),
+        "SparkListenerApplicationEnd" => serde_json::from_slice(line).map(Event::End),
         "SparkListenerSQLExecutionStart" | "SparkListenerSQLAdaptiveExecutionUpdate" => {
-            let PlanLine { plan: root } = serde_json::from_slice(line).map_err(refused)?;
-            Event::Plan(plan(root.get()).map_err(refused)?)
+            let root = serde_json::from_slice(line).map(|PlanLine { plan }| plan.get());
+            root.and_then(plan).map(Event::Plan)
         }
-        "SparkListenerDriverAccumUpdates" => {
-            let MetricsLine { updates } = serde_json::from_slice(line).map_err(refused)?;
-            Event::DriverMetrics { updates }
-        }
-        "SparkListenerJobStart" => Event::Job(job(serde_json::from_slice(line).map_err(refused)?)),
-        "SparkListenerTaskEnd" => task(&serde_json::from_slice(line).map_err(refused)?),
+        "SparkListenerDriverAccumUpdates" => serde_json::from_slice(line).map(Event::DriverMetrics),
+        "SparkListenerJobStart" => serde_json::from_slice(line).map(Event::Job),
+        "SparkListenerTaskEnd" => serde_json::from_slice(line).map(Event::Task),
         _ => return Ok(None),
     };
-    Ok(Some(event))
+    event
+        .map(Some)
+        .map_err(|error| Mismatch::new(error.to_string(), EXPECTED))
 }
 
 /// Returns the type of an event, which Spark writes first.
@@ -166,33 +175,6 @@ fn name(line: &[u8]) -> Option<&str> {
     let rest = rest.trim_ascii_start().strip_prefix(b"\"")?;
     let end = rest.iter().position(|&byte| byte == b'"')?;
     std::str::from_utf8(&rest[..end]).ok()
-}
-
-fn job(line: JobLine<'_>) -> Job {
-    let submitted = line.properties.and_then(|properties| properties.submitted_ms);
-    let is_path = |rdd: &Rdd<'_>| rdd.name.contains("://");
-    let paths = |stage: Stage<'_>| {
-        let paths = stage
-            .rdds
-            .into_iter()
-            .filter(is_path)
-            .map(|rdd| rdd.name.into_owned());
-        (stage.id, paths.collect())
-    };
-    Job {
-        at_ms: line.at_ms,
-        submitted_ms: submitted.and_then(|ms| ms.parse().ok()),
-        stages: line.stages.into_iter().map(paths).collect(),
-    }
-}
-
-fn task(line: &TaskLine) -> Event {
-    let input = line.metrics.as_ref().and_then(|metrics| metrics.input.as_ref());
-    Event::Task {
-        stage: line.stage,
-        bytes: input.map_or(0, |input| input.bytes),
-        ended_ms: line.info.as_ref().map_or(0, |info| info.ended_ms),
-    }
 }
 
 #[cfg(test)]
@@ -221,7 +203,11 @@ mod tests {
         let Ok(Some(Event::Job(job))) = parse(line) else {
             panic!()
         };
-        assert_eq!((job.at_ms, job.submitted_ms), (5, Some(3)));
-        assert_eq!(job.stages, [(7, vec!["s3a://lake/words.txt".to_owned()])]);
+        assert_eq!((job.at_ms, job.submitted_ms()), (5, Some(3)));
+        assert_eq!((job.stages.len(), job.stages[0].id), (1, 7));
+        assert_eq!(
+            job.stages[0].paths().collect::<Vec<_>>(),
+            ["s3a://lake/words.txt"]
+        );
     }
 }

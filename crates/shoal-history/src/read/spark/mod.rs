@@ -19,8 +19,6 @@ mod plan;
 
 use std::io::BufRead;
 
-use shoal_logs::Mismatch;
-
 use self::application::Application;
 use self::event::Event;
 use super::lines::{Line, Lines};
@@ -64,12 +62,11 @@ impl Spark {
                 }
                 Line::Whole(line) => event::parse(line),
             };
-            broken = match event {
+            match event {
                 Ok(Some(event)) => self.take(history, name, event)?,
-                Ok(None) => None,
-                Err(mismatch) => Some(mismatch),
+                Ok(None) => {}
+                Err(mismatch) => broken = Some(lines.error(mismatch)),
             }
-            .map(|mismatch| lines.error(mismatch));
         }
     }
 
@@ -81,26 +78,18 @@ impl Spark {
         }
     }
 
-    fn take(
-        &mut self,
-        history: &mut History,
-        name: &str,
-        event: Event,
-    ) -> Result<Option<Mismatch>, HistoryError> {
-        if let Event::Start(start) = event {
+    fn take(&mut self, history: &mut History, name: &str, event: Event<'_>) -> Result<(), HistoryError> {
+        match (event, &mut self.open) {
             // A compacted part of a rolled log repeats the start event.
-            let is_another = self.open.as_ref().is_none_or(|open| !open.is(&start));
-            if is_another {
+            (Event::Start(start), Some(open)) if open.is(&start) => {}
+            (Event::Start(start), _) => {
                 self.finish(history)?;
                 self.open = Some(Application::begin(name, start));
             }
-            return Ok(None);
-        }
-        match &mut self.open {
-            Some(application) => application.take(event),
+            (event, Some(application)) => application.take(event),
             // A part of a rolled log without its predecessor.
-            None => history.pass(Passed::NoStart),
+            (_, None) => history.pass(Passed::NoStart),
         }
-        Ok(None)
+        Ok(())
     }
 }
