@@ -5,7 +5,7 @@ use std::fmt;
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use shoal_logs::timestamp::{rfc3339, unix_seconds};
-use time::{Date, OffsetDateTime};
+use time::{Date, Duration, Month, OffsetDateTime};
 
 /// One second in milliseconds.
 pub const SECOND_MS: i64 = 1_000;
@@ -97,63 +97,24 @@ impl Moment {
         text[..16].replace('T', " ")
     }
 
-    pub(crate) fn civil(self) -> Civil {
-        let date = date_of(self.0.div_euclid(DAY_MS));
-        let ms = self.0.rem_euclid(DAY_MS);
-        Civil {
-            year: i64::from(date.year()),
-            month: i64::from(u8::from(date.month())),
-            day: i64::from(date.day()),
-            hour: ms / HOUR_MS,
-            minute: ms / MINUTE_MS % 60,
-            second: ms / SECOND_MS % 60,
-        }
+    /// Returns the date and the time of day.
+    pub(crate) fn civil(self) -> OffsetDateTime {
+        OffsetDateTime::UNIX_EPOCH + Duration::milliseconds(self.0)
     }
-}
-
-/// A timestamp as calendar fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Civil {
-    pub(crate) year: i64,
-    pub(crate) month: i64,
-    pub(crate) day: i64,
-    pub(crate) hour: i64,
-    pub(crate) minute: i64,
-    pub(crate) second: i64,
 }
 
 /// Returns the days since 1970 of a date; `None` if there is no such date.
 pub(crate) fn days_since_epoch(year: i64, month: i64, day: i64) -> Option<i64> {
-    let month = u8::try_from(month)
-        .ok()
-        .and_then(|month| time::Month::try_from(month).ok())?;
+    let month = Month::try_from(u8::try_from(month).ok()?).ok()?;
     let date = Date::from_calendar_date(i32::try_from(year).ok()?, month, u8::try_from(day).ok()?).ok()?;
-    Some(i64::from(date.to_julian_day()) - EPOCH_JULIAN_DAY)
-}
-
-const EPOCH_JULIAN_DAY: i64 = 2_440_588;
-
-fn date_of(days: i64) -> Date {
-    i32::try_from(days + EPOCH_JULIAN_DAY)
-        .ok()
-        .and_then(|day| Date::from_julian_day(day).ok())
-        .unwrap_or(Date::MAX)
+    Some((date - OffsetDateTime::UNIX_EPOCH.date()).whole_days())
 }
 
 impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Civil {
-            year,
-            month,
-            day,
-            hour,
-            minute,
-            second,
-        } = self.civil();
-        write!(
-            f,
-            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}"
-        )?;
+        let at = self.civil();
+        let (hour, minute, second) = at.to_hms();
+        write!(f, "{}T{hour:02}:{minute:02}:{second:02}", at.date())?;
         match self.0 % SECOND_MS {
             0 => write!(f, "Z"),
             ms => write!(f, ".{ms:03}Z"),

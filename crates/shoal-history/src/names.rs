@@ -21,23 +21,30 @@ const ID_LENGTH: usize = 16;
 /// `report_2026-11-20` and `report_2026-11-21` become the same name with either detail; `etl-1` and `etl-2`
 /// only with [`Detail::Numbers`].
 pub(crate) fn normalized(name: &str, detail: Detail) -> String {
-    let mut out = String::with_capacity(name.len());
-    let mut rest = name;
-    while let Some(character) = rest.chars().next() {
-        let length = id_length(rest, out.chars().last()).or_else(|| match detail {
+    replaced(name, |rest, before| {
+        let length = detail_length(rest, before.chars().last()).or_else(|| match detail {
             Detail::Numbers => Some(digits(rest)).filter(|&length| length > 0),
             Detail::Ids => None,
-        });
-        if let Some(length) = length {
-            // One `*` for `2026-11-20` and an id or number that follows it directly.
-            if !out.ends_with('*') {
-                out.push('*');
-            }
-            rest = &rest[length..];
+        })?;
+        // One `*` for `2026-11-20` and an id or number that follows it directly.
+        Some((length, if before.ends_with('*') { "" } else { "*" }))
+    })
+}
+
+/// Copies a text and replaces the parts that `find` finds. It gets the rest of the text and what was written
+/// for the text before, and returns the length of a part at the start of the rest, and its replacement.
+pub(crate) fn replaced(text: &str, find: impl Fn(&str, &str) -> Option<(usize, &'static str)>) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(character) = rest.chars().next() {
+        let length = if let Some((length, replacement)) = find(rest, &out) {
+            out.push_str(replacement);
+            length
         } else {
             out.push(character);
-            rest = &rest[character.len_utf8()..];
-        }
+            character.len_utf8()
+        };
+        rest = &rest[length..];
     }
     out
 }
@@ -60,22 +67,25 @@ pub(crate) fn is_lasting(identity: &str) -> bool {
 }
 
 /// Returns the length of a date, an id or a long number at the start of `text`, which follows `before`.
-fn id_length(text: &str, before: Option<char>) -> Option<usize> {
+fn detail_length(text: &str, before: Option<char>) -> Option<usize> {
     let starts_word = before.is_none_or(|before| !before.is_ascii_alphanumeric());
-    if starts_word {
-        if let Some(length) = uuid_length(text) {
-            return Some(length);
-        }
-        let word = word(text);
-        if is_id(word) {
-            return Some(word.len());
-        }
+    if let Some(length) = id_length(text).filter(|_| starts_word) {
+        return Some(length);
     }
     let count = digits(text);
     if count == 0 || before.is_some_and(|before| before.is_ascii_digit()) {
         return None;
     }
     date_length(text, count).or((count >= LONG_DIGITS).then_some(count))
+}
+
+/// Returns the length of the id that a text starts with: a UUID, or a word that is an id.
+pub(crate) fn id_length(text: &str) -> Option<usize> {
+    uuid_length(text).or_else(|| {
+        let word = text.bytes().position(|byte| !byte.is_ascii_alphanumeric());
+        let word = &text[..word.unwrap_or(text.len())];
+        is_id(word).then_some(word.len())
+    })
 }
 
 /// Matches `2026-11-20` or `2026_11_20`, optionally followed by `T02:00:00` or `-02`.
@@ -93,7 +103,7 @@ fn date_length(text: &str, count: usize) -> Option<usize> {
     (end > 4).then_some(end)
 }
 
-pub(crate) fn uuid_length(text: &str) -> Option<usize> {
+fn uuid_length(text: &str) -> Option<usize> {
     const GROUPS: [usize; 5] = [8, 4, 4, 4, 12];
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -109,21 +119,16 @@ pub(crate) fn uuid_length(text: &str) -> Option<usize> {
     Some(at)
 }
 
-/// Returns the letters and digits at the start of a text.
-fn word(text: &str) -> &str {
-    let end = text.bytes().position(|byte| !byte.is_ascii_alphanumeric());
-    &text[..end.unwrap_or(text.len())]
-}
-
 /// Returns true if a word is an id: long, with mixed letters and digits, like hashes and ULIDs.
-pub(crate) fn is_id(word: &str) -> bool {
+fn is_id(word: &str) -> bool {
     let count = word.bytes().filter(u8::is_ascii_digit).count();
     let all_hex = word.bytes().all(|byte| byte.is_ascii_hexdigit());
     word.len() >= ID_LENGTH && count >= 3 && (all_hex || count < word.len())
         || word.len() >= 8 && all_hex && (2..word.len()).contains(&count)
 }
 
-fn digits(text: &str) -> usize {
+/// Returns the number of digits at the start of a text.
+pub(crate) fn digits(text: &str) -> usize {
     text.bytes().take_while(u8::is_ascii_digit).count()
 }
 

@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 
 use self::dates::{Field, Unit, days_of, fields, value_of};
 pub(crate) use self::table::{PathId, Paths};
-use crate::moment::{Civil, DAY_MS, HOUR_MS, MINUTE_MS, Moment, SECOND_MS, days_since_epoch};
-use crate::names::{is_id, uuid_length};
+use crate::moment::{DAY_MS, HOUR_MS, MINUTE_MS, Moment, SECOND_MS, days_since_epoch};
+use crate::names::{digits, id_length, replaced};
 
 /// Maximum number of dates per path. Further ones are left in the shape.
 pub(crate) const DATES_MAX: usize = 2;
@@ -39,10 +39,10 @@ impl Grain {
     /// year 0).
     pub(crate) fn count(self, moment: Moment) -> i64 {
         match self {
-            Self::Year => moment.civil().year,
+            Self::Year => i64::from(moment.civil().year()),
             Self::Month => {
-                let Civil { year, month, .. } = moment.civil();
-                year * 12 + month - 1
+                let date = moment.civil();
+                i64::from(date.year()) * 12 + i64::from(u8::from(date.month())) - 1
             }
             Self::Day => moment.ms().div_euclid(DAY_MS),
             Self::Hour => moment.ms().div_euclid(HOUR_MS),
@@ -265,12 +265,12 @@ fn filled(shape: &str, mut write: impl FnMut(&mut String, Unit, &str)) -> String
 fn write_unit(path: &mut String, unit: Unit, moment: Moment, padding: Padding) {
     let civil = moment.civil();
     let number = match unit {
-        Unit::Calendar(Grain::Year) => civil.year,
-        Unit::Calendar(Grain::Month) => civil.month,
-        Unit::Calendar(Grain::Day) => civil.day,
-        Unit::Calendar(Grain::Hour) => civil.hour,
-        Unit::Calendar(Grain::Minute) => civil.minute,
-        Unit::Calendar(Grain::Second) => civil.second,
+        Unit::Calendar(Grain::Year) => civil.year().into(),
+        Unit::Calendar(Grain::Month) => u8::from(civil.month()).into(),
+        Unit::Calendar(Grain::Day) => civil.day().into(),
+        Unit::Calendar(Grain::Hour) => civil.hour().into(),
+        Unit::Calendar(Grain::Minute) => civil.minute().into(),
+        Unit::Calendar(Grain::Second) => civil.second().into(),
         Unit::Since1970 { unit_ms, .. } => moment.ms() / unit_ms,
     };
     let width = match unit {
@@ -285,33 +285,14 @@ fn write_unit(path: &mut String, unit: Unit, moment: Moment, padding: Padding) {
 
 /// Replaces ids in a path or shape by `*` and numbers by `#`: the common shape of the files of one writer.
 pub(crate) fn generalized(shape: &str) -> String {
-    let mut out = String::with_capacity(shape.len());
-    let mut rest = shape;
-    while let Some(character) = rest.chars().next() {
-        let starts_word = !out
-            .chars()
-            .last()
-            .is_some_and(|before| before.is_ascii_alphanumeric() || before == '#');
-        let word = rest
-            .bytes()
-            .position(|byte| !byte.is_ascii_alphanumeric())
-            .unwrap_or(rest.len());
-        let taken = if let Some(length) = uuid_length(rest).filter(|_| starts_word) {
-            out.push('*');
-            length
-        } else if starts_word && is_id(&rest[..word]) {
-            out.push('*');
-            word
-        } else if character.is_ascii_digit() {
-            out.push('#');
-            rest.bytes().take_while(u8::is_ascii_digit).count()
-        } else {
-            out.push(character);
-            character.len_utf8()
-        };
-        rest = &rest[taken..];
-    }
-    out
+    replaced(shape, |rest, before| {
+        let before = before.chars().last();
+        let starts_word = !before.is_some_and(|before| before.is_ascii_alphanumeric() || before == '#');
+        let id = id_length(rest).filter(|_| starts_word);
+        let digits = || Some(digits(rest)).filter(|&length| length > 0);
+        id.map(|length| (length, "*"))
+            .or_else(|| digits().map(|length| (length, "#")))
+    })
 }
 
 /// Returns the parent prefix of a path; `None` if that is a whole bucket.
