@@ -121,7 +121,7 @@ pub struct ForecastInput {
 pub fn forecast(templates: &Templates, window: Window) -> Forecast {
     let mut due: Vec<(usize, Due)> = Vec::new();
     for (number, template) in templates.list.iter().enumerate() {
-        if let Ok(schedule) = &template.schedule {
+        if let Some(schedule) = &template.schedule {
             let of = schedule.due(window.from, window.to, JOBS_MAX + 1);
             due.extend(of.into_iter().map(|due| (number, due)));
             keep_first(&mut due);
@@ -211,15 +211,12 @@ fn resolved(input: &InputModel, due: Moment, paths: &Paths) -> Vec<ForecastInput
         probability: input.share,
         whole_at,
     };
-    match &input.place {
-        Place::Fixed(path) => vec![at(paths.text(*path).to_owned(), 1, None)],
-        Place::Dated {
-            shape,
-            offsets,
-            padding,
-        } => {
+    match input.place {
+        Place::Fixed(path) => vec![at(paths.text(path).to_owned(), 1, None)],
+        Place::Dated { shape, offsets } => {
             let dates: Vec<_> = offsets
                 .iter()
+                .flatten()
                 .map(|offset| PathDate {
                     grain: offset.grain,
                     count: offset.grain.count(due).saturating_add(offset.units),
@@ -227,7 +224,7 @@ fn resolved(input: &InputModel, due: Moment, paths: &Paths) -> Vec<ForecastInput
                 .collect();
             // `2026/11/dt=2026-11-20` is complete after that day.
             let whole_at = dates.iter().map(|date| end(*date)).min();
-            let path = written(paths.shape_text(*shape), &dates, *padding);
+            let path = written(paths.shape_text(shape), &dates, input.padding);
             vec![at(path, 1, whole_at)]
         }
         Place::Range {
@@ -235,22 +232,21 @@ fn resolved(input: &InputModel, due: Moment, paths: &Paths) -> Vec<ForecastInput
             grain,
             begin,
             last,
-            padding,
         } => {
-            let last = grain.count(due).saturating_add(*last);
+            let last = grain.count(due).saturating_add(last);
             let first = match begin {
-                RangeBegin::At(first) => *first,
-                RangeBegin::Month => month_begin(*grain, last),
+                RangeBegin::At(first) => first,
+                RangeBegin::Month => month_begin(grain, last),
             };
-            let shape = paths.shape_text(*shape);
-            let date = |count| PathDate { grain: *grain, count };
+            let shape = paths.shape_text(shape);
+            let date = |count| PathDate { grain, count };
             let whole_at = |count| Some(end(date(count)));
             if usize::try_from(last - first).is_ok_and(|more| more >= DATES_LISTED_MAX) {
                 let dates = first.abs_diff(last) + 1;
                 let around = around(shape, |prefix| at(prefix, dates, whole_at(last)));
                 return around.into_iter().collect();
             }
-            let path = |count| written(shape, &[date(count)], *padding);
+            let path = |count| written(shape, &[date(count)], input.padding);
             (first..=last)
                 .map(|count| at(path(count), 1, whole_at(count)))
                 .collect()

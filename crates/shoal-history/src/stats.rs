@@ -59,10 +59,16 @@ pub(crate) fn sum(values: impl Iterator<Item = u64>) -> u64 {
     values.fold(0, u64::saturating_add)
 }
 
-/// Returns the median of unsorted values; `None` without values.
-pub(crate) fn median(mut values: Vec<i64>) -> Option<i64> {
+/// Sorts values.
+pub(crate) fn sorted(values: impl Iterator<Item = i64>) -> Vec<i64> {
+    let mut values: Vec<i64> = values.collect();
     values.sort_unstable();
-    quantile(&values, 0.5)
+    values
+}
+
+/// Returns the median of unsorted values; `None` without values.
+pub(crate) fn median(values: Vec<i64>) -> Option<i64> {
+    quantile(&sorted(values.into_iter()), 0.5)
 }
 
 #[cfg(test)]

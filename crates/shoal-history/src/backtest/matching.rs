@@ -4,14 +4,15 @@
 //! the forecast's own spread, but never farther off than half a period. Of several jobs, the nearest in time
 //! with similar inputs is matched; each job is matched once.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ops::Range;
 
 use super::Why;
 use crate::forecast::{Extent, Forecast, ForecastJob};
 use crate::moment::MINUTE_MS;
 use crate::path::parent;
-use crate::recurrence::{Templates, Unforeseeable, features, likeness};
+use crate::recurrence::schedule::RUNS_MIN;
+use crate::recurrence::{Templates, features, likeness};
 use crate::run::{History, StoredRun};
 
 /// A forecast is right if its error is at most this.
@@ -27,7 +28,8 @@ pub(super) struct Outcome {
     pub(super) name: String,
     /// The template it belongs to.
     pub(super) template: Option<u32>,
-    pub(super) cause: Cause,
+    /// The job of the forecast that foresaw the run, or why none did.
+    pub(super) cause: Result<usize, Why>,
     /// Submission minus forecast.
     pub(super) submission_error_ms: i64,
     pub(super) bytes: u64,
@@ -38,19 +40,9 @@ pub(super) struct Outcome {
     pub(super) expected_bytes: u64,
 }
 
-/// Result of matching a run with the forecasts, with the reason if none matched.
-#[derive(Clone, Copy)]
-pub(super) enum Cause {
-    /// Foreseen by this job of the forecast.
-    Foreseen {
-        job: usize,
-    },
-    NotForeseen(Why),
-}
-
 impl Outcome {
     pub(super) const fn is_foreseen(&self) -> bool {
-        matches!(self.cause, Cause::Foreseen { .. })
+        self.cause.is_ok()
     }
 }
 
@@ -66,14 +58,14 @@ pub(super) fn outcomes(
         known: runs.start,
         templates,
         forecast,
-        jobs_of: by_name(forecast),
+        jobs_of: by_name(forecast.jobs.iter().map(|job| &job.name)),
     };
     let names: Vec<String> = history.runs[runs.clone()]
         .iter()
         .map(|run| templates.names.job(history.names.text(run.name)))
         .collect();
     let matched = matching.matched(&names);
-    let of_name = templates_of_name(templates);
+    let of_name = by_name(templates.list.iter().map(|template| &template.name));
     history.runs[runs.clone()]
         .iter()
         .zip(names)
@@ -88,20 +80,13 @@ pub(super) fn outcomes(
         .collect()
 }
 
-fn by_name(forecast: &Forecast) -> HashMap<&str, Vec<usize>> {
-    let mut jobs: HashMap<&str, Vec<usize>> = HashMap::new();
-    for (number, job) in forecast.jobs.iter().enumerate() {
-        jobs.entry(&job.name).or_default().push(number);
+/// Returns the positions of each name.
+fn by_name<'a>(names: impl Iterator<Item = &'a String>) -> HashMap<&'a str, Vec<usize>> {
+    let mut positions: HashMap<&str, Vec<usize>> = HashMap::new();
+    for (position, name) in names.enumerate() {
+        positions.entry(name).or_default().push(position);
     }
-    jobs
-}
-
-fn templates_of_name(templates: &Templates) -> BTreeMap<&str, Vec<usize>> {
-    let mut of: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for (number, template) in templates.list.iter().enumerate() {
-        of.entry(&template.name).or_default().push(number);
-    }
-    of
+    positions
 }
 
 struct Matching<'a> {
@@ -195,7 +180,7 @@ impl Matching<'_> {
         }
         Outcome {
             template: Some(job.template),
-            cause: Cause::Foreseen { job: number },
+            cause: Ok(number),
             submission_error_ms: run.submitted.since_ms(job.submission.at),
             foreseen_bytes,
             foreseen_inputs,
@@ -215,17 +200,18 @@ impl Matching<'_> {
             None => (None, Why::NewName),
             Some(best) if of_name.len() > 1 && like(best) < ALIKE_MIN => (None, Why::NewInputs),
             Some(best) => {
-                let why = match &self.templates.list[best].schedule {
-                    Ok(_) => Why::OffSchedule,
-                    Err(Unforeseeable::TooFew) => Why::TooFew,
-                    Err(Unforeseeable::Irregular) => Why::Irregular,
+                let template = &self.templates.list[best];
+                let why = match template.schedule {
+                    Some(_) => Why::OffSchedule,
+                    None if template.runs < RUNS_MIN => Why::TooFew,
+                    None => Why::Irregular,
                 };
                 (Some(best as u32), why)
             }
         };
         Outcome {
             template,
-            cause: Cause::NotForeseen(why),
+            cause: Err(why),
             ..outcome(run, name)
         }
     }
@@ -235,7 +221,7 @@ fn outcome(run: &StoredRun, name: String) -> Outcome {
     Outcome {
         name,
         template: None,
-        cause: Cause::NotForeseen(Why::NewName),
+        cause: Err(Why::NewName),
         submission_error_ms: 0,
         bytes: run.input_bytes(),
         foreseen_bytes: 0,

@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use self::matching::{Cause, Outcome, outcomes};
+use self::matching::{Outcome, outcomes};
 use crate::forecast::{Extent, Forecast, ForecastJob, Window, forecast};
 use crate::moment::HOUR_MS;
 use crate::path::Paths;
 use crate::recurrence::Templates;
+use crate::recurrence::schedule::Schedule;
 use crate::recurrence::words;
 use crate::run::History;
 use crate::stats::{quantile, sum};
@@ -194,6 +195,30 @@ pub fn backtest_window(history: &History, window: Window) -> Option<Report> {
     let number = |moment| history.runs.partition_point(|run| run.submitted < moment);
     let (known, end) = (number(window.from), number(window.to.max(window.from)));
     let outcomes = outcomes(history, known..end, &templates, &forecast);
+    let all = Sums::from_outcomes(outcomes.iter());
+    let mut by_template: BTreeMap<u32, Vec<&Outcome>> = BTreeMap::new();
+    for outcome in &outcomes {
+        if let Some(template) = outcome.template {
+            by_template.entry(template).or_default().push(outcome);
+        }
+    }
+    let silent = silent(window, &forecast, &outcomes);
+    let mut by_job: Vec<JobReport> = by_template
+        .keys()
+        .chain(
+            silent
+                .keys()
+                .filter(|template| !by_template.contains_key(template)),
+        )
+        .map(|&template| {
+            let outcomes = by_template.get(&template).map(Vec::as_slice).unwrap_or_default();
+            let did_not_run = silent.get(&template).map_or(0, |silent| silent.0);
+            job_report(&templates, template, outcomes, did_not_run)
+        })
+        .collect();
+    by_job.sort_by_key(|job| std::cmp::Reverse((job.bytes.foreseen, job.jobs.foreseen, job.bytes.of)));
+    by_job.truncate(JOBS_MAX);
+    let silent_bytes = sum(silent.values().map(|silent| silent.1));
     Some(Report {
         learned: Window {
             from: first,
@@ -202,60 +227,24 @@ pub fn backtest_window(history: &History, window: Window) -> Option<Report> {
         learned_runs: known as u64,
         learned_jobs: templates.len() as u64,
         scheduled_jobs: templates.scheduled() as u64,
-        ..Report::new(window, &templates, &forecast, &outcomes)
+        window,
+        jobs: all.jobs,
+        bytes: all.bytes,
+        inputs: all.inputs,
+        did_not_run: silent.values().map(|silent| silent.0).sum(),
+        not_read_bytes: silent_bytes.saturating_add(all.not_read_bytes),
+        submission_error_s: ErrorSpread::from_errors(all.submission_errors_s),
+        size_error: ErrorSpread::from_errors(all.size_errors),
+        by_job,
+        not_foreseen: not_foreseen(&outcomes),
     })
-}
-
-impl Report {
-    fn new(window: Window, templates: &Templates, forecast: &Forecast, outcomes: &[Outcome]) -> Self {
-        let all = Sums::from_outcomes(outcomes.iter());
-        let mut by_template: BTreeMap<u32, Vec<&Outcome>> = BTreeMap::new();
-        for outcome in outcomes {
-            if let Some(template) = outcome.template {
-                by_template.entry(template).or_default().push(outcome);
-            }
-        }
-        let silent = silent(window, forecast, outcomes);
-        let mut by_job: Vec<JobReport> = by_template
-            .keys()
-            .chain(
-                silent
-                    .keys()
-                    .filter(|template| !by_template.contains_key(template)),
-            )
-            .map(|&template| {
-                let outcomes = by_template.get(&template).map(Vec::as_slice).unwrap_or_default();
-                let did_not_run = silent.get(&template).map_or(0, |silent| silent.0);
-                job_report(templates, template, outcomes, did_not_run)
-            })
-            .collect();
-        by_job.sort_by_key(|job| std::cmp::Reverse((job.bytes.foreseen, job.jobs.foreseen, job.bytes.of)));
-        by_job.truncate(JOBS_MAX);
-        let silent_bytes = sum(silent.values().map(|silent| silent.1));
-        Self {
-            learned: window,
-            learned_runs: 0,
-            learned_jobs: 0,
-            scheduled_jobs: 0,
-            window,
-            jobs: all.jobs,
-            bytes: all.bytes,
-            inputs: all.inputs,
-            did_not_run: silent.values().map(|silent| silent.0).sum(),
-            not_read_bytes: silent_bytes.saturating_add(all.not_read_bytes),
-            submission_error_s: ErrorSpread::from_errors(all.submission_errors_s),
-            size_error: ErrorSpread::from_errors(all.size_errors),
-            by_job,
-            not_foreseen: not_foreseen(outcomes),
-        }
-    }
 }
 
 /// Returns the number and the bytes of forecast runs that did not happen, by template.
 fn silent(window: Window, forecast: &Forecast, outcomes: &[Outcome]) -> BTreeMap<u32, (u64, u64)> {
     let mut ran = vec![false; forecast.jobs.len()];
     for outcome in outcomes {
-        if let Cause::Foreseen { job } = outcome.cause {
+        if let Ok(job) = outcome.cause {
             ran[job] = true;
         }
     }
@@ -322,10 +311,10 @@ fn job_report(templates: &Templates, number: u32, outcomes: &[&Outcome], did_not
     });
     JobReport {
         name: template.name.clone(),
-        schedule: match &template.schedule {
-            Ok(schedule) => schedule.to_string(),
-            Err(_) => "none".to_owned(),
-        },
+        schedule: template
+            .schedule
+            .as_ref()
+            .map_or("none".to_owned(), Schedule::to_string),
         reads: reads.unwrap_or_default(),
         learned_runs: template.runs as u64,
         jobs: sums.jobs,
@@ -340,12 +329,12 @@ fn not_foreseen(outcomes: &[Outcome]) -> Vec<NotForeseen> {
     let mut reasons: BTreeMap<Why, (u64, u64, BTreeMap<&str, u64>)> = BTreeMap::new();
     for outcome in outcomes {
         let (why, bytes) = match outcome.cause {
-            Cause::NotForeseen(why) => (why, outcome.bytes),
-            Cause::Foreseen { .. } if outcome.foreseen_inputs < outcome.inputs => (
+            Err(why) => (why, outcome.bytes),
+            Ok(_) if outcome.foreseen_inputs < outcome.inputs => (
                 Why::OtherInputs,
                 outcome.bytes.saturating_sub(outcome.foreseen_bytes),
             ),
-            Cause::Foreseen { .. } => continue,
+            Ok(_) => continue,
         };
         let (jobs, sum, names) = reasons.entry(why).or_default();
         (*jobs, *sum) = (*jobs + 1, sum.saturating_add(bytes));

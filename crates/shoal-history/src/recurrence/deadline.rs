@@ -15,7 +15,7 @@ use shoal_base::forecast::DeadlineRule;
 use crate::moment::{DAY_MS, HOUR_MS, Moment};
 use crate::path::{PathId, Paths};
 use crate::run::{History, StoredRun};
-use crate::stats::quantile;
+use crate::stats::{quantile, sorted};
 
 /// Percentile of the run time that the deadline allows.
 const RUN_TIME_SHARE: f64 = 0.95;
@@ -91,48 +91,28 @@ pub(crate) fn deadline<'history>(
     runs: impl Iterator<Item = (usize, &'history StoredRun)> + Clone,
     consumers: &Consumers,
 ) -> Deadline {
-    let sorted = |values: Vec<i64>| {
-        let mut values = values;
-        values.sort_unstable();
-        values
-    };
+    let deadline = |after_ms, rule| Deadline { after_ms, rule };
     let count = runs.clone().count();
-    let is_usual = |values: &[i64]| !values.is_empty() && values.len() * 2 >= count;
-    let given = sorted(
-        runs.clone()
-            .filter_map(|(_, run)| run.deadline.map(|deadline| deadline.since_ms(run.submitted)))
-            .collect(),
-    );
-    if is_usual(&given)
-        && let Some(after_ms) = quantile(&given, 0.5)
-    {
-        return Deadline {
-            after_ms,
-            rule: DeadlineRule::Given,
-        };
+    let are_usual = |values: &Vec<i64>| values.len() * 2 >= count;
+    let given = runs
+        .clone()
+        .filter_map(|(_, run)| Some(run.deadline?.since_ms(run.submitted)));
+    let given = Some(sorted(given)).filter(are_usual);
+    if let Some(after_ms) = given.and_then(|values| quantile(&values, 0.5)) {
+        return deadline(after_ms, DeadlineRule::Given);
     }
-    let run_times = sorted(runs.clone().filter_map(|(_, run)| run.duration_ms()).collect());
+    let run_times = sorted(runs.clone().filter_map(|(_, run)| run.duration_ms()));
     let usual_ms = quantile(&run_times, 0.5).unwrap_or(0);
-    let consumed = sorted(
-        runs.filter_map(|(number, run)| consumers.get(&number).map(|at| at.since_ms(run.submitted)))
-            .collect(),
-    );
-    if is_usual(&consumed)
-        && let Some(after_ms) = quantile(&consumed, CONSUMER_SHARE)
-    {
-        return Deadline {
-            after_ms: after_ms.max(usual_ms).max(1),
-            rule: DeadlineRule::Consumer,
-        };
+    let consumed = runs.filter_map(|(number, run)| Some(consumers.get(&number)?.since_ms(run.submitted)));
+    let consumed = Some(sorted(consumed)).filter(are_usual);
+    if let Some(after_ms) = consumed.and_then(|values| quantile(&values, CONSUMER_SHARE)) {
+        return deadline(after_ms.max(usual_ms).max(1), DeadlineRule::Consumer);
     }
     match quantile(&run_times, RUN_TIME_SHARE) {
-        Some(long_ms) => Deadline {
-            after_ms: long_ms.max((usual_ms as f64 * SLACK) as i64).max(1),
-            rule: DeadlineRule::RunTimes,
-        },
-        None => Deadline {
-            after_ms: WITHOUT_END_MS,
-            rule: DeadlineRule::Unknown,
-        },
+        Some(long_ms) => {
+            let after_ms = long_ms.max((usual_ms as f64 * SLACK) as i64).max(1);
+            deadline(after_ms, DeadlineRule::RunTimes)
+        }
+        None => deadline(WITHOUT_END_MS, DeadlineRule::Unknown),
     }
 }

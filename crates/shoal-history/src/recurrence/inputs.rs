@@ -13,6 +13,7 @@ mod ranges;
 mod sample;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::iter;
 
 use shoal_base::forecast::Extent;
 
@@ -38,15 +39,14 @@ const CHOSEN_MAX: f64 = 0.1;
 const NEAR_UNITS: i64 = 40;
 
 /// The location of an input of the next run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Place {
     /// The same path every time.
     Fixed(PathId),
     /// A path whose dates are at these offsets from the time at which the run is due.
     Dated {
         shape: u32,
-        offsets: Vec<Offset>,
-        padding: Padding,
+        offsets: [Option<Offset>; DATES_MAX],
     },
     /// One path for each date of a range.
     Range {
@@ -54,7 +54,6 @@ pub(crate) enum Place {
         grain: Grain,
         begin: RangeBegin,
         last: i64,
-        padding: Padding,
     },
 }
 
@@ -67,7 +66,7 @@ pub(crate) struct Offset {
 }
 
 /// The first date of a range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum RangeBegin {
     /// The same date every time.
     At(i64),
@@ -79,6 +78,8 @@ pub(crate) enum RangeBegin {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct InputModel {
     pub(crate) place: Place,
+    /// Digits of the dates of its paths.
+    pub(crate) padding: Padding,
     pub(crate) extent: Extent,
     /// Fraction of runs that had it.
     pub(crate) share: f64,
@@ -109,7 +110,7 @@ struct Item {
     explained_by: Option<usize>,
 }
 
-/// The runs that contain a key.
+/// The runs that contain a place.
 #[derive(Clone, Copy)]
 struct Seen {
     runs: usize,
@@ -117,30 +118,20 @@ struct Seen {
     last: usize,
 }
 
-/// A recurring path.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Key {
-    Fixed(PathId),
-    Dated {
-        shape: u32,
-        offsets: [Option<Offset>; DATES_MAX],
-    },
-}
-
-impl Key {
-    fn is_near(&self) -> bool {
-        match self {
-            Self::Fixed(_) => false,
-            Self::Dated { offsets, .. } => offsets
-                .iter()
-                .flatten()
-                .all(|offset| offset.units.abs() <= NEAR_UNITS),
-        }
+impl Place {
+    /// Returns the dates of a dated place, relative to the due time.
+    fn offsets(&self) -> impl Iterator<Item = &Offset> {
+        let offsets = match self {
+            Self::Dated { offsets, .. } => offsets.as_slice(),
+            Self::Fixed(_) | Self::Range { .. } => &[],
+        };
+        offsets.iter().flatten()
     }
 }
 
 struct Candidate {
     place: Place,
+    padding: Padding,
     level: usize,
 }
 
@@ -155,7 +146,7 @@ pub(crate) fn learn(occurrences: &[Occurrence<'_>], paths: &Paths) -> Vec<InputM
     };
     for level in 0..LEVELS_MAX {
         learning.take_ranges(level);
-        learning.take_keys(level);
+        learning.take_places(level);
         learning.climb();
     }
     learning.models()
@@ -175,7 +166,7 @@ impl Learning<'_, '_> {
     }
 
     /// Returns the path with dates relative to the due time of a run; `None` if it has no dates.
-    fn dated_key(&self, path: PathId, occurrence: usize) -> Option<Key> {
+    fn dated(&self, path: PathId, occurrence: usize) -> Option<Place> {
         let dates = self.paths.dates(path);
         if dates.is_empty() {
             return None;
@@ -188,23 +179,25 @@ impl Learning<'_, '_> {
                 units,
             });
         }
-        Some(Key::Dated {
+        Some(Place::Dated {
             shape: self.paths.shape(path),
             offsets,
         })
     }
 
-    /// Returns the runs that contain each key at the current level.
-    fn counts(&self) -> HashMap<Key, Seen> {
-        let mut counts: HashMap<Key, Seen> = HashMap::new();
+    /// Returns a path unchanged, and by its dates relative to the due time of a run if it has any.
+    fn places(&self, path: PathId, occurrence: usize) -> impl Iterator<Item = Place> {
+        iter::once(Place::Fixed(path)).chain(self.dated(path, occurrence))
+    }
+
+    /// Returns the runs that contain each place at the current level.
+    fn counts(&self) -> HashMap<Place, Seen> {
+        let mut counts: HashMap<Place, Seen> = HashMap::new();
         for item in self.items.iter().filter(|item| item.explained_by.is_none()) {
             let Some(path) = item.at else { continue };
-            for key in [Some(Key::Fixed(path)), self.dated_key(path, item.occurrence)]
-                .into_iter()
-                .flatten()
-            {
+            for place in self.places(path, item.occurrence) {
                 let run = item.occurrence;
-                let seen = counts.entry(key).or_insert(Seen {
+                let seen = counts.entry(place).or_insert(Seen {
                     runs: 1,
                     first: run,
                     last: run,
@@ -218,77 +211,68 @@ impl Learning<'_, '_> {
         counts
     }
 
-    /// Returns the key that explains a path best, if it recurs. If all runs read many dates, each date recurs
-    /// both unchanged and relative to the due time; the relative key is chosen if its dates have moved. If
+    /// Returns the place that explains a path best, if it recurs. If all runs read many dates, each date recurs
+    /// both unchanged and relative to the due time; the relative place is chosen if its dates have moved. If
     /// all runs are of one day, a date near the due time is assumed to move.
-    fn best_key(&self, path: PathId, occurrence: usize, counts: &HashMap<Key, Seen>) -> Option<Key> {
-        let count = |key: &Key| counts.get(key).map_or(0, |seen| seen.runs);
-        let fixed = Key::Fixed(path);
-        let dated = self.dated_key(path, occurrence).filter(|dated| {
-            let moves =
-                || dated.is_near() || counts.get(dated).is_some_and(|seen| self.has_moved(dated, *seen));
+    fn best_place(&self, path: PathId, occurrence: usize, counts: &HashMap<Place, Seen>) -> Option<Place> {
+        let count = |place: &Place| counts.get(place).map_or(0, |seen| seen.runs);
+        let fixed = Place::Fixed(path);
+        let dated = self.dated(path, occurrence).filter(|dated| {
+            let is_near = || dated.offsets().all(|offset| offset.units.abs() <= NEAR_UNITS);
+            let moves = || is_near() || counts.get(dated).is_some_and(|seen| self.has_moved(dated, *seen));
             count(dated) > count(&fixed) || count(dated) == count(&fixed) && moves()
         });
-        Some(dated.unwrap_or(fixed)).filter(|key| count(key) >= self.needed())
+        Some(dated.unwrap_or(fixed)).filter(|place| count(place) >= self.needed())
     }
 
-    /// Returns true if a dated key stands for different dates in different runs.
-    fn has_moved(&self, key: &Key, seen: Seen) -> bool {
-        let due = |occurrence: usize| self.occurrences[occurrence].due;
-        match key {
-            Key::Fixed(_) => false,
-            Key::Dated { offsets, .. } => offsets
-                .iter()
-                .flatten()
-                .any(|offset| offset.grain.count(due(seen.first)) != offset.grain.count(due(seen.last))),
-        }
+    /// Returns true if a place stands for different dates in different runs.
+    fn has_moved(&self, place: &Place, seen: Seen) -> bool {
+        let count = |offset: &Offset, run: usize| offset.grain.count(self.occurrences[run].due);
+        place
+            .offsets()
+            .any(|offset| count(offset, seen.first) != count(offset, seen.last))
     }
 
-    fn take_keys(&mut self, level: usize) {
+    fn take_places(&mut self, level: usize) {
         let counts = self.counts();
-        let mut keys: Vec<Option<Key>> = self
+        let mut places: Vec<Option<Place>> = self
             .items
             .iter()
             .map(|item| {
                 let open = item.at.filter(|_| item.explained_by.is_none());
-                open.and_then(|path| self.best_key(path, item.occurrence, &counts))
+                open.and_then(|path| self.best_place(path, item.occurrence, &counts))
             })
             .collect();
         if level + 1 < LEVELS_MAX {
-            self.leave_crowds(level, &mut keys);
+            self.leave_crowds(level, &mut places);
         }
-        let mut numbers: BTreeMap<Key, usize> = BTreeMap::new();
-        for (at, key) in keys.into_iter().enumerate() {
-            let (Some(key), Some(path)) = (key, self.items[at].at) else {
+        let mut numbers: HashMap<Place, usize> = HashMap::new();
+        for (item, place) in self.items.iter_mut().zip(places) {
+            let (Some(place), Some(path)) = (place, item.at) else {
                 continue;
             };
-            let number = *numbers.entry(key).or_insert_with(|| {
-                let padding = self.paths.padding(path);
-                let place = match key {
-                    Key::Fixed(path) => Place::Fixed(path),
-                    Key::Dated { shape, offsets } => Place::Dated {
-                        shape,
-                        offsets: offsets.into_iter().flatten().collect(),
-                        padding,
-                    },
-                };
-                self.found.push(Candidate { place, level });
+            let number = *numbers.entry(place).or_insert_with(|| {
+                let padding = Padding::default();
+                self.found.push(Candidate {
+                    place,
+                    padding,
+                    level,
+                });
                 self.found.len() - 1
             });
-            self.items[at].explained_by = Some(number);
+            item.explained_by = Some(number);
             // Only some runs show how a month below ten is written.
-            if let Place::Dated { padding, .. } = &mut self.found[number].place {
-                *padding = padding.and(self.paths.padding(path));
-            }
+            let padding = &mut self.found[number].padding;
+            *padding = padding.and(self.paths.padding(path));
         }
         if level > 0 {
             self.absorb(&numbers);
         }
     }
 
-    /// Drops the keys of paths that recur in large numbers below one prefix, so that the prefix explains
+    /// Drops the places of paths that recur in large numbers below one prefix, so that the prefix explains
     /// them: dates, or objects whose names have no dates of their own.
-    fn leave_crowds(&self, level: usize, keys: &mut [Option<Key>]) {
+    fn leave_crowds(&self, level: usize, places: &mut [Option<Place>]) {
         let crowd = |item: &Item| {
             let path = item.at?;
             let parent = self.paths.parent(path)?;
@@ -297,23 +281,23 @@ impl Learning<'_, '_> {
                 false if level == 0 => OBJECTS_MAX,
                 false => return None,
             };
-            let key = self.dated_key(parent, item.occurrence);
-            Some((key.unwrap_or(Key::Fixed(parent)), members_max))
+            let place = self.dated(parent, item.occurrence);
+            Some((place.unwrap_or(Place::Fixed(parent)), members_max))
         };
-        let mut crowds: HashMap<(Key, usize), BTreeSet<Key>> = HashMap::new();
-        for (item, key) in self.items.iter().zip(keys.iter()) {
-            if let (Some(crowd), Some(key)) = (crowd(item), key) {
+        let mut crowds: HashMap<(Place, usize), BTreeSet<Place>> = HashMap::new();
+        for (item, place) in self.items.iter().zip(places.iter()) {
+            if let (Some(crowd), Some(place)) = (crowd(item), place) {
                 let members = crowds.entry(crowd).or_default();
                 if members.len() <= crowd.1 {
-                    members.insert(*key);
+                    members.insert(*place);
                 }
             }
         }
-        for (item, key) in self.items.iter().zip(keys) {
+        for (item, place) in self.items.iter().zip(places) {
             let is_crowded = crowd(item)
                 .is_some_and(|crowd| crowds.get(&crowd).is_some_and(|members| members.len() > crowd.1));
             if is_crowded {
-                *key = None;
+                *place = None;
             }
         }
     }
@@ -324,37 +308,29 @@ impl Learning<'_, '_> {
     }
 
     /// Assigns the items below new prefixes to these prefixes, so that nothing is expected twice.
-    fn absorb(&mut self, prefixes: &BTreeMap<Key, usize>) {
+    fn absorb(&mut self, prefixes: &HashMap<Place, usize>) {
         for at in 0..self.items.len() {
             let item = &self.items[at];
             let Some(path) = item.at else { continue };
-            let dated = self.dated_key(path, item.occurrence);
-            let prefix = [Some(Key::Fixed(path)), dated]
-                .into_iter()
-                .flatten()
-                .find_map(|key| prefixes.get(&key).copied());
-            if let Some(prefix) = prefix {
-                self.items[at].explained_by = Some(prefix);
+            let prefix = self
+                .places(path, item.occurrence)
+                .find_map(|place| prefixes.get(&place).copied());
+            if prefix.is_some() {
+                self.items[at].explained_by = prefix;
             }
         }
     }
 
     fn take_ranges(&mut self, level: usize) {
-        let dates = self
-            .items
-            .iter()
-            .enumerate()
-            .filter(|(_, item)| item.explained_by.is_none());
-        let dates =
-            dates.filter_map(
-                |(at, item)| match (item.at, item.at.map(|path| self.paths.dates(path))) {
-                    (Some(path), Some(&[date])) => Some((at, self.paths.shape(path), date)),
-                    _ => None,
-                },
-            );
         let mut by_shape: BTreeMap<(u32, Grain), Vec<(usize, PathDate)>> = BTreeMap::new();
-        for (at, shape, date) in dates {
-            by_shape.entry((shape, date.grain)).or_default().push((at, date));
+        for (at, item) in self.items.iter().enumerate() {
+            let Some(path) = item.at.filter(|_| item.explained_by.is_none()) else {
+                continue;
+            };
+            if let &[date] = self.paths.dates(path) {
+                let key = (self.paths.shape(path), date.grain);
+                by_shape.entry(key).or_default().push((at, date));
+            }
         }
         for ((shape, grain), dates) in by_shape {
             let mut counts: BTreeMap<usize, BTreeSet<i64>> = BTreeMap::new();
@@ -387,8 +363,8 @@ impl Learning<'_, '_> {
                     grain,
                     begin,
                     last,
-                    padding,
                 },
+                padding,
                 level,
             });
             for (at, _) in dates {
@@ -441,7 +417,8 @@ impl Learning<'_, '_> {
         let runs: BTreeSet<usize> = parts.keys().map(|(occurrence, _)| *occurrence).collect();
         let names_prefixes = items.iter().any(|item| self.paths.is_prefix(item.path));
         Some(InputModel {
-            place: candidate.place.clone(),
+            place: candidate.place,
+            padding: candidate.padding,
             extent: match candidate.level {
                 0 if !names_prefixes => Extent::Object,
                 0 => Extent::Prefix,

@@ -6,27 +6,15 @@ pub mod inputs;
 pub mod schedule;
 pub(crate) mod words;
 
-use serde::Serialize;
-
 use self::deadline::{Deadline, consumers, deadline};
 use self::grouping::{Features, JobNames, groups};
 pub(crate) use self::grouping::{features, likeness};
 use self::inputs::{InputModel, Occurrence, learn};
-use self::schedule::{Hit, RUNS_MIN, Schedule, detect};
+use self::schedule::{Hit, Schedule, detect};
 use crate::moment::Moment;
 use crate::path::Paths;
 use crate::run::{History, StoredRun};
 use crate::stats::Spread;
-
-/// Why a job cannot be forecast.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Unforeseeable {
-    /// Fewer than three runs are known.
-    TooFew,
-    /// Its runs follow no schedule, or it no longer runs.
-    Irregular,
-}
 
 /// The common properties of the runs of one job.
 #[derive(Clone, Debug)]
@@ -37,8 +25,8 @@ pub(crate) struct Template {
     pub(crate) features: Features,
     /// Number of runs that it was learned from.
     pub(crate) runs: usize,
-    /// When it runs.
-    pub(crate) schedule: Result<Schedule, Unforeseeable>,
+    /// When it runs; `None` if its runs are too few or follow no schedule, or if it no longer runs.
+    pub(crate) schedule: Option<Schedule>,
     /// A typical run at each slot of the schedule.
     pub(crate) slots: Vec<SlotModel>,
 }
@@ -81,11 +69,7 @@ impl Templates {
                     .iter()
                     .map(|&run| history.runs[run].submitted)
                     .collect();
-                let schedule = detect(&times, until).ok_or(if times.len() < RUNS_MIN {
-                    Unforeseeable::TooFew
-                } else {
-                    Unforeseeable::Irregular
-                });
+                let schedule = detect(&times, until);
                 let of = |slot: &[Hit]| slot_model(history, &paths, &group.runs, slot, &consumers, until);
                 let slots = schedule.iter().flat_map(|schedule| &schedule.slots);
                 Template {
@@ -114,7 +98,7 @@ impl Templates {
     pub fn scheduled(&self) -> usize {
         self.list
             .iter()
-            .filter(|template| template.schedule.is_ok())
+            .filter(|template| template.schedule.is_some())
             .count()
     }
 }

@@ -13,7 +13,7 @@ use std::ops::Range;
 use serde::Serialize;
 
 use crate::moment::{DAY_MS, HOUR_MS, MINUTE_MS, Moment, SECOND_MS};
-use crate::stats::{median, quantile};
+use crate::stats::{median, quantile, sorted};
 
 /// Periods used by people and by cron: minutes, hours and days.
 const MINUTES: [i64; 11] = [1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30];
@@ -277,8 +277,7 @@ impl Fold {
 
 /// Counts the cycles of a slot between the first and the last run, allowing for the slot's jitter.
 fn cycles_between(first: Moment, last: Moment, slot: &FoundSlot, period_ms: i64) -> usize {
-    let earliest_ms = slot.deviations_ms.first().copied().unwrap_or(0);
-    let latest_ms = slot.deviations_ms.last().copied().unwrap_or(0);
+    let (earliest_ms, latest_ms) = slot.jitter_ms();
     // The first cycle whose slot ends no earlier than the first run, and the last cycle whose slot begins no
     // later than the last run.
     let begin = -(slot.phase_ms + latest_ms - first.ms()).div_euclid(period_ms);
@@ -329,22 +328,23 @@ impl FoundSlot {
         let deviation_ms = |hit: &Hit| times[hit.run].since_ms(hit.due);
         hits.sort_unstable_by_key(|hit| (hit.due, deviation_ms(hit).abs(), hit.run));
         hits.dedup_by_key(|hit| hit.due);
-        let sorted = |hits: &[Hit]| {
-            let mut deviations_ms: Vec<i64> = hits.iter().map(deviation_ms).collect();
-            deviations_ms.sort_unstable();
-            deviations_ms
-        };
         // An extra run that falls into the window is far from the others.
-        let all_ms = sorted(&hits);
+        let all_ms = sorted(hits.iter().map(deviation_ms));
         let at = |share| quantile(&all_ms, share).unwrap_or(0);
         let reach_ms = (TRIM * (at(0.75) - at(0.25))).max(period_ms / 100);
         hits.retain(|hit| deviation_ms(hit).abs() <= reach_ms);
-        let deviations_ms = sorted(&hits);
+        let deviations_ms = sorted(hits.iter().map(deviation_ms));
         Self {
             phase_ms,
             deviations_ms,
             hits,
         }
+    }
+
+    /// Returns the least and the greatest deviation of the hits.
+    fn jitter_ms(&self) -> (i64, i64) {
+        let end = |deviation_ms: Option<&i64>| deviation_ms.copied().unwrap_or(0);
+        (end(self.deviations_ms.first()), end(self.deviations_ms.last()))
     }
 
     fn share(&self, cycles: usize) -> f64 {
@@ -356,9 +356,8 @@ impl FoundSlot {
     /// with equal gaps hit a window more often than runs at random times, so the probability of a hit is that
     /// of equal gaps.
     fn is_no_chance(&self, cycles: usize, rate: f64) -> bool {
-        let first = self.deviations_ms.first().copied().unwrap_or(0);
-        let last = self.deviations_ms.last().copied().unwrap_or(0);
-        let width_ms = (last - first).max(SECOND_MS) as f64;
+        let (earliest_ms, latest_ms) = self.jitter_ms();
+        let width_ms = (latest_ms - earliest_ms).max(SECOND_MS) as f64;
         let by_chance = rate * width_ms;
         let share = self.share(cycles).min(1.0);
         share > by_chance && cycles as f64 * divergence(share, by_chance) >= SURPRISE_MIN
@@ -369,11 +368,7 @@ impl FoundSlot {
         let latest = |count: usize| &self.hits[self.hits.len().saturating_sub(count)..];
         let deviation_ms = |hit: &Hit| times[hit.run].since_ms(hit.due);
         let shift_ms = median(latest(TIMED_BY).iter().map(deviation_ms).collect()).unwrap_or(0);
-        let mut deviations_ms: Vec<i64> = latest(SPREAD_OF)
-            .iter()
-            .map(|hit| deviation_ms(hit) - shift_ms)
-            .collect();
-        deviations_ms.sort_unstable();
+        let deviations_ms = sorted(latest(SPREAD_OF).iter().map(|hit| deviation_ms(hit) - shift_ms));
         let moved = |hit: &Hit| Hit {
             due: hit.due.plus_ms(shift_ms),
             ..*hit
@@ -392,7 +387,7 @@ impl FoundSlot {
         let (Some(first), Some(last)) = (self.hits.first(), self.hits.last()) else {
             return 0.0;
         };
-        let late_ms = self.deviations_ms.last().copied().unwrap_or(0);
+        let (_, late_ms) = self.jitter_ms();
         let missed = (until.since_ms(last.due) - late_ms).max(0) / period_ms;
         let begin = last
             .due
@@ -448,9 +443,7 @@ fn own_period(times: &[Moment]) -> Option<i64> {
 
 /// Detects regular gaps between runs that do not follow the clock.
 fn by_last_run(times: &[Moment], until: Moment) -> Option<Schedule> {
-    let recent = &times[times.len().saturating_sub(LEARNED_MAX)..];
-    let mut gaps_ms: Vec<i64> = recent.windows(2).map(|pair| pair[1].since_ms(pair[0])).collect();
-    gaps_ms.sort_unstable();
+    let gaps_ms = sorted(times.windows(2).map(|pair| pair[1].since_ms(pair[0])));
     let period_ms = quantile(&gaps_ms, 0.5).filter(|&gap_ms| gap_ms >= SECOND_MS)?;
     let near = gaps_ms
         .iter()

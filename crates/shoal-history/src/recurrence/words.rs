@@ -104,13 +104,13 @@ pub(crate) fn input(model: &InputModel, paths: &Paths) -> String {
     } else {
         ""
     };
-    match &model.place {
-        Place::Fixed(path) => format!("{some}{}", paths.text(*path)),
-        Place::Dated { shape, offsets, .. } => {
-            let phrases: Vec<_> = offsets.iter().map(|offset| relative(*offset)).collect();
+    match model.place {
+        Place::Fixed(path) => format!("{some}{}", paths.text(path)),
+        Place::Dated { shape, offsets } => {
+            let phrases: Vec<_> = offsets.into_iter().flatten().map(relative).collect();
             format!(
                 "{some}{}: {}",
-                crate::path::readable(paths.shape_text(*shape)),
+                crate::path::readable(paths.shape_text(shape)),
                 phrases.join(", ")
             )
         }
@@ -119,19 +119,15 @@ pub(crate) fn input(model: &InputModel, paths: &Paths) -> String {
             grain,
             begin,
             last,
-            ..
         } => {
             let begin = match begin {
-                RangeBegin::At(count) => grain.begin(*count).to_minute(),
+                RangeBegin::At(count) => grain.begin(count).to_minute(),
                 RangeBegin::Month => "the first of the month".to_owned(),
             };
-            let last = relative(Offset {
-                grain: *grain,
-                units: *last,
-            });
+            let last = relative(Offset { grain, units: last });
             format!(
                 "{}: from {begin} to {last}",
-                crate::path::readable(paths.shape_text(*shape))
+                crate::path::readable(paths.shape_text(shape))
             )
         }
     }
