@@ -15,7 +15,7 @@ pub enum Format {
     Jsonl,
     /// Event log of a Spark application.
     Spark,
-    /// Requests: the access log of a node or of Amazon S3, or captured requests.
+    /// Requests: the access log of a node or of Amazon S3.
     S3,
     /// Hadoop jobs of SWIM.
     Swim,
@@ -50,7 +50,7 @@ impl Format {
         if line.starts_with('{') {
             return Some(if has(&["\"Event\":"]) {
                 Self::Spark
-            } else if has(&["\"target\":", "\"x_amz_date\":"]) || has(&["\"m\":"]) && has(&["\"p\":"]) {
+            } else if has(&["\"target\":"]) {
                 Self::S3
             } else {
                 Self::Jsonl
@@ -110,7 +110,6 @@ mod tests {
                 "{\"timestamp\":\"x\",\"target\":\"shoal::access\"}",
                 Some(Format::S3),
             ),
-            ("{\"t\": 1.5, \"m\": \"PUT\", \"p\": \"/lake\"}", Some(Format::S3)),
             (
                 "79a5 bucket [06/Feb/2019:00:00:38 +0000] 192.0.2.3 79a5 3E57 REST.GET.OBJECT k",
                 Some(Format::S3),

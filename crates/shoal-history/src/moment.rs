@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::{Error, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use shoal_logs::timestamp::{rfc3339, unix_seconds};
+use shoal_logs::timestamp::rfc3339;
 use time::{Date, Duration, Month, OffsetDateTime};
 
 /// One second in milliseconds.
@@ -71,7 +71,10 @@ impl Moment {
         } else {
             number / 1e3
         };
-        unix_seconds(seconds).and_then(Self::from_time)
+        let us = (seconds * 1e6).round() as i64;
+        (0.0..=(MS_MAX / SECOND_MS) as f64)
+            .contains(&seconds)
+            .then_some(Self(us / 1_000))
     }
 
     /// Converts a log's timestamp; `None` if it is out of range.

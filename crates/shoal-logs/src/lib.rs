@@ -4,7 +4,6 @@
 //! of lines and the meaning of a request belong to the caller: the simulator turns requests into accesses of
 //! a cache, the planner into runs of jobs. One format per file, and one reader per format.
 
-pub mod captured;
 pub mod line;
 pub mod node;
 mod request;

@@ -27,7 +27,7 @@ const OBJECT_SIZE: usize = 12;
 const TOTAL_MS: usize = 13;
 const USER_AGENT: usize = 16;
 
-/// Parses one line. The key is as the log has it, percent-encoded: [`decoded_key`] decodes it.
+/// Parses one line.
 ///
 /// # Errors
 ///
@@ -76,7 +76,7 @@ pub fn request(line: &str) -> Result<Request<'_>, Mismatch> {
 }
 
 /// The key as clients spell it. AWS encodes some characters of the field twice.
-pub fn decoded_key(key: &str) -> Cow<'_, str> {
+fn decoded_key(key: &str) -> Cow<'_, str> {
     match decoded(key) {
         Cow::Owned(once) => Cow::Owned(decoded(&once).into_owned()),
         unchanged @ Cow::Borrowed(_) => unchanged,
@@ -84,13 +84,16 @@ pub fn decoded_key(key: &str) -> Cow<'_, str> {
 }
 
 fn named<'line>(request: Request<'line>, fields: &[&'line str]) -> Request<'line> {
-    let text = |field: usize| {
-        let text = fields.get(field).filter(|text| !matches!(**text, "-" | ""));
-        text.map(|text| Cow::Borrowed(*text))
+    let word = |field: usize| {
+        fields
+            .get(field)
+            .copied()
+            .filter(|word| !matches!(*word, "-" | ""))
     };
+    let text = |field: usize| word(field).map(Cow::Borrowed);
     Request {
         bucket: text(BUCKET),
-        key: text(KEY),
+        key: word(KEY).map(decoded_key),
         client: Cow::Borrowed(fields[ADDRESS]),
         identity: text(REQUESTER),
         user_agent: text(USER_AGENT),
@@ -134,7 +137,7 @@ fn split(line: &str) -> Vec<&str> {
 }
 
 /// Replaces `%3D` by `=` and so on. An incomplete escape stays as it is.
-pub(crate) fn decoded(text: &str) -> Cow<'_, str> {
+fn decoded(text: &str) -> Cow<'_, str> {
     percent_decode_str(text).decode_utf8_lossy()
 }
 
@@ -153,7 +156,7 @@ mod tests {
     fn a_line_of_the_log_is_a_request() {
         let request = request(LINE).unwrap();
         assert_eq!(request.kind, RequestKind::Read);
-        assert_eq!(decoded_key(request.key.as_deref().unwrap()), "dt=2019-02-05/a");
+        assert_eq!(request.key.as_deref(), Some("dt=2019-02-05/a"));
         assert_eq!(
             request.identity.as_deref(),
             Some("arn:aws:iam::123456789012:user/etl")

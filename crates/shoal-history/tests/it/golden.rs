@@ -198,7 +198,7 @@ fn by(job_by: JobBy, gap_ms: i64) -> Vec<Run> {
 }
 
 #[test]
-fn captured_requests_become_runs_of_programs() {
+fn requests_become_runs_of_programs() {
     let told: Vec<String> = by(JobBy::UserAgent, 300_000)
         .into_iter()
         .map(|run| {

@@ -14,9 +14,8 @@ const KEYS: [&str; 2] = ["AKIA4OSFODNN7EXAMP01", "AKIA4OSFODNN7EXAMP02"];
 /// A read that started at `at_ms` and was logged when it ended.
 fn line(at_ms: i64, duration_ms: i64, caller: &str, key: &str) -> String {
     format!(
-        r#"{{"t":{}.{:03},"m":"GET","p":"/lake/{key}","status":"200","len":"5","ms":{duration_ms},"caller":"{caller}"}}"#,
-        at_ms / 1_000,
-        at_ms % 1_000
+        r#"{{"target":"shoal::access","time":"{}","operation":"get_object","bucket":"lake","key":"{key}","status":200,"bytes":5,"offset_bytes":0,"object_bytes":5,"duration_ms":{duration_ms},"caller":"{caller}"}}"#,
+        Moment::from_ms(at_ms)
     )
 }
 

@@ -18,7 +18,7 @@ mod user_agent;
 use std::collections::{BTreeSet, HashMap};
 use std::io::BufRead;
 
-use shoal_logs::{Mismatch, Request, RequestKind, captured, node, s3_server};
+use shoal_logs::{Mismatch, Request, RequestKind, node, s3_server};
 
 use self::ranges::Ranges;
 use self::user_agent::program;
@@ -41,7 +41,7 @@ const PATHS_MAX: usize = 8_000_000;
 const SWEEP_EVERY: usize = 1 << 16;
 
 /// Jobs whose requests are being read.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Requests {
     options: ReadOptions,
     open: HashMap<String, Session>,
@@ -66,22 +66,11 @@ struct Session {
     identity: Option<String>,
 }
 
-/// The format of an access log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Log {
-    Node,
-    S3Server,
-    Captured,
-}
-
 impl Requests {
     pub(super) fn new(options: ReadOptions) -> Self {
         Self {
             options,
-            open: HashMap::new(),
-            paths: 0,
-            latest: Moment::default(),
-            since_sweep: 0,
+            ..Self::default()
         }
     }
 
@@ -93,15 +82,17 @@ impl Requests {
         start: &[u8],
         input: impl BufRead,
     ) -> Result<(), HistoryError> {
-        let log = Log::from_start(start);
+        let start = String::from_utf8_lossy(start);
+        let first = start.lines().find(|line| !line.trim().is_empty());
+        let is_of_node = first.is_some_and(|line| line.starts_with('{'));
         Lines::new(name, input, LINE_BYTES_MAX).each(|line| {
-            let request = match log {
-                Log::Node => node::request(line)?,
-                Log::S3Server => Some(s3_server::request(line)?),
-                Log::Captured => Some(captured::request(line)?),
+            let request = if is_of_node {
+                node::request(line)?
+            } else {
+                Some(s3_server::request(line)?)
             };
             match request {
-                Some(request) => self.take(history, name, log, &request),
+                Some(request) => self.take(history, name, &request),
                 None => Ok(Ok(())),
             }
         })
@@ -119,7 +110,6 @@ impl Requests {
         &mut self,
         history: &mut History,
         name: &str,
-        log: Log,
         request: &Request<'_>,
     ) -> Result<Result<(), HistoryError>, Mismatch> {
         let Some(at) = Moment::from_time(request.at) else {
@@ -139,14 +129,13 @@ impl Requests {
         };
         Ok(self
             .sweep(history, name)
-            .and_then(|()| self.add(history, name, log, at, job, request)))
+            .and_then(|()| self.add(history, name, at, job, request)))
     }
 
     fn add(
         &mut self,
         history: &mut History,
         name: &str,
-        log: Log,
         at: Moment,
         job: String,
         request: &Request<'_>,
@@ -171,7 +160,7 @@ impl Requests {
                 .filter(|identity| job.ends_with(identity.as_str()) && is_lasting(identity)),
         });
         let known = session.paths();
-        session.take(log, at, request);
+        session.take(at, request);
         self.paths += session.paths() - known;
         if self.paths > PATHS_MAX {
             let limit = format!("{PATHS_MAX} paths in jobs that run at the same time");
@@ -216,23 +205,6 @@ impl Requests {
     }
 }
 
-impl Log {
-    fn from_start(start: &[u8]) -> Self {
-        let start = String::from_utf8_lossy(start);
-        let line = start
-            .lines()
-            .find(|line| !line.trim().is_empty())
-            .unwrap_or_default();
-        if !line.starts_with('{') {
-            Self::S3Server
-        } else if line.contains("\"target\":") {
-            Self::Node
-        } else {
-            Self::Captured
-        }
-    }
-}
-
 /// Returns the time at which the response ended.
 fn end(at: Moment, request: &Request<'_>) -> Moment {
     #[expect(
@@ -269,16 +241,13 @@ impl Session {
         self.reads.len() + self.writes.len()
     }
 
-    fn take(&mut self, log: Log, at: Moment, request: &Request<'_>) {
+    fn take(&mut self, at: Moment, request: &Request<'_>) {
         self.first = self.first.min(at);
         self.last = self.last.max(end(at, request));
         let (Some(bucket), Some(key)) = (&request.bucket, &request.key) else {
             return;
         };
-        let path = match log {
-            Log::S3Server => format!("s3://{bucket}/{}", s3_server::decoded_key(key)),
-            Log::Node | Log::Captured => format!("s3://{bucket}/{key}"),
-        };
+        let path = format!("s3://{bucket}/{key}");
         match request.kind {
             RequestKind::Read if !self.writes.contains(&path) => {
                 let ranges = self.reads.entry(path).or_default();
@@ -322,14 +291,14 @@ impl Session {
 mod tests {
     use std::borrow::Cow;
 
-    use shoal_logs::captured;
+    use shoal_logs::node;
 
     use super::{JobBy, job};
 
     #[test]
     fn a_job_is_named_by_what_the_request_tells() {
-        let line = r#"{"t": 5, "m": "GET", "p": "/lake/k", "status": 200, "user_agent": "etl/nightly, Hadoop 3.3.4, aws-sdk-java/1.12.262", "x_shoal_job": " dag-42 ", "caller": "AK"}"#;
-        let mut request = captured::request(line).unwrap();
+        let line = r#"{"target": "shoal::access", "time": "1970-01-01T00:00:05Z", "user_agent": "etl/nightly, Hadoop 3.3.4, aws-sdk-java/1.12.262", "job": " dag-42 ", "caller": "AK"}"#;
+        let mut request = node::request(line).unwrap().unwrap();
         assert_eq!(job(&request, JobBy::Header).as_deref(), Some("dag-42"));
         assert_eq!(job(&request, JobBy::Any).as_deref(), Some("dag-42"));
         assert_eq!(job(&request, JobBy::UserAgent).as_deref(), Some("etl_nightly"));
