@@ -156,18 +156,20 @@ impl History {
 
     /// Returns the runs, ordered by submission.
     pub fn runs(&self) -> impl Iterator<Item = Run> + '_ {
-        self.runs.iter().map(|run| Run {
+        let text = |&path: &TextId| self.paths.text(path).to_owned();
+        let input = move |input: &StoredInput| Input {
+            path: text(&input.path),
+            bytes: Some(input.bytes),
+            bytes_per_s: Some(input.bytes_per_s).filter(|&rate| rate > 0),
+        };
+        self.runs.iter().map(move |run| Run {
             name: self.names.text(run.name).to_owned(),
             submitted: run.submitted,
             started: Some(run.started),
             ended: run.ended,
             deadline: run.deadline,
-            inputs: self.inputs_of(run),
-            outputs: run
-                .outputs
-                .iter()
-                .map(|&path| self.paths.text(path).to_owned())
-                .collect(),
+            inputs: run.inputs.iter().map(input).collect(),
+            outputs: run.outputs.iter().map(text).collect(),
         })
     }
 
@@ -178,15 +180,6 @@ impl History {
             is_read[input.path as usize] = true;
         }
         is_read.into_iter().filter(|is_read| *is_read).count()
-    }
-
-    fn inputs_of(&self, run: &StoredRun) -> Vec<Input> {
-        let input = |input: &StoredInput| Input {
-            path: self.paths.text(input.path).to_owned(),
-            bytes: Some(input.bytes),
-            bytes_per_s: Some(input.bytes_per_s).filter(|&rate| rate > 0),
-        };
-        run.inputs.iter().map(input).collect()
     }
 
     /// Returns the first submission, and the end of the period that the logs cover; `None` without runs.

@@ -46,9 +46,12 @@ struct Row {
     record: StringRecord,
 }
 
+/// The text of an id and no time, or a name and a submission.
+type RunKey = (String, Moment);
+
 /// A run whose rows are still being read, and their common key.
 struct Open {
-    key: (String, Moment),
+    key: RunKey,
     run: Run,
 }
 
@@ -78,23 +81,15 @@ pub(super) fn read(history: &mut History, name: &str, input: impl BufRead) -> Re
             break;
         }
         let line = row.record.position().map_or(0, csv::Position::line);
-        let key = row.key(open.as_ref()).map_err(|mismatch| error(line, mismatch))?;
-        let is_same = open.as_ref().is_some_and(|open| open.key == key);
-        if !is_same {
-            if let Some(done) = open.take() {
-                closed.insert(done.key);
-                history.add(name, &done.run)?;
-            }
-            if closed.contains(&key) {
-                let found = format!("another row of the run {}", key.0);
-                return Err(error(line, Mismatch::new(found, "the rows of one run together")));
-            }
-            let run = row.run().map_err(|mismatch| error(line, mismatch))?;
-            open = Some(Open { key, run });
+        let refused = |mismatch| error(line, mismatch);
+        if let Some(next) = row.begun(open.as_ref(), &closed).map_err(refused)?
+            && let Some(done) = open.replace(next)
+        {
+            closed.insert(done.key);
+            history.add(name, &done.run)?;
         }
-        let open = open.as_mut().expect("a run was just opened");
-        row.add_to(&mut open.run)
-            .map_err(|mismatch| error(line, mismatch))?;
+        let open = open.as_mut().expect("the first row begins a run");
+        row.add_to(&mut open.run).map_err(refused)?;
         left.set(RECORD_BYTES_MAX);
     }
     match open {
@@ -155,10 +150,24 @@ impl Row {
         })
     }
 
+    /// Returns the run that this row begins; `None` if the row is of the run above.
+    fn begun(&self, open: Option<&Open>, closed: &HashSet<RunKey>) -> Result<Option<Open>, Mismatch> {
+        let key = self.key(open)?;
+        if open.is_some_and(|open| open.key == key) {
+            return Ok(None);
+        }
+        if closed.contains(&key) {
+            let found = format!("another row of the run {}", key.0);
+            return Err(Mismatch::new(found, "the rows of one run together"));
+        }
+        let run = self.run()?;
+        Ok(Some(Open { key, run }))
+    }
+
     /// Returns the key of the run of this row: its id if it has one, otherwise its name and submission. Empty
     /// values are inherited from the row above: a row without an id belongs to the run above if its name and
     /// submission match.
-    fn key(&self, open: Option<&Open>) -> Result<(String, Moment), Mismatch> {
+    fn key(&self, open: Option<&Open>) -> Result<RunKey, Mismatch> {
         if let Some(id) = self.value("id") {
             return Ok((format!("id {id}"), Moment::default()));
         }

@@ -38,20 +38,13 @@ pub(super) fn unpacked(
             command,
         });
     }
-    if mark.starts_with(GZIP) {
-        return begun_box(name, MultiGzDecoder::new(input), start_bytes);
-    }
-    if mark.starts_with(ZSTD) {
-        return begun_box(name, Frames::new(input), start_bytes);
-    }
-    begun_box(name, input, start_bytes)
-}
-
-fn begun_box(
-    name: &str,
-    input: impl Read + 'static,
-    start_bytes: usize,
-) -> Result<(Vec<u8>, Box<dyn BufRead>), HistoryError> {
+    let input: Box<dyn Read> = if mark.starts_with(GZIP) {
+        Box::new(MultiGzDecoder::new(input))
+    } else if mark.starts_with(ZSTD) {
+        Box::new(Frames::new(input))
+    } else {
+        Box::new(input)
+    };
     let (start, input) = begun(name, input, start_bytes)?;
     Ok((start, Box::new(input)))
 }

@@ -14,7 +14,7 @@ use crate::run::{History, Input, Passed, Run};
 const REMEMBERED_MAX: usize = 1 << 20;
 
 /// An application whose log is being read.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Application {
     /// The file that contains it.
     source: String,
@@ -47,16 +47,8 @@ impl Application {
             name: start.name,
             id: start.id,
             started_ms: start.at_ms,
-            submitted_ms: None,
-            ended_ms: None,
             seen_ms: start.at_ms,
-            scans: Vec::new(),
-            known_sizes: HashSet::new(),
-            known_locations: HashSet::new(),
-            metrics: HashMap::new(),
-            stages: HashMap::new(),
-            stage_bytes: HashMap::new(),
-            outputs: BTreeMap::new(),
+            ..Self::default()
         }
     }
 

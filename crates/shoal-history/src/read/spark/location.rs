@@ -4,8 +4,6 @@
 //! paths; Spark truncates long lists and states the number of paths. The partitions of a table that is read
 //! by its root are in `PartitionFilters: [isnotnull(dt#3), (dt#3 = 2026-11-19)]`.
 
-use std::collections::BTreeMap;
-
 use crate::moment::{DAY_MS, Moment};
 
 /// Maximum number of partitions that filters may select.
@@ -27,27 +25,20 @@ pub(super) struct Location {
     pub(super) filters: Vec<Filter>,
 }
 
-/// The values that a filter selects in one partition column.
+/// A comparison with a partition column.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Filter {
-    pub(super) column: String,
-    pub(super) selects: Selects,
+    column: String,
+    /// One of [`SIGNS`].
+    sign: &'static str,
+    /// The value; one of them if the sign is [`EQUAL`].
+    values: Vec<String>,
 }
 
-/// The values that a filter selects.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Selects {
-    /// Exactly these values.
-    Values(Vec<String>),
-    /// Values from this one on.
-    From(String),
-    /// Values after this one.
-    After(String),
-    /// Values up to this one.
-    To(String),
-    /// Values before this one.
-    Before(String),
-}
+const EQUAL: &str = " = ";
+
+/// The signs between a column and a value. A sign that contains another one comes first.
+const SIGNS: [&str; 5] = [" >= ", " <= ", " > ", " < ", EQUAL];
 
 /// Parses the location of a scan from the text of its node, and from its metadata, which newer scans lack.
 /// Returns `None` if the node scans no files.
@@ -187,41 +178,28 @@ fn depth_stays_above_zero(text: &str) -> bool {
 
 fn filter(text: &str) -> Option<Filter> {
     let text = unwrapped(text);
-    let named = |column: &str, selects| {
+    let named = |column: &str, sign, values| {
         let column = column.trim();
         // A date compared with a string: `cast(dt#3 as string)`.
         let cast = column
             .strip_prefix("cast(")
             .and_then(|cast| cast.strip_suffix(" as string)"));
-        let column = cast.unwrap_or(column).split('#').next()?.trim();
+        let column = cast.unwrap_or(column).split('#').next()?.trim().to_owned();
         let is_plain = !column.is_empty() && column.chars().all(|c| c.is_alphanumeric() || c == '_');
-        is_plain.then(|| Filter {
-            column: column.to_owned(),
-            selects,
-        })
+        is_plain.then_some(Filter { column, sign, values })
     };
     if let Some((column, list)) = text.split_once(" IN (") {
-        let values: Vec<String> = list
-            .trim_end_matches(')')
-            .split(',')
-            .map(|value| value.trim().to_owned())
-            .collect();
-        return named(column, Selects::Values(values)).filter(|_| !list.contains("..."));
+        let values = list.trim_end_matches(')').split(',');
+        let values = values.map(|value| value.trim().to_owned()).collect();
+        return named(column, EQUAL, values).filter(|_| !list.contains("..."));
     }
-    for (sign, selects) in [
-        (" >= ", Selects::From as fn(String) -> Selects),
-        (" <= ", Selects::To),
-        (" > ", Selects::After),
-        (" < ", Selects::Before),
-        (" = ", |value| Selects::Values(vec![value])),
-    ] {
-        if let Some((column, value)) = text.split_once(sign) {
-            let value = value.trim();
-            let is_value = !value.is_empty() && !value.contains(['#', '(', ' ']) && !value.contains("...");
-            return named(column, selects(value.to_owned())).filter(|_| is_value);
-        }
-    }
-    None
+    let split = |sign| {
+        text.split_once(sign)
+            .map(|(column, value)| (column, sign, value.trim()))
+    };
+    let (column, sign, value) = SIGNS.into_iter().find_map(split)?;
+    let is_value = !value.is_empty() && !value.contains(['#', '(', ' ']) && !value.contains("...");
+    named(column, sign, vec![value.to_owned()]).filter(|_| is_value)
 }
 
 impl Location {
@@ -229,31 +207,29 @@ impl Location {
     /// range of dates ends on the day of `submitted`.
     pub(super) fn resolved(&self, submitted: Moment) -> Vec<String> {
         let mut prefixes = self.paths.clone();
-        let mut columns: BTreeMap<usize, (&str, Vec<String>)> = BTreeMap::new();
-        for (place, column) in self.columns().into_iter().enumerate() {
-            let of: Vec<_> = self
-                .filters
-                .iter()
-                .filter(|filter| filter.column == column)
-                .collect();
-            if let Some(values) = selected(&of, submitted) {
-                columns.insert(place, (column, values));
+        let mut columns: Vec<(&str, Vec<&Filter>)> = Vec::new();
+        for filter in &self.filters {
+            match columns.iter_mut().find(|(column, _)| *column == filter.column) {
+                Some((_, filters)) => filters.push(filter),
+                None => columns.push((&filter.column, vec![filter])),
             }
         }
+        let columns = columns
+            .iter()
+            .map(|(column, filters)| (column, selected(filters, submitted)));
+        let columns: Vec<_> = columns.collect();
         // A path that names its partitions is not filtered further.
-        let is_root = |path: &String| {
-            !columns
-                .values()
-                .any(|(column, _)| path.contains(&format!("/{column}=")))
+        let is_named = |path: &String| {
+            let mut selected = columns.iter().filter(|(_, values)| values.is_some());
+            selected.any(|(column, _)| path.contains(&format!("/{column}=")))
         };
-        if !prefixes.iter().all(is_root) {
+        if prefixes.iter().any(is_named) {
             return prefixes;
         }
-        for (place, (column, values)) in columns.values().enumerate() {
+        for (column, values) in &columns {
             // Values of an inner column determine no path without those of the outer columns.
-            if !columns.contains_key(&place)
-                || prefixes.len().saturating_mul(values.len()) as u64 > PARTITIONS_MAX.cast_unsigned()
-            {
+            let Some(values) = values else { break };
+            if prefixes.len().saturating_mul(values.len()) as u64 > PARTITIONS_MAX.cast_unsigned() {
                 break;
             }
             prefixes = prefixes
@@ -268,39 +244,27 @@ impl Location {
         }
         prefixes
     }
-
-    /// Returns the columns of the filters, in partition order.
-    fn columns(&self) -> Vec<&str> {
-        let mut columns: Vec<&str> = Vec::new();
-        for filter in &self.filters {
-            if !columns.contains(&filter.column.as_str()) {
-                columns.push(&filter.column);
-            }
-        }
-        columns
-    }
 }
 
 /// Returns the values of one column that all its filters select; `None` if they cannot be listed.
 fn selected(filters: &[&Filter], submitted: Moment) -> Option<Vec<String>> {
-    let listed = filters.iter().find_map(|filter| match &filter.selects {
-        Selects::Values(values) => Some(values.clone()),
-        _ => None,
-    });
-    if listed.is_some() {
-        return listed;
+    if let Some(listed) = filters.iter().find(|filter| filter.sign == EQUAL) {
+        return Some(listed.values.clone());
     }
-    let day = |text: &str| Moment::parse(text).filter(|_| text.len() == "2026-11-20".len());
-    let begin = filters.iter().find_map(|filter| match &filter.selects {
-        Selects::From(value) => day(value),
-        Selects::After(value) => Some(day(value)?.plus_ms(DAY_MS)),
-        _ => None,
-    })?;
-    let end = filters.iter().find_map(|filter| match &filter.selects {
-        Selects::To(value) => day(value),
-        Selects::Before(value) => Some(day(value)?.plus_ms(-DAY_MS)),
-        _ => None,
-    });
+    // The day of a filter with one of these signs, of which the second excludes the day of its value.
+    let day = |[including, excluding]: [&str; 2], next_ms: i64| {
+        filters.iter().find_map(|filter| {
+            let text = &filter.values[0];
+            let day = Moment::parse(text).filter(|_| text.len() == "2026-11-20".len())?;
+            match filter.sign {
+                sign if sign == including => Some(day),
+                sign if sign == excluding => Some(day.plus_ms(next_ms)),
+                _ => None,
+            }
+        })
+    };
+    let begin = day([" >= ", " > "], DAY_MS)?;
+    let end = day([" <= ", " < "], -DAY_MS);
     let end = end.unwrap_or(submitted);
     let days = end.since_ms(begin).div_euclid(DAY_MS) + 1;
     let name = |number: i64| begin.plus_ms(number * DAY_MS).to_string()[..10].to_owned();
