@@ -2,7 +2,7 @@
 //! ones.
 
 use std::num::NonZeroU32;
-use std::ops::{Bound, RangeBounds};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use highs::{HighsModelStatus, HighsSolutionStatus, RowProblem, Sense, SolvedModel};
@@ -37,27 +37,6 @@ pub struct HighsSolver {
     /// True if a mixed integer program may take all of the time, and fails if that is not enough. Else the
     /// best solution of some seconds will do.
     pub is_patient: bool,
-}
-
-/// A range as HiGHS reads it.
-struct Range(Bounds);
-
-impl RangeBounds<f64> for Range {
-    fn start_bound(&self) -> Bound<&f64> {
-        if self.0.lower.is_finite() {
-            Bound::Included(&self.0.lower)
-        } else {
-            Bound::Unbounded
-        }
-    }
-
-    fn end_bound(&self) -> Bound<&f64> {
-        if self.0.upper.is_finite() {
-            Bound::Included(&self.0.upper)
-        } else {
-            Bound::Unbounded
-        }
-    }
 }
 
 impl LpSolver for HighsSolver {
@@ -149,13 +128,18 @@ fn gave_up(status: highs::HighsStatus) -> SolveError {
     SolveError::GaveUp(format!("{status:?}"))
 }
 
+/// Returns a range as HiGHS reads it: infinite at an end without a bound.
+fn range(bounds: Bounds) -> RangeInclusive<f64> {
+    bounds.lower..=bounds.upper
+}
+
 fn rows(program: &LinearProgram, scale: f64) -> RowProblem {
     let mut problem = RowProblem::new();
     let columns: Vec<_> = program
         .columns()
         .iter()
         .map(|column| {
-            let range = Range(column.bounds);
+            let range = range(column.bounds);
             if column.is_whole {
                 problem.add_integer_column(column.cost * scale, range)
             } else {
@@ -171,7 +155,7 @@ fn rows(program: &LinearProgram, scale: f64) -> RowProblem {
             .iter()
             .map(|entry| (columns[entry.column], entry.factor))
             .collect();
-        problem.add_row(Range(*bounds), &terms);
+        problem.add_row(range(*bounds), &terms);
     }
     problem
 }

@@ -9,20 +9,18 @@ pub(super) struct Axis {
 impl Axis {
     /// An axis for `values`, whose end is a whole number of round steps.
     pub(super) fn to_rounded(values: impl Iterator<Item = f64>) -> Self {
-        let step = step(values);
+        let greatest = greatest(values);
+        let step = step(greatest);
         Self {
-            end: step.end_steps * step.width,
-            step: step.width,
+            end: (greatest / step).ceil() * step,
+            step,
         }
     }
 
     /// An axis that ends with the greatest of `values`.
-    pub(super) fn to_greatest(values: impl Iterator<Item = f64> + Clone) -> Self {
-        let greatest = values.clone().fold(0.0, f64::max);
-        Self {
-            end: if greatest > 0.0 { greatest } else { 1.0 },
-            step: step(values).width,
-        }
+    pub(super) fn to_greatest(values: impl Iterator<Item = f64>) -> Self {
+        let end = greatest(values);
+        Self { end, step: step(end) }
     }
 
     /// The position of `value` on an axis drawn from `start` to `end`.
@@ -41,26 +39,20 @@ impl Axis {
     }
 }
 
-struct Step {
-    width: f64,
-    /// Steps up to the greatest value.
-    end_steps: f64,
+/// The greatest of values; 1 if none is positive.
+fn greatest(values: impl Iterator<Item = f64>) -> f64 {
+    let greatest = values.fold(0.0, f64::max);
+    if greatest > 0.0 { greatest } else { 1.0 }
 }
 
 /// Four to ten steps of 1, 2 or 5 times a power of ten.
-fn step(values: impl Iterator<Item = f64>) -> Step {
-    let greatest = values.fold(0.0, f64::max);
-    let greatest = if greatest > 0.0 { greatest } else { 1.0 };
+fn step(greatest: f64) -> f64 {
     let power = 10_f64.powf((greatest / 10.0).log10().ceil());
-    let width = [0.1, 0.2, 0.5, 1.0]
+    [0.1, 0.2, 0.5, 1.0]
         .map(|part| part * power)
         .into_iter()
         .find(|width| greatest / width <= 10.0)
-        .unwrap_or(power);
-    Step {
-        width,
-        end_steps: (greatest / width).ceil(),
-    }
+        .unwrap_or(power)
 }
 
 #[cfg(test)]
