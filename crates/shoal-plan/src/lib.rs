@@ -8,26 +8,15 @@
 //! The crate is pure: no I/O, no clock, and no randomness but from a seed. Programs are solved by
 //! `shoal-planner`, a program of its own.
 
-pub mod augment;
-pub mod decision;
 pub mod document;
 pub mod execution;
-pub mod explain;
-pub mod formulation;
 pub mod instance;
 pub mod lp;
 pub mod model;
 pub mod plan;
 pub mod planner;
-pub mod plot;
-pub mod replan;
-mod reuse;
-pub mod rounding;
 pub mod schedule;
-pub mod slots;
-pub mod translate;
-pub mod what_if;
-mod write;
+pub mod show;
 
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,7 @@ pub struct Plan {
     /// The version of the format, as in the request.
     pub version: u32,
     /// The objective of this plan: the most deadlines also if the link cannot serve every job, and after
-    /// [`crate::replan`].
+    /// [`crate::planner::replan`].
     pub objective: Objective,
     /// How good the plan is, and bounds for any plan.
     pub quality: Quality,

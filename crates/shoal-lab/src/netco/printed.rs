@@ -1,6 +1,6 @@
 //! The linear programs of 4.2 with the paper's variables: `r` for every job and file, `C` and `X` for every
 //! file and slot. They are too large for more than a few hundred jobs; the programs of
-//! [`shoal_plan::formulation`] are compared with them. The corrections that it names are made here, too.
+//! [`shoal_plan::lp::formulation`] are compared with them. The corrections that it names are made here, too.
 
 use shoal_plan::instance::Instance;
 use shoal_plan::lp::{Bounds, ColumnId, LinearProgram};

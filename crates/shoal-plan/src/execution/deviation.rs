@@ -2,16 +2,9 @@
 
 use std::collections::HashSet;
 
-use super::transfer::State;
 use super::{Execution, Transfer};
 use crate::model::{File, Held, Job, LinkChange, Promise, Request};
 use crate::plan::Outcome;
-
-/// Minimum share of the link that a plan counts on.
-const LINK_SHARE_MIN: f64 = 0.05;
-
-/// Growth of the trusted share of a slow link after each slot without delay.
-const RECOVERY: f64 = 1.25;
 
 /// A deviation from a plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,52 +47,34 @@ pub enum Deviation {
 impl Execution {
     /// Advances the time; to be called about once a second. Measures the rate of the link in each slot.
     pub fn tick(&mut self, now_s: f64) {
-        let (since_s, moved) = self.moved;
-        if now_s - since_s < self.slot_s() {
-            return;
-        }
-        self.moved_before = (now_s - since_s, moved);
-        self.moved = (now_s, 0.0);
-        if self.behind(now_s).is_none() {
-            self.link_share = (self.link_share * RECOVERY).min(1.0);
+        let slot_s = self.request.window.slot_s;
+        if self.link.end_slot(now_s, slot_s) && behind(self, now_s).is_none() {
+            self.link.recover();
         }
     }
 
-    /// The reason for a new plan, if one is needed: the lake or the cache differs from the plan, or a
+    /// Returns the reason for a new plan, if one is needed: the lake or the cache differs from the plan, or a
     /// transfer is behind by more than the bytes of a slot. `None` within a slot of the last plan.
     pub fn deviation(&self, now_s: f64) -> Option<Deviation> {
-        if now_s < self.replanned_s + self.slot_s() {
+        if now_s < self.replanned_s + self.request.window.slot_s {
             return None;
         }
-        self.surprise.or_else(|| self.behind(now_s))
+        self.surprise.or_else(|| behind(self, now_s))
     }
 
-    fn behind(&self, now_s: f64) -> Option<Deviation> {
-        let open = self.transfers[self.first_open..].iter();
-        let begun = open.take_while(|transfer| transfer.start_s <= now_s);
-        let is_behind = |transfer: &&Transfer| {
-            // A plan that started late does not make its transfers late.
-            let since_s = transfer.start_s.max(self.began_s);
-            let due_s = now_s - self.slot_s();
-            let expected = (due_s.min(transfer.end_s + since_s - transfer.start_s) - since_s).max(0.0)
-                * transfer.bytes_per_second;
-            let slack = self.files[transfer.file].block_bytes as f64;
-            transfer.is_open()
-                && self.files[transfer.file].missing.is_none()
-                && due_s > since_s
-                && (transfer.done_bytes as f64) + slack < expected.min(transfer.bytes as f64)
-        };
-        begun.filter(is_behind).map(behind).next()
-    }
-
-    /// The request for a new plan, from now on. `None` if no job is left that a plan could help.
+    /// Returns the request for a new plan, from now on. `None` if no job is left that a plan could help.
     ///
     /// Submitted jobs that lack nothing keep their files and their share of the link until their deadlines.
     /// Those that lack bytes count as submitted now. A file that the lake does not have counts as available
     /// at its next retry. A link that moved less than planned in the last slot is scaled down accordingly.
     pub fn request_from(&mut self, now_s: f64, why: Deviation) -> Option<Request> {
         if let Deviation::Behind { .. } = why {
-            self.measure_link(now_s);
+            let lately = self.link.lately(now_s, self.request.window.slot_s);
+            let from_s = now_s - lately.seconds;
+            let planned =
+                |transfer: &Transfer| transfer.expected_bytes(now_s) - transfer.expected_bytes(from_s);
+            let planned = self.transfers.list.iter().map(planned).sum();
+            self.link.scale(lately.bytes, planned);
         }
         Rest {
             execution: self,
@@ -107,19 +82,30 @@ impl Execution {
         }
         .request()
     }
+}
 
-    fn measure_link(&mut self, now_s: f64) {
-        let (seconds, moved) = match self.moved {
-            (since_s, moved) if now_s - since_s >= self.slot_s() / 2.0 => (now_s - since_s, moved),
-            (since_s, moved) => (now_s - since_s + self.moved_before.0, moved + self.moved_before.1),
-        };
-        let from_s = now_s - seconds;
-        let planned = |transfer: &Transfer| transfer.expected_bytes(now_s) - transfer.expected_bytes(from_s);
-        let planned: f64 = self.transfers.iter().map(planned).sum();
-        if planned > 0.0 {
-            self.link_share = (self.link_share * moved / planned).clamp(LINK_SHARE_MIN, 1.0);
-        }
-    }
+/// Returns the first transfer that is behind, if any.
+fn behind(execution: &Execution, now_s: f64) -> Option<Deviation> {
+    let open = execution.transfers.open().iter();
+    let mut begun = open.take_while(|transfer| transfer.start_s <= now_s);
+    let is_behind = |transfer: &&Transfer| {
+        let file = &execution.files[transfer.file];
+        // A plan that started late does not make its transfers late.
+        let since_s = transfer.start_s.max(execution.began_s);
+        let due_s = now_s - execution.request.window.slot_s;
+        let expected = (due_s.min(transfer.end_s + since_s - transfer.start_s) - since_s).max(0.0)
+            * transfer.bytes_per_second;
+        let slack = file.block_bytes as f64;
+        transfer.is_open()
+            && file.missing.is_none()
+            && due_s > since_s
+            && (transfer.done_bytes as f64) + slack < expected.min(transfer.bytes as f64)
+    };
+    let transfer = begun.find(is_behind)?;
+    Some(Deviation::Behind {
+        file: transfer.file,
+        bytes: transfer.left_bytes(),
+    })
 }
 
 /// What is left of a plan from a time on.
@@ -140,7 +126,7 @@ impl Rest<'_> {
             .iter()
             .flat_map(|job| job.inputs.iter().map(String::as_str))
             .collect();
-        let slot_s = execution.slot_s();
+        let slot_s = execution.request.window.slot_s;
         let files = execution.request.files.iter().zip(&execution.files);
         let is_wanted = |file: &File, have: u64| have > 0 || used.contains(file.name.as_str());
         let files = files
@@ -238,12 +224,12 @@ impl Rest<'_> {
     fn link(&self, request: &mut Request) {
         let Self { execution, now_s } = *self;
         let link = &execution.request.link;
-        request.link.bytes_per_second = execution.link_at(now_s) * execution.link_share;
+        request.link.bytes_per_second = link.rate_at(now_s) * execution.link.share;
         let later = link.changes.iter().filter(|change| change.at_s > now_s);
         request.link.changes = later
             .map(|change| LinkChange {
                 at_s: change.at_s,
-                bytes_per_second: change.bytes_per_second * execution.link_share,
+                bytes_per_second: change.bytes_per_second * execution.link.share,
             })
             .collect();
         let promised = link.promised.iter().filter(|promise| promise.end_s > now_s);
@@ -265,16 +251,5 @@ impl Rest<'_> {
         });
         let all = promised.chain(reads.filter(|promise| promise.bytes_per_second > 0.0));
         request.link.promised = all.collect();
-    }
-}
-
-fn behind(transfer: &Transfer) -> Deviation {
-    debug_assert!(
-        !matches!(transfer.state, State::Done),
-        "what is done is not behind"
-    );
-    Deviation::Behind {
-        file: transfer.file,
-        bytes: transfer.left_bytes(),
     }
 }

@@ -135,7 +135,12 @@ struct Present<'a> {
 impl<'a> Present<'a> {
     fn new(execution: &'a Execution, now_s: f64) -> Self {
         let mut open: Vec<Vec<&Transfer>> = vec![Vec::new(); execution.files.len()];
-        for transfer in execution.transfers.iter().filter(|transfer| transfer.is_open()) {
+        for transfer in execution
+            .transfers
+            .list
+            .iter()
+            .filter(|transfer| transfer.is_open())
+        {
             open[transfer.file].push(transfer);
         }
         Self {
@@ -153,7 +158,7 @@ impl<'a> Present<'a> {
             return JobStatus::Unplanned;
         }
         // A new plan may have left it out.
-        let lacks = !is_planned || self.misses(job) || self.lacks(planned);
+        let lacks = !is_planned || self.misses(job) || self.lacking(planned).next().is_some();
         let will_lack = || !is_planned || self.misses(job) || self.will_lack(planned, job.submit_s);
         if !lacks {
             return if is_submitted {
@@ -180,29 +185,20 @@ impl<'a> Present<'a> {
         inputs.any(|file| self.execution.files[*file].missing.is_some())
     }
 
-    /// Returns true if bytes that the plan fetches for a job are not cached.
-    fn lacks(&self, planned: &JobPlan) -> bool {
-        planned.reads.iter().any(|read| {
-            let Some(&file) = self.execution.by_name.get(&read.file) else {
-                return false;
-            };
-            let known = &self.execution.files[file];
-            known.have_bytes < known.needed_bytes(read.cached_bytes)
-        })
+    /// Returns the files of which bytes that the plan fetches for a job are not cached, each with the number of
+    /// bytes that the job needs.
+    fn lacking(&self, planned: &JobPlan) -> impl Iterator<Item = (usize, u64)> {
+        let needed = planned.reads.iter().filter_map(move |read| {
+            let &file = self.execution.by_name.get(&read.file)?;
+            Some((file, self.execution.files[file].needed_bytes(read.cached_bytes)))
+        });
+        needed.filter(move |&(file, needed)| self.execution.files[file].have_bytes < needed)
     }
 
     /// Returns true if bytes will be missing when a job is submitted, if all transfers continue at the
     /// planned rates.
     fn will_lack(&self, planned: &JobPlan, submit_s: f64) -> bool {
-        planned.reads.iter().any(|read| {
-            let Some(&file) = self.execution.by_name.get(&read.file) else {
-                return false;
-            };
-            let known = &self.execution.files[file];
-            let needed = known.needed_bytes(read.cached_bytes);
-            if known.have_bytes >= needed {
-                return false;
-            }
+        self.lacking(planned).any(|(file, needed)| {
             let coming = self.open[file]
                 .iter()
                 .filter(|transfer| transfer.first_byte < needed);
@@ -212,7 +208,8 @@ impl<'a> Present<'a> {
             let is_late = |transfer: &Transfer| {
                 transfer.expected_end_s(self.now_s) > submit_s.max(transfer.end_s) + 1e-3
             };
-            known.have_bytes + bytes < needed || coming.clone().any(|transfer| is_late(transfer))
+            self.execution.files[file].have_bytes + bytes < needed
+                || coming.clone().any(|transfer| is_late(transfer))
         })
     }
 }

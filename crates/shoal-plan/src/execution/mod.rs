@@ -5,9 +5,12 @@
 //! paper leaves deviations to future work (section 7); the rules for them are documented at
 //! [`transfer::rate`], [`Execution::deviation`] and [`Execution::request_from`].
 
+mod agenda;
 mod deviation;
 mod job_status;
+mod link_meter;
 pub mod transfer;
+mod transfers;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -16,13 +19,13 @@ pub use self::deviation::Deviation;
 pub use self::job_status::{JobStatus, Verdicts};
 pub use self::transfer::Transfer;
 
+use self::agenda::Agenda;
+use self::link_meter::LinkMeter;
 use self::transfer::State;
+use self::transfers::Transfers;
 use crate::document::{Document, Extent};
 use crate::model::Request;
 use crate::plan::{Cached, FilePlan, Outcome, Plan};
-
-/// Maximum number of concurrent transfers.
-pub const TRANSFERS_AT_ONCE: usize = 64;
 
 /// Maximum number of transfers and evictions of a plan that is carried out.
 pub const TRANSFERS_MAX: usize = 200_000;
@@ -92,15 +95,9 @@ pub struct Execution {
     plan: Plan,
     files: Vec<FileState>,
     by_name: HashMap<String, usize>,
-    /// In the order of their starts.
-    transfers: Vec<Transfer>,
-    /// All transfers before this one are over.
-    first_open: usize,
-    running: usize,
-    /// Steps other than fetches, each with its time, in the order of time.
-    others: Vec<(f64, Step)>,
-    /// The number of those that are done.
-    others_done: usize,
+    transfers: Transfers,
+    agenda: Agenda,
+    link: LinkMeter,
     /// For each job whether it met its deadline, once that is known.
     verdicts: Vec<Option<bool>>,
     /// The jobs that the original plan planned.
@@ -113,12 +110,6 @@ pub struct Execution {
     /// Bytes that the transfers of former plans should have fetched until their plan was replaced, and those
     /// that they did fetch.
     before: Volume,
-    /// The part of the link's rate that is counted on, as measured.
-    link_share: f64,
-    /// The start of the current measurement of the link, and the bytes moved since then.
-    moved: (f64, f64),
-    /// The length of the measurement before, in seconds, and the bytes moved in it.
-    moved_before: (f64, f64),
 }
 
 /// The known state of a file.
@@ -166,34 +157,27 @@ impl Execution {
         let mut execution = Self {
             files: files.collect(),
             by_name,
-            transfers: Vec::new(),
-            first_open: 0,
-            running: 0,
-            others: Vec::new(),
-            others_done: 0,
+            transfers: Transfers::new(Vec::new()),
+            agenda: Agenda::new(Vec::new()),
+            link: LinkMeter::new(now_s),
             verdicts: verdicts.by_job(request.jobs.len()),
             promised,
             began_s: now_s,
             surprise: None,
             replanned_s: f64::NEG_INFINITY,
             before: Volume::default(),
-            link_share: 1.0,
-            moved: (now_s, 0.0),
-            moved_before: (0.0, 0.0),
             request,
-            plan: plan.clone(),
+            plan,
         };
-        execution.lay_out(&plan);
+        let start_s = execution.request.window.start_s;
         let kept = execution.request.cache.held.iter().filter_map(|held| {
             let file = execution.by_name[&held.file];
-            let plan = plan.files.iter().find(|plan| plan.file == held.file)?;
-            let until_s = transfer::kept_until(&plan.cached, execution.request.window.start_s, 0.0)?;
-            Some((execution.request.window.start_s, Step::Keep { file, until_s }))
+            let plan = execution.plan.files.iter().find(|plan| plan.file == held.file)?;
+            let until_s = transfer::kept_until(&plan.cached, start_s, 0.0)?;
+            Some((start_s, Step::Keep { file, until_s }))
         });
-        let mut kept: Vec<_> = kept.collect();
-        kept.append(&mut execution.others);
-        execution.others = kept;
-        execution.lay_out_promises();
+        let kept = kept.collect();
+        execution.lay_out(kept);
         execution
     }
 
@@ -207,42 +191,20 @@ impl Execution {
         &self.plan
     }
 
-    /// The length of a slot.
-    pub fn slot_s(&self) -> f64 {
-        self.request.window.slot_s
-    }
-
     /// The transfers of the plan in force, in the order of their starts.
     pub fn transfers(&self) -> &[Transfer] {
-        &self.transfers
-    }
-
-    /// The transfers under way.
-    pub fn running(&self) -> impl Iterator<Item = &Transfer> {
-        let open = &self.transfers[self.first_open..];
-        open.iter().filter(|transfer| transfer.state == State::Running)
-    }
-
-    /// The name of a file.
-    pub fn name_of(&self, file: usize) -> &str {
-        &self.request.files[file].name
-    }
-
-    /// The end of the last job.
-    pub fn ends_s(&self) -> f64 {
-        let deadlines = self.request.jobs.iter().map(|job| job.deadline_s);
-        deadlines.fold(self.request.window.end_s, f64::max)
+        &self.transfers.list
     }
 
     /// Returns true if the execution is finished.
     pub fn is_over(&self, now_s: f64) -> bool {
-        now_s >= self.ends_s() && self.running == 0
+        now_s >= self.request.ends_s() && self.transfers.running == 0
     }
 
-    /// The transfers, pins and evictions of a plan.
-    fn lay_out(&mut self, plan: &Plan) {
-        let (mut transfers, mut others) = (Vec::new(), Vec::new());
-        for planned in &plan.files {
+    /// Begins the plan in force: its transfers, its evictions and promises, and these steps before them.
+    fn lay_out(&mut self, mut steps: Vec<(f64, Step)>) {
+        let mut transfers = Vec::new();
+        for planned in &self.plan.files {
             // The document was checked, so the file is known.
             let Some(&number) = self.by_name.get(&planned.file) else {
                 continue;
@@ -252,28 +214,15 @@ impl Execution {
                 let of_file = planned.transfers.iter();
                 transfers.extend(of_file.filter_map(|transfer| transfer_of(number, file, transfer, planned)));
             }
-            let whole = planned
-                .evictions
-                .iter()
-                .filter(|eviction| eviction.first_block == 0);
-            others
-                .extend(whole.map(|eviction| (eviction.at_s + EVICT_AFTER_S, Step::Evict { file: number })));
+            let evictions = planned.evictions.iter();
+            let whole = evictions.filter(|eviction| eviction.first_block == 0);
+            steps.extend(whole.map(|eviction| (eviction.at_s + EVICT_AFTER_S, Step::Evict { file: number })));
         }
-        transfers.sort_by(|one: &Transfer, other| one.start_s.total_cmp(&other.start_s));
-        others.sort_by(|one: &(f64, Step), other| one.0.total_cmp(&other.0));
-        (self.transfers, self.first_open, self.running) = (transfers, 0, 0);
-        (self.others, self.others_done) = (others, 0);
-    }
-
-    /// The promises to the jobs of the plan in force.
-    fn lay_out_promises(&mut self) {
         let jobs = self.request.jobs.iter().enumerate();
         let promised = jobs.filter(|(job, _)| self.promise(*job).is_some());
-        let promised: Vec<_> = promised
-            .map(|(number, job)| (job.submit_s, Step::Promise { job: number }))
-            .collect();
-        self.others.extend(promised);
-        self.others.sort_by(|one, other| one.0.total_cmp(&other.0));
+        steps.extend(promised.map(|(job, submitted)| (submitted.submit_s, Step::Promise { job })));
+        self.transfers = Transfers::new(transfers);
+        self.agenda = Agenda::new(steps);
     }
 
     /// The promise of the plan in force to a job: its rate from the lake while it runs. `None` if it reads
@@ -304,7 +253,6 @@ impl Execution {
         for file in &mut self.files {
             file.planned_bytes = file.bytes;
         }
-        self.lay_out(&plan);
         let mut jobs: HashMap<String, _> = plan.jobs.into_iter().map(|job| (job.job.clone(), job)).collect();
         for job in &mut self.plan.jobs {
             if let Some(new) = jobs.remove(&job.job) {
@@ -314,9 +262,8 @@ impl Execution {
         self.plan.files = plan.files;
         self.plan.usage = plan.usage;
         self.plan.quality = plan.quality;
-        self.lay_out_promises();
-        self.surprise = None;
-        self.replanned_s = now_s;
+        self.lay_out(Vec::new());
+        self.no_new_plan(now_s);
     }
 
     /// Records that no new plan can be made: the one in force stays for at least a slot.
@@ -328,11 +275,10 @@ impl Execution {
     /// Returns the steps that are due now, and marks them as begun.
     pub fn due(&mut self, now_s: f64) -> Vec<Step> {
         let mut steps = Vec::new();
-        while let Some(&(at_s, step)) = self.others.get(self.others_done).filter(|other| other.0 <= now_s) {
-            self.others_done += 1;
+        while let Some((at_s, step)) = self.agenda.next_due(now_s) {
             // A removal that is long overdue would remove bytes that were cached later.
             let is_late = match step {
-                Step::Evict { .. } => at_s < now_s - self.slot_s(),
+                Step::Evict { .. } => at_s < now_s - self.request.window.slot_s,
                 Step::Keep { until_s, .. } => until_s <= now_s,
                 Step::Promise { job } => self.request.jobs[job].deadline_s <= now_s,
                 Step::Fetch(_) | Step::Ask { .. } => false,
@@ -341,111 +287,72 @@ impl Execution {
                 steps.push(step);
             }
         }
-        self.ask_again(now_s, &mut steps);
-        let is_over = |transfer: &Transfer| matches!(transfer.state, State::Done | State::Dropped);
-        while self.transfers.get(self.first_open).is_some_and(is_over) {
-            self.first_open += 1;
-        }
-        for number in self.first_open..self.transfers.len() {
-            let transfer = &mut self.transfers[number];
-            if transfer.start_s > now_s || self.running >= TRANSFERS_AT_ONCE {
-                break;
-            }
-            match transfer.state {
-                State::Waiting { .. } if transfer.keep_until_s <= now_s => transfer.state = State::Dropped,
-                State::Waiting { not_before_s } if not_before_s <= now_s => {
-                    transfer.state = State::Running;
-                    self.running += 1;
-                    steps.push(Step::Fetch(number));
-                }
-                _ => {}
-            }
-        }
-        steps
-    }
-
-    /// Retries files that the lake did not have and that no transfer will request.
-    fn ask_again(&mut self, now_s: f64, steps: &mut Vec<Step>) {
-        for (number, file) in self.files.iter_mut().enumerate() {
-            let Some((_, again_s)) = file.missing.as_mut().filter(|(_, again_s)| *again_s <= now_s) else {
-                continue;
-            };
-            let mut open = self.transfers[self.first_open..].iter();
-            if !open.any(|transfer| transfer.file == number && transfer.is_open()) {
+        // Files that the lake did not have and that no transfer will request.
+        for (file, known) in self.files.iter_mut().enumerate() {
+            if let Some((_, again_s)) = known.missing.as_mut().filter(|(_, again_s)| *again_s <= now_s)
+                && !self.transfers.are_open(file)
+            {
                 *again_s = f64::INFINITY;
-                steps.push(Step::Ask { file: number });
+                steps.push(Step::Ask { file });
             }
         }
+        steps.extend(self.transfers.begin(now_s).into_iter().map(Step::Fetch));
+        steps
     }
 
     /// The rate of a transfer now, on a link of at most `link` bytes a second.
     pub fn rate(&self, transfer: usize, now_s: f64, link: Option<f64>) -> f64 {
-        let planned = self.link_at(now_s);
+        let planned = self.request.link.rate_at(now_s);
         let link = link.map_or(planned, |link| link.min(planned));
-        transfer::rate(&self.transfers[transfer], now_s, self.slot_s(), link)
-    }
-
-    /// The rate of the link at a time, according to the request.
-    fn link_at(&self, now_s: f64) -> f64 {
-        let link = &self.request.link;
-        let changes = link.changes.iter().take_while(|change| change.at_s <= now_s);
-        changes
-            .last()
-            .map_or(link.bytes_per_second, |change| change.bytes_per_second)
+        transfer::rate(
+            &self.transfers.list[transfer],
+            now_s,
+            self.request.window.slot_s,
+            link,
+        )
     }
 
     /// Records that bytes of a transfer are cached.
     pub fn moved(&mut self, transfer: usize, bytes: u64) {
-        let transfer = &mut self.transfers[transfer];
-        let bytes = bytes.min(transfer.bytes - transfer.done_bytes);
+        let transfer = &mut self.transfers.list[transfer];
+        let bytes = bytes.min(transfer.left_bytes());
         transfer.done_bytes += bytes;
-        self.moved.1 += bytes as f64;
+        self.link.add(bytes);
         let file = &mut self.files[transfer.file];
         file.have_bytes = (file.have_bytes + bytes).min(file.bytes);
     }
 
     /// Records that a transfer is complete.
     pub fn done(&mut self, transfer: usize) {
-        let left = self.transfers[transfer].left_bytes();
-        self.moved(transfer, left);
-        self.leave(transfer, State::Done);
+        self.moved(transfer, u64::MAX);
+        self.transfers.leave(transfer, State::Done);
     }
 
     /// Records that a transfer failed for a temporary reason. It is retried within a slot.
     pub fn failed(&mut self, transfer: usize, now_s: f64) {
-        let not_before_s = now_s + self.slot_s().min(10.0);
-        self.forget_moved(transfer);
-        self.leave(transfer, State::Waiting { not_before_s });
-    }
-
-    fn leave(&mut self, transfer: usize, state: State) {
-        if self.transfers[transfer].state == State::Running {
-            self.running -= 1;
-        }
-        self.transfers[transfer].state = state;
+        self.retry(transfer, now_s + self.request.window.slot_s.min(10.0));
     }
 
     /// Records that the lake does not have the file. It is looked for again after 1, 2, 4, … 64 slots.
     pub fn missing(&mut self, transfer: usize, now_s: f64) {
-        let file = self.transfers[transfer].file;
-        let not_before_s = self.still_missing(file, now_s);
-        self.forget_moved(transfer);
-        self.leave(transfer, State::Waiting { not_before_s });
+        let file = self.transfers.list[transfer].file;
+        let again_s = self.still_missing(file, now_s);
+        self.retry(transfer, again_s);
         self.surprise = Some(Deviation::Missing { file });
     }
 
     /// Records that the lake does not have a file. Returns the time of the next retry.
     pub fn still_missing(&mut self, file: usize, now_s: f64) -> f64 {
-        let slot_s = self.slot_s();
         let tries = self.files[file].missing.map_or(0, |(tries, _)| tries + 1);
-        let again_s = now_s + slot_s * f64::from(1_u32 << tries.min(6));
+        let again_s = now_s + self.request.window.slot_s * f64::from(1_u32 << tries.min(6));
         self.files[file].missing = Some((tries, again_s));
         again_s
     }
 
-    /// Resets the bytes of a transfer; it finds those that are cached when it starts again.
-    fn forget_moved(&mut self, transfer: usize) {
-        let transfer = &mut self.transfers[transfer];
+    /// Lets a transfer start again. It then finds the bytes that are cached.
+    fn retry(&mut self, transfer: usize, not_before_s: f64) {
+        self.transfers.leave(transfer, State::Waiting { not_before_s });
+        let transfer = &mut self.transfers.list[transfer];
         let done_bytes = std::mem::take(&mut transfer.done_bytes);
         let file = &mut self.files[transfer.file];
         file.have_bytes = file.have_bytes.saturating_sub(done_bytes);
@@ -457,8 +364,7 @@ impl Execution {
     pub fn has_size(&mut self, file: usize, bytes: u64) {
         let known = &mut self.files[file];
         let was_missing = known.missing.take().is_some();
-        let mut transfers = self.transfers[self.first_open..].iter();
-        if was_missing && !transfers.any(|transfer| transfer.file == file && transfer.is_open()) {
+        if was_missing && !self.transfers.are_open(file) {
             self.surprise = Some(Deviation::Found { file });
         }
         if known.bytes == bytes {
@@ -467,11 +373,8 @@ impl Execution {
         known.bytes = bytes;
         known.have_bytes = known.have_bytes.min(bytes);
         let (planned_bytes, is_expected) = (known.planned_bytes, known.expected_bytes.contains(&bytes));
-        for transfer in self
-            .transfers
-            .iter_mut()
-            .filter(|transfer| transfer.file == file && transfer.is_open())
-        {
+        let transfers = self.transfers.list.iter_mut();
+        for transfer in transfers.filter(|transfer| transfer.file == file && transfer.is_open()) {
             let left = bytes.saturating_sub(transfer.first_byte);
             transfer.bytes = transfer.bytes.min(left.max(transfer.done_bytes));
         }
@@ -504,7 +407,7 @@ impl Execution {
     /// The progress of all transfers by now, those of former plans included.
     pub fn volume(&self, now_s: f64) -> Volume {
         let mut volume = self.before;
-        for transfer in &self.transfers {
+        for transfer in &self.transfers.list {
             volume.total_bytes += transfer.bytes as f64;
             volume.planned_bytes += transfer.expected_bytes(now_s);
             volume.done_bytes += transfer.done_bytes as f64;

@@ -58,6 +58,11 @@ impl Transfer {
         matches!(self.state, State::Waiting { .. } | State::Running)
     }
 
+    /// Returns true if it is under way.
+    pub fn is_running(&self) -> bool {
+        self.state == State::Running
+    }
+
     /// Bytes that it should have fetched by a time: all of them from its planned end on.
     pub fn expected_bytes(&self, now_s: f64) -> f64 {
         let elapsed_s = (now_s.min(self.end_s) - self.start_s).max(0.0);

@@ -35,6 +35,14 @@ pub struct Request {
     pub options: Options,
 }
 
+impl Request {
+    /// Returns the end of the last job.
+    pub fn ends_s(&self) -> f64 {
+        let deadlines = self.jobs.iter().map(|job| job.deadline_s);
+        deadlines.fold(self.window.end_s, f64::max)
+    }
+}
+
 /// The time that is planned: jobs are submitted in `start_s..end_s`. Slots go on to the last deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -60,6 +68,16 @@ pub struct Link {
     /// Rates that are already promised to others: transfers of a former plan, reads of running jobs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub promised: Vec<Promise>,
+}
+
+impl Link {
+    /// Returns the rate at a time.
+    pub fn rate_at(&self, now_s: f64) -> f64 {
+        let changes = self.changes.iter().take_while(|change| change.at_s <= now_s);
+        changes
+            .last()
+            .map_or(self.bytes_per_second, |change| change.bytes_per_second)
+    }
 }
 
 /// From a time on, the link has another rate.

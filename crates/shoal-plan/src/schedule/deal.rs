@@ -1,7 +1,7 @@
 //! Assigns the fetches of a fractional solution, which has only the due times of bytes, to files.
 
-use crate::formulation::Fractional;
 use crate::instance::Instance;
+use crate::lp::formulation::Fractional;
 
 use super::{ROUNDING, Schedule};
 

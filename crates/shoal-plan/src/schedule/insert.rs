@@ -1,5 +1,7 @@
 //! Finds room for one more job in the rest of link and cache.
 
+use std::ops::Range;
+
 use crate::instance::Instance;
 
 use super::{ROUNDING, Schedule};
@@ -39,7 +41,7 @@ impl Schedule {
         let mut changes = Vec::new();
         let reader = &instance.jobs[job];
         for &(file, _) in &reader.reads {
-            self.extend(instance, file, (reader.from, reader.until), &mut changes);
+            self.extend(instance, file, reader.from..reader.until, &mut changes);
         }
         let slots = reader.from..reader.until;
         let least = slots
@@ -65,7 +67,8 @@ impl Schedule {
                 deficit -= self.fetch(
                     instance,
                     file,
-                    (known, reader.from, reader.until),
+                    known,
+                    reader.from..reader.until,
                     deficit,
                     &mut changes,
                 );
@@ -139,21 +142,17 @@ impl Schedule {
 
     /// Keeps the bytes of a file that are cached before a job starts until the job ends, as far as there is
     /// room.
-    fn extend(
-        &mut self,
-        instance: &Instance,
-        file: usize,
-        (from, until): (usize, usize),
-        changes: &mut Vec<Change>,
-    ) {
+    fn extend(&mut self, instance: &Instance, file: usize, slots: Range<usize>, changes: &mut Vec<Change>) {
         let held_bytes = instance.files[file].held_bytes;
-        let before = self.files[file].level_before(from, held_bytes);
-        let wanted = (from..until).map(|slot| self.files[file].level(slot) + self.cache_left[slot].max(0.0));
+        let before = self.files[file].level_before(slots.start, held_bytes);
+        let wanted = slots
+            .clone()
+            .map(|slot| self.files[file].level(slot) + self.cache_left[slot].max(0.0));
         let bytes = wanted.fold(before, f64::min);
         if bytes <= ROUNDING * instance.files[file].bytes {
             return;
         }
-        for slot in from..until {
+        for slot in slots {
             let lacking = bytes - self.files[file].level(slot);
             if lacking > 0.0 {
                 self.hold(file, slot, slot + 1, lacking);
@@ -172,11 +171,16 @@ impl Schedule {
         &mut self,
         instance: &Instance,
         file: usize,
-        (known, from, until): (usize, usize, usize),
+        known: usize,
+        slots: Range<usize>,
         wanted: f64,
         changes: &mut Vec<Change>,
     ) -> f64 {
         let (available, size) = (instance.files[file].available, instance.files[file].bytes);
+        let Range {
+            start: from,
+            end: until,
+        } = slots;
         let usable = self.files[file].usable(from, until, instance.files[file].held_bytes);
         let wanted = wanted.min(size - usable);
         let beside = |slot: usize| (size - self.files[file].level(slot)).max(0.0);

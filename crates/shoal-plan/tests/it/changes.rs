@@ -6,8 +6,8 @@ use shoal_plan::model::{
 };
 use shoal_plan::plan;
 use shoal_plan::plan::Outcome;
-use shoal_plan::replan::replan;
-use shoal_plan::what_if::{Change, Effect};
+use shoal_plan::planner::replan::replan;
+use shoal_plan::show::what_if::{Change, Effect};
 
 const FILE_BYTES: u64 = 100_000_000;
 

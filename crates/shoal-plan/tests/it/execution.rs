@@ -4,7 +4,7 @@ use shoal_lab::netco::SmallSolver;
 use shoal_plan::document::{DeadlineRule, Document, ExpectedFile, ExpectedJob, Extent};
 use shoal_plan::execution::{Deviation, Execution, JobStatus, Step, Verdicts};
 use shoal_plan::model::{Cache, File, Held, Job, Link, Objective, Options, Request, VERSION, Window};
-use shoal_plan::replan::replan;
+use shoal_plan::planner::replan::replan;
 
 const BLOCK: u64 = 100;
 
@@ -90,10 +90,7 @@ fn execution(jobs: &[(f64, usize)]) -> Execution {
 /// Continues until `until_s` in steps of a tenth of a second, at `share` of the rates. Returns the steps
 /// taken.
 fn go(execution: &mut Execution, from_s: f64, until_s: f64, share: f64) -> Vec<Step> {
-    let is_running = |transfer: &usize| {
-        let transfer = &execution.transfers()[*transfer];
-        execution.running().any(|running| std::ptr::eq(running, transfer))
-    };
+    let is_running = |transfer: &usize| execution.transfers()[*transfer].is_running();
     let mut running: Vec<usize> = (0..execution.transfers().len()).filter(is_running).collect();
     let (mut steps, mut now_s) = (Vec::new(), from_s);
     let mut carry = vec![0.0; execution.transfers().len()];

@@ -10,9 +10,9 @@ use shoal_plan::instance::Instance;
 use shoal_plan::lp::{Bounds, LinearProgram, LpSolver};
 use shoal_plan::model::{Objective, Options, Paging, Request, Rounding};
 use shoal_plan::plan::{Outcome, Plan, TransferPlan};
-use shoal_plan::replan::{self, replan};
+use shoal_plan::planner::replan::{self, replan};
+use shoal_plan::planner::translate::{Blocks, Skyline, translate};
 use shoal_plan::schedule::Schedule;
-use shoal_plan::translate::{Blocks, Skyline, translate};
 use shoal_plan::{plan, planner};
 
 /// A dozen or two jobs, on a link and a cache of all sizes.

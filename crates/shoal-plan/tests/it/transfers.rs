@@ -1,10 +1,10 @@
 //! The transfers of a plan and those who read them: the bytes and the times are real.
 
 use shoal_lab::netco::SmallSolver;
-use shoal_plan::explain::{explain, since_zero};
 use shoal_plan::model::{Cache, File, Job, Link, Objective, Options, Request, VERSION, Window};
 use shoal_plan::plan;
-use shoal_plan::replan::replan;
+use shoal_plan::planner::replan::replan;
+use shoal_plan::show::explain::{explain, since_zero};
 
 /// Two jobs read a file of 120,345 bytes in the second after 300 s, so it is fetched before.
 fn request() -> Request {

@@ -1,10 +1,11 @@
 //! Requests that make no sense are refused in one sentence, with a hint.
 
 use shoal_lab::netco::{SmallSolver, table1};
-use shoal_plan::explain::since_zero;
 use shoal_plan::model::{Held, LinkChange, Objective, Promise, Request, RequestError};
+use shoal_plan::plan;
 use shoal_plan::plan::{Outcome, Reason};
-use shoal_plan::{explain, plan};
+use shoal_plan::show::explain;
+use shoal_plan::show::explain::since_zero;
 
 fn refusal(change: impl FnOnce(&mut Request)) -> String {
     let mut request = table1::request();

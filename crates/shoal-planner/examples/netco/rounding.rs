@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use shoal_lab::netco::check;
 use shoal_lab::netco::workload::{Sharing, Unit, Workload};
-use shoal_plan::formulation::{Formulation, Fractional};
 use shoal_plan::instance::Instance;
+use shoal_plan::lp::formulation::{Formulation, Fractional};
 use shoal_plan::lp::{LinearProgram, LpSolver, Solution, SolveError};
 use shoal_plan::model::{Objective, Options, Paging, Rounding};
 use shoal_plan::planner;
-use shoal_plan::rounding::{improve, round};
+use shoal_plan::planner::rounding::{improve, round};
 use shoal_planner::HighsSolver;
 
 use crate::SOLVER;

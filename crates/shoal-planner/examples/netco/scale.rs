@@ -4,7 +4,7 @@ use std::path::Path;
 
 use shoal_lab::netco::workload::{Unit, Workload};
 use shoal_plan::model::{LinkChange, Objective, Request};
-use shoal_plan::replan::replan;
+use shoal_plan::planner::replan::replan;
 use shoal_plan::{Plan, plan};
 
 use crate::SOLVER;

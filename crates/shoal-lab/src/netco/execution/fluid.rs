@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use shoal_plan::model::Request;
 use shoal_plan::plan::Plan;
-use shoal_plan::replan::replan;
+use shoal_plan::planner::replan::replan;
 
 use super::ahead::ahead;
 use super::flows::{Fetch, Running, Stream, UNBOUNDED, is_left};

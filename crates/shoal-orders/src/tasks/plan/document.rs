@@ -92,7 +92,7 @@ impl DocumentFacts {
         Ok(Self {
             bytes: body.len() as u64,
             starts: moment(document.epoch_ms, request.window.start_s),
-            ends: moment(document.epoch_ms, ends_s(&document)),
+            ends: moment(document.epoch_ms, document.request.ends_s()),
             jobs: request.jobs.len() as u64,
             planned_jobs: planned.count() as u64,
             transfers: transfers(&document) as u64,
@@ -120,11 +120,6 @@ pub(super) fn seconds(epoch_ms: u64, now: SystemTime) -> f64 {
     (since_1970(now).as_millis() as f64 - epoch_ms as f64) / 1e3
 }
 
-fn ends_s(document: &Document) -> f64 {
-    let deadlines = document.request.jobs.iter().map(|job| job.deadline_s);
-    deadlines.fold(document.request.window.end_s, f64::max)
-}
-
 fn transfers(document: &Document) -> usize {
     let files = document.plan.files.iter();
     files
@@ -145,7 +140,7 @@ fn check(document: &Document, now: SystemTime) -> Result<(), PlanError> {
     if document.request.jobs.is_empty() {
         return Err(PlanError::Empty);
     }
-    let ends = moment(document.epoch_ms, ends_s(document));
+    let ends = moment(document.epoch_ms, document.request.ends_s());
     if ends.after(now).is_zero() {
         return Err(PlanError::Over(ends));
     }

@@ -71,7 +71,7 @@ impl Executor {
     /// Carries the plan out until it is over. The future may be dropped at any time.
     pub(super) async fn run(self: Arc<Self>) {
         let (mut work, mut planning) = (JoinSet::new(), JoinSet::new());
-        let slot = self.execution.lock().1.slot_s();
+        let slot = self.execution.lock().1.request().window.slot_s;
         let look = Duration::try_from_secs_f64(slot / 4.0).unwrap_or(LOOK_MAX);
         let mut looks = ticks(look.clamp(LOOK_MIN, LOOK_MAX));
         loop {
@@ -166,7 +166,7 @@ impl Executor {
             }
             Step::Promise { job } => return self.promise(generation, job).await,
         };
-        let file = self.on(generation, |execution| execution.name_of(file).to_owned());
+        let file = self.on(generation, |execution| execution.request().files[file].name.clone());
         if let (Some(file), Some(failure)) = (file, failure) {
             let why = failure.to_string();
             tracing::debug!(file, why, "a transfer of a plan did not come to its end");
@@ -255,8 +255,12 @@ impl Executor {
         plan.jobs = counts;
         plan.verdicts = execution.verdicts();
         plan.name_jobs(troubled.collect());
-        plan.name_transfers(execution.running().map(|transfer| TransferNote {
-            file: execution.name_of(transfer.file).to_owned(),
+        let running = execution
+            .transfers()
+            .iter()
+            .filter(|transfer| transfer.is_running());
+        plan.name_transfers(running.map(|transfer| TransferNote {
+            file: execution.request().files[transfer.file].name.clone(),
             bytes: transfer.bytes,
             planned_bytes: whole(transfer.expected_bytes(now_s)),
             done_bytes: transfer.done_bytes(),
@@ -289,7 +293,7 @@ fn described(execution: &Execution, why: Deviation) -> (String, String) {
             format!("its transfer is more than a slot behind; {bytes} bytes are left"),
         ),
     };
-    (execution.name_of(file).to_owned(), text)
+    (execution.request().files[file].name.clone(), text)
 }
 
 #[expect(clippy::cast_sign_loss, reason = "bytes are never negative")]

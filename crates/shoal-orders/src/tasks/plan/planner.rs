@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use shoal_plan::replan::replan;
+use shoal_plan::planner::replan::replan;
 use shoal_plan::{Plan, Request};
 use tokio::task::spawn_blocking;
 
@@ -45,7 +45,7 @@ impl Drop for EndOnDrop {
 
 /// Plans a request on the base of a former plan. The planner at `program` makes the better plan; without
 /// `program`, the one beside this program or on the `PATH`. If there is none or it fails, what has not changed
-/// stays and the rest finds a place ([`shoal_plan::replan`]). Both work on threads of their own; the planner is
+/// stays and the rest finds a place ([`replan`]). Both work on threads of their own; the planner is
 /// killed when this future is dropped.
 pub(super) async fn plan(
     program: Option<PathBuf>,

@@ -16,7 +16,7 @@ use shoal_history::summary::Summary;
 use shoal_history::{Moment, Templates, Window, forecast};
 use shoal_plan::Document;
 use shoal_plan::model::Objective;
-use shoal_plan::plot::picture;
+use shoal_plan::show::plot::picture;
 use shoal_sim::units::{Rate, SIZE_FORM, Size, counted};
 
 use super::draft::{Draft, Terms};

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use serde::Serialize;
-use shoal_plan::what_if::{Change, Effect};
+use shoal_plan::show::what_if::{Change, Effect};
 use shoal_plan::{Plan, Request};
 use shoal_sim::units::{Rate, SIZE_FORM, Size, human_bytes};
 

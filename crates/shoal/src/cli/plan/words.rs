@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use shoal_base::spelling::suggestion;
 use shoal_history::Moment;
 use shoal_plan::document::{DeadlineRule, Document, ExpectedJob, WhyLeftOut};
-use shoal_plan::explain::explain;
 use shoal_plan::plan::Outcome;
+use shoal_plan::show::explain::explain;
 use shoal_sim::units::counted;
 
 use super::what_if::{amount, first_of};

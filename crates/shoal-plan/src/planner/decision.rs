@@ -1,14 +1,14 @@
 //! What a planner decides, before it is written as a plan.
 
-use crate::augment::Page;
 use crate::model::Objective;
 use crate::schedule::Schedule;
+use crate::schedule::augment::Page;
 
 /// The decision about an instance: its schedule and pages, and bounds for any plan.
 #[derive(Clone, Debug)]
 pub struct Decision {
     /// The objective: the most deadlines also if the link cannot serve every job, and after
-    /// [`crate::replan`].
+    /// [`crate::planner::replan`].
     pub objective: Objective,
     /// The fetches, the cached bytes and the remote reads.
     pub schedule: Schedule,

@@ -2,14 +2,14 @@
 //!
 //! The linear program does not know that a job's remote read can stay in the cache, so it fetches a file for
 //! a later job although an earlier one has read it remotely by then. Such fetches are dropped here, and the
-//! pages of [`crate::augment`] replace them. A fetch whose page finds no room is kept.
+//! pages of [`crate::schedule::augment`] replace them. A fetch whose page finds no room is kept.
 
 use std::collections::HashSet;
 
-use crate::augment::{Page, augment};
 use crate::instance::Instance;
 use crate::model::Paging;
 use crate::schedule::Schedule;
+use crate::schedule::augment::{Page, augment};
 
 /// Maximum number of rounds, each without the fetches whose pages found no room in the previous one.
 const ROUNDS: usize = 4;

@@ -85,12 +85,8 @@ pub fn augment(instance: &Instance, schedule: &mut Schedule, paging: Paging) -> 
             for read in 0..instance.jobs[job].reads.len() {
                 let file = instance.jobs[job].reads[read].0;
                 let Some(one) = held.iter_mut().find(|one| one.page.file == file) else {
-                    held.extend(begun(
-                        instance,
-                        schedule,
-                        (job, read),
-                        next_use(file, instance.jobs[job].until),
-                    ));
+                    let next = next_use(file, instance.jobs[job].until);
+                    held.extend(begun(instance, schedule, job, read, next));
                     continue;
                 };
                 // A page that is still being read cannot be reused, and is not kept twice.
@@ -141,7 +137,8 @@ impl Held {
 fn begun(
     instance: &Instance,
     schedule: &Schedule,
-    (job, read): (usize, usize),
+    job: usize,
+    read: usize,
     next: Option<usize>,
 ) -> Option<Held> {
     let reader = &instance.jobs[job];

@@ -8,7 +8,7 @@ use crate::plan::{FilePlan, Plan};
 const MOST_ROWS: usize = 60;
 
 /// The plots of a plan, each with its file name.
-pub fn plots(plan: &Plan) -> [(&'static str, String); 3] {
+fn plots(plan: &Plan) -> [(&'static str, String); 3] {
     [
         ("transfers.svg", transfers(plan)),
         ("link.svg", link(plan)),

@@ -19,16 +19,7 @@ pub struct Slots {
 impl Slots {
     /// The slots of a checked request.
     pub fn new(request: &Request) -> Self {
-        let Window {
-            start_s,
-            end_s,
-            slot_s,
-        } = request.window;
-        let end_s = request
-            .jobs
-            .iter()
-            .map(|job| job.deadline_s)
-            .fold(end_s, f64::max);
+        let Window { start_s, slot_s, .. } = request.window;
         let mut slots = Self {
             start_s,
             slot_s,
@@ -36,7 +27,7 @@ impl Slots {
             promised: Vec::new(),
         };
         let first_slots = request.jobs.iter().map(|job| slots.slot(job.submit_s) + 1);
-        let count = first_slots.fold(slots.end(end_s), usize::max);
+        let count = first_slots.fold(slots.end(request.ends_s()), usize::max);
         slots.link = vec![request.link.bytes_per_second; count];
         for (number, change) in request.link.changes.iter().enumerate() {
             let after = slots.next(change.at_s).min(count);
@@ -117,8 +108,8 @@ fn whole(slots: f64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use crate::instance::slots::Slots;
     use crate::model::{Link, LinkChange, Promise, Request, Window};
-    use crate::slots::Slots;
 
     fn request(link: Link) -> Request {
         Request {

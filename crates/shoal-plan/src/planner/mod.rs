@@ -1,17 +1,23 @@
 //! From a request to a plan: the linear program, whole jobs, demand paging.
 
+pub mod decision;
+pub mod replan;
+pub mod rounding;
+pub mod translate;
+mod write;
+
 use thiserror::Error;
 
-use crate::decision::Decision;
-use crate::formulation::{DEADLINE_SHARE, Formulation, Fractional};
 use crate::instance::Instance;
+use crate::lp::formulation::{DEADLINE_SHARE, Formulation, Fractional};
 use crate::lp::{LpSolver, Solution, SolveError};
 use crate::model::{Objective, Options, Paging, Request, RequestError};
 use crate::plan::Plan;
-use crate::reuse::augment_and_reuse;
-use crate::rounding::{WHOLE, exchange, improve, order, round};
+use crate::planner::decision::Decision;
+use crate::planner::rounding::{WHOLE, exchange, improve, order, round};
+use crate::planner::write::write;
 use crate::schedule::Schedule;
-use crate::write::write;
+use crate::schedule::reuse::augment_and_reuse;
 
 /// Maximum coefficients of a program that is solved again to plan more jobs, and finally for the least peak
 /// of the chosen ones: each takes a second at most.
@@ -112,8 +118,10 @@ fn most_deadlines(
             instance,
             options,
             solver,
-            (&mut formulation, fractional),
-            (best, planned_at_most),
+            &mut formulation,
+            fractional,
+            best,
+            planned_at_most,
         );
     }
     if instance.jobs.len() <= EXCHANGE_JOBS {
@@ -136,8 +144,10 @@ fn dive(
     instance: &Instance,
     options: &Options,
     solver: &dyn LpSolver,
-    (formulation, mut fractional): (&mut Formulation, Fractional),
-    (mut best, planned_at_most): (Schedule, f64),
+    formulation: &mut Formulation,
+    mut fractional: Fractional,
+    mut best: Schedule,
+    planned_at_most: f64,
 ) -> Schedule {
     let mut decided = vec![false; instance.jobs.len()];
     let rounds = (ENTRIES_IN_ALL / formulation.program.entries().len().max(1)).clamp(2, ROUNDS);

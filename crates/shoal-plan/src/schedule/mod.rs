@@ -3,8 +3,10 @@
 //! Every change is made here and is rejected if it would exceed the link or the cache, so no plan promises
 //! more than exists.
 
+pub mod augment;
 mod deal;
 mod insert;
+pub(crate) mod reuse;
 
 use std::collections::HashMap;
 
@@ -24,7 +26,7 @@ pub struct Schedule {
     pub files: Vec<FileSchedule>,
     /// Each job of the instance: its remote bytes of each of its reads, if it is planned.
     pub jobs: Vec<Option<Vec<f64>>>,
-    /// Bytes that a job reads from pages of earlier jobs: job, read, bytes. See [`crate::augment`].
+    /// Bytes that a job reads from pages of earlier jobs: job, read, bytes. See [`crate::schedule::augment`].
     pub hits: HashMap<(usize, usize), f64>,
 }
 

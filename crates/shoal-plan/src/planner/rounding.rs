@@ -2,8 +2,8 @@
 
 use shoal_base::seeded::Chance;
 
-use crate::formulation::Fractional;
 use crate::instance::Instance;
+use crate::lp::formulation::Fractional;
 use crate::model::Rounding;
 use crate::schedule::Schedule;
 

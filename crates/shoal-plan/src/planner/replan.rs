@@ -6,13 +6,13 @@
 
 use std::collections::HashMap;
 
-use crate::augment::augment;
-use crate::decision::Decision;
 use crate::instance::Instance;
 use crate::model::{Objective, Request, RequestError};
 use crate::plan::{Cached, FilePlan, Outcome, Plan, Usage};
+use crate::planner::decision::Decision;
+use crate::planner::write::write;
 use crate::schedule::Schedule;
-use crate::write::write;
+use crate::schedule::augment::augment;
 
 /// Plans a request based on a previous plan. The request describes the state from now on: the contents of the
 /// cache, the future jobs, the link.

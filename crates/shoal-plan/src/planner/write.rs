@@ -2,15 +2,15 @@
 
 use std::collections::HashSet;
 
-use crate::decision::Decision;
+use crate::instance::slots::Slots;
 use crate::instance::{FileUse, Instance};
 use crate::model::{Request, VERSION};
 use crate::plan::{
     Cached, Eviction, FilePlan, JobPlan, Outcome, Plan, Quality, ReadPlan, Reason, Short, TransferPlan, Usage,
 };
+use crate::planner::decision::Decision;
+use crate::planner::translate::{Blocks, Skyline, translate};
 use crate::schedule::{FileSchedule, Schedule};
-use crate::slots::Slots;
-use crate::translate::{Blocks, Skyline, translate};
 
 /// The plan of a decision.
 pub fn write(request: &Request, instance: &Instance, decision: &Decision) -> Plan {
@@ -288,10 +288,10 @@ mod tests {
 
     use super::transfers;
     use crate::instance::FileUse;
+    use crate::instance::slots::Slots;
     use crate::model::File;
     use crate::plan::TransferPlan;
     use crate::schedule::FileSchedule;
-    use crate::slots::Slots;
 
     const SLOT_S: f64 = 300.0;
     const BLOCK: f64 = File::default_block_bytes() as f64;

@@ -1,10 +1,12 @@
 //! A request in the terms of the linear program: numbers for names, slots for times.
 
+pub mod slots;
+
 use std::collections::HashMap;
 
+use crate::instance::slots::Slots;
 use crate::model::{Job, Request};
 use crate::plan::Reason;
-use crate::slots::Slots;
 
 /// A request in the form that the formulation uses.
 #[derive(Clone, Debug, PartialEq)]

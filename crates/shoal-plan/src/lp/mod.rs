@@ -1,5 +1,7 @@
 //! A linear program, and the solvers that can solve it.
 
+pub mod formulation;
+
 use std::time::Duration;
 
 use thiserror::Error;
