@@ -91,6 +91,12 @@ impl Layer {
     pub const L1: Self = Self(1);
     /// The blocks that the nodes of a cluster keep for each other.
     pub const L2: Self = Self(2);
+
+    /// The position of the layer among those of a node, from L1 outwards; beyond all of them if the number is
+    /// that of no layer.
+    pub(crate) fn place(self) -> usize {
+        usize::from(self.0.wrapping_sub(Self::L1.0))
+    }
 }
 
 /// Where the bytes of a block came from. The same words appear in headers, metric labels, log fields and

@@ -64,19 +64,22 @@ impl Partition {
 
     /// The room of a layer.
     pub fn size_bytes(&self, layer: Layer) -> u64 {
-        self.layers[place(layer)].size_bytes
+        self.layers[layer.place()].size_bytes
     }
 
     /// Records a request to a layer for a block of `bytes`, which the layer may or may not hold. If this
     /// returns true and the request misses, report the answer to [`Partition::missed`] when it arrives: a
     /// larger layer would have had the block.
     pub fn requested(&mut self, layer: Layer, block: Fingerprint, bytes: u64) -> bool {
-        self.layers[place(layer)].distances.record(block, bytes).is_some()
+        self.layers[layer.place()]
+            .distances
+            .record(block, bytes)
+            .is_some()
     }
 
     /// Records that a miss of a layer was answered `latency` after it was detected.
     pub fn missed(&mut self, layer: Layer, latency: Duration) {
-        self.layers[place(layer)].miss_latency.record(latency);
+        self.layers[layer.place()].miss_latency.record(latency);
     }
 
     /// Ends a period: moves each layer towards the size that would have served the last periods best, see
@@ -99,10 +102,6 @@ impl Partition {
             layer.miss_latency.decay(pace.kept);
         }
     }
-}
-
-fn place(layer: Layer) -> usize {
-    usize::from(layer.0 - Layer::L1.0)
 }
 
 /// The requests to one layer of a node in the last period, the cost of a miss there, and the room of the

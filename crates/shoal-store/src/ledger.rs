@@ -24,7 +24,7 @@ use shoal_policy::eviction::layered::divide;
 use shoal_policy::eviction::{Gwf, Layered, Named, PolicyName};
 use shoal_policy::residency::{Leaving, Reservation, Residency, Watermarks};
 use shoal_policy::route::Hierarchy;
-use shoal_policy::{BlockId, ObjectId, VersionId};
+use shoal_policy::{BlockId, Layer, ObjectId, VersionId};
 use shoal_s3::object::Extent;
 
 use self::c2p::EventTimes;
@@ -483,18 +483,17 @@ impl State {
 
     /// The blocks of incomplete objects, which are evicted before others if C2P is above GWF.
     pub(super) fn incomplete(&self, may_leave: &mut dyn FnMut(&BlockId) -> bool) -> Vec<BlockId> {
-        let policy = self.residency.policy().innermost();
-        policy
-            .c2p()
-            .map_or_else(Vec::new, |c2p| c2p.incomplete_first(may_leave))
+        let policy = self.residency.policy().policy(Layer::L1);
+        let c2p = policy.and_then(|policy| policy.c2p());
+        c2p.map_or_else(Vec::new, |c2p| c2p.incomplete_first(may_leave))
     }
 
     pub(super) fn gwf(&self) -> Option<&Gwf<BlockId>> {
-        self.residency.policy().innermost().gwf()
+        self.residency.policy().policy(Layer::L1)?.gwf()
     }
 
     pub(super) fn gwf_mut(&mut self) -> Option<&mut Gwf<BlockId>> {
-        self.residency.policy_mut().innermost_mut().gwf_mut()
+        self.residency.policy_mut().policy_mut(Layer::L1)?.gwf_mut()
     }
 }
 

@@ -119,7 +119,7 @@ impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
     ///
     /// Fails with [`Refusal::NoShare`] if the layer has no room of its own.
     pub fn admits(&self, key: K) -> Result<(), Refusal> {
-        match self.shares[place(self.layer_of(key))].target_bytes {
+        match self.shares[self.layer_of(key).place()].target_bytes {
             0 => Err(Refusal::NoShare),
             _ => Ok(()),
         }
@@ -127,15 +127,12 @@ impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
 
     /// Moves a held key to the layer to which it belongs; returns true if it moved.
     pub fn settle(&mut self, key: K) -> bool {
-        let target = place(self.layer_of(key));
+        let target = self.layer_of(key).place();
         if self.shares[target].policy.contains(&key) {
             return false;
         }
-        let Some(bytes) = self.remove(&key) else {
-            return false;
-        };
-        self.shares[target].bring(key, bytes);
-        true
+        let bytes = self.remove(&key);
+        bytes.map(|bytes| self.bring(key, bytes)).is_some()
     }
 
     /// Replaces the targets, from L1 outwards. Nothing is evicted before its room is needed.
@@ -146,29 +143,15 @@ impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
         }
     }
 
-    /// The policy of L1, for methods specific to it.
-    pub fn innermost(&self) -> &P {
-        &self.shares[place(Layer::L1)].policy
-    }
-
-    /// As [`Layered::innermost`], mutable. Keys must be added and removed through `self`, which counts their
-    /// bytes.
-    pub fn innermost_mut(&mut self) -> &mut P {
-        &mut self.shares[place(Layer::L1)].policy
-    }
-
-    /// The policy of a layer; `None` if there is no such layer.
+    /// The policy of a layer, for methods specific to it; `None` if there is no such layer.
     pub fn policy(&self, layer: Layer) -> Option<&P> {
-        let place = layer.0.checked_sub(Layer::L1.0)?;
-        self.shares.get(usize::from(place)).map(|share| &share.policy)
+        self.shares.get(layer.place()).map(|share| &share.policy)
     }
 
-    /// As [`Layered::policy`], mutable.
+    /// As [`Layered::policy`], mutable. Keys must be added and removed through `self`, which counts their
+    /// bytes.
     pub fn policy_mut(&mut self, layer: Layer) -> Option<&mut P> {
-        let place = layer.0.checked_sub(Layer::L1.0)?;
-        self.shares
-            .get_mut(usize::from(place))
-            .map(|share| &mut share.policy)
+        self.shares.get_mut(layer.place()).map(|share| &mut share.policy)
     }
 
     /// The policies of all layers, mutable, from L1 outwards.
@@ -187,6 +170,22 @@ impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
             keys: share.policy.len(),
         };
         layers.map(room).collect()
+    }
+
+    /// Counts `bytes` of `key` in the layer to which it belongs; returns the policy, which must add the key.
+    fn policy_for(&mut self, key: K, bytes: u64) -> &mut P {
+        let place = self.layer_of(key).place();
+        self.shares[place].used_bytes += bytes;
+        &mut self.shares[place].policy
+    }
+
+    /// Has the policy that holds a key give it up by `take`, which returns the size of the key.
+    fn take(&mut self, take: impl Fn(&mut P) -> Option<u64>) -> Option<u64> {
+        self.shares.iter_mut().find_map(|share| {
+            let bytes = take(&mut share.policy)?;
+            share.used_bytes -= bytes;
+            Some(bytes)
+        })
     }
 
     /// Among nonempty layers that are not `spared`, the one with the highest ratio of used bytes to target;
@@ -209,33 +208,15 @@ impl<P> Share<P> {
         let product = |used_bytes, target_bytes| u128::from(used_bytes) * u128::from(target_bytes);
         product(self.used_bytes, other.target_bytes) > product(other.used_bytes, self.target_bytes)
     }
-
-    fn insert<K>(&mut self, key: K, bytes: u64)
-    where
-        P: Eviction<K>,
-    {
-        self.policy.insert(key, bytes);
-        self.used_bytes += bytes;
-    }
-
-    fn bring<K>(&mut self, key: K, bytes: u64)
-    where
-        P: Eviction<K>,
-    {
-        self.policy.bring(key, bytes);
-        self.used_bytes += bytes;
-    }
 }
 
 impl<K: Copy + Placed, P: Eviction<K>> Eviction<K> for Layered<K, P> {
     fn insert(&mut self, key: K, bytes: u64) {
-        let layer = self.layer_of(key);
-        self.shares[place(layer)].insert(key, bytes);
+        self.policy_for(key, bytes).insert(key, bytes);
     }
 
     fn bring(&mut self, key: K, bytes: u64) {
-        let layer = self.layer_of(key);
-        self.shares[place(layer)].bring(key, bytes);
+        self.policy_for(key, bytes).bring(key, bytes);
     }
 
     fn touch(&mut self, key: &K) {
@@ -245,32 +226,20 @@ impl<K: Copy + Placed, P: Eviction<K>> Eviction<K> for Layered<K, P> {
     }
 
     fn remove(&mut self, key: &K) -> Option<u64> {
-        self.shares.iter_mut().find_map(|share| {
-            let bytes = share.policy.remove(key)?;
-            share.used_bytes -= bytes;
-            Some(bytes)
-        })
+        self.take(|policy| policy.remove(key))
     }
 
     fn set_aside(&mut self, key: &K) -> Option<u64> {
-        self.shares.iter_mut().find_map(|share| {
-            let bytes = share.policy.set_aside(key)?;
-            share.used_bytes -= bytes;
-            Some(bytes)
-        })
+        self.take(|policy| policy.set_aside(key))
     }
 
     fn take_back(&mut self, key: K, bytes: u64) {
         // The block may belong to a different layer than when it was set aside.
-        let place = place(self.layer_of(key));
-        for (other, share) in self.shares.iter_mut().enumerate() {
-            if other != place {
-                share.policy.left_aside(&key);
-            }
+        let layer = self.layer_of(key);
+        for (_, policy) in self.policies_mut().filter(|(other, _)| *other != layer) {
+            policy.left_aside(&key);
         }
-        let share = &mut self.shares[place];
-        share.policy.take_back(key, bytes);
-        share.used_bytes += bytes;
+        self.policy_for(key, bytes).take_back(key, bytes);
     }
 
     fn left_aside(&mut self, key: &K) {
@@ -305,10 +274,6 @@ impl<K: Copy + Placed, P: Eviction<K>> Eviction<K> for Layered<K, P> {
     fn len(&self) -> usize {
         self.shares.iter().map(|share| share.policy.len()).sum()
     }
-}
-
-fn place(layer: Layer) -> usize {
-    usize::from(layer.0 - Layer::L1.0)
 }
 
 #[cfg(test)]
