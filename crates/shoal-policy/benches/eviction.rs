@@ -5,7 +5,6 @@
 
 use std::hint::black_box;
 use std::process::Command;
-use std::time::Duration;
 
 use shoal_policy::eviction::c2p::Completeness;
 use shoal_policy::eviction::gwf::Ageing;
@@ -48,7 +47,7 @@ fn main() {
         "sieve" => measure(Sieve::default()),
         "s3-fifo" => measure(S3Fifo::default()),
         "duel" => measure(Duel::default()),
-        "life" => measure(Life::new(Duration::MAX)),
+        "life" => measure(Life::default()),
         "gwf" => measure(Gwf::new(Ageing::Added)),
         "c2p" => measure(C2p::<BlockId>::default()),
         "c2p+duel" => measure(C2p::above(Duel::default(), Completeness::Read)),

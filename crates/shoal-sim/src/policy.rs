@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -17,7 +16,7 @@ use crate::names::unknown;
 pub enum PolicyName {
     /// A policy that the store of a node can follow.
     OfStores(eviction::PolicyName),
-    /// Evicts blocks of incomplete objects first (`PACMan`), without a window.
+    /// Evicts blocks of incomplete objects first (`PACMan`).
     Life,
     /// D4N's GWF on a single node.
     Gwf,
@@ -59,7 +58,7 @@ impl PolicyName {
     pub fn build(self) -> AnyPolicy {
         match self {
             Self::OfStores(policy) => Box::new(policy.build()),
-            Self::Life => Box::new(Life::new(Duration::MAX)),
+            Self::Life => Box::new(Life::default()),
             Self::Gwf => Box::new(Gwf::default()),
         }
     }

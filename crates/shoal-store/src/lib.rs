@@ -66,7 +66,7 @@ pub use self::blocks::draft::Draft;
 pub use self::blocks::writers::Urgency;
 pub use self::config::{Share, StoreConfig};
 pub use self::counters::{Counters, RemovalReason, ScrubCounts};
-pub use self::eviction::cache_events::{CacheEvent, CacheEvents, Forgetting, GroupKnowledge};
+pub use self::eviction::cache_events::{CacheEvent, CacheEvents, Forgetting};
 pub use self::eviction::worths::{Least, NextToLeave, Ranks, Worths};
 pub use self::files::disk::{DiskFault, DiskOp};
 pub use self::files::error::StoreError;

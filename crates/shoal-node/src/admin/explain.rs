@@ -13,12 +13,12 @@ use shoal_cache::gwf::Decision;
 use shoal_directory::Group;
 use shoal_directory::extensions::Extension;
 use shoal_orders::tasks::Moment;
-use shoal_policy::eviction::c2p::{DIRECTORY, GROUP_BLOCKS};
+use shoal_policy::eviction::c2p::{DIRECTORY, GROUP_BLOCKS, GroupKnowledge};
 use shoal_policy::{BlockId, Layer, NodeId, ObjectId, VersionId};
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::operation::Query;
 use shoal_s3::uri::S3Uri;
-use shoal_store::{Absence, GroupKnowledge};
+use shoal_store::Absence;
 use ulid::Ulid;
 
 use crate::core::Core;

@@ -4,11 +4,11 @@ mod closeness;
 mod compare;
 mod events;
 mod global;
+mod memory;
 #[cfg(test)]
 mod tests;
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::time::Duration;
@@ -18,10 +18,9 @@ pub use compare::{Reading, Uses, compare};
 pub use events::{Event, EventKind};
 pub use global::{GROUP_BLOCKS, Presence};
 
-use self::global::Global;
+use self::memory::Memory;
 use super::structures::grouped::{Grouped, WholeState};
 use super::{Eviction, Ranking};
-use crate::hash::KeyMap;
 use crate::{NodeId, PartOf};
 
 /// C2P (Nadgowda et al., *Co-operative Caching in Distributed Storage Systems*): a reader waits for the last
@@ -45,11 +44,8 @@ use crate::{NodeId, PartOf};
 pub struct C2p<K: PartOf, B = Closeness<K>> {
     below: B,
     /// The held blocks by group, each with the time of its last use.
-    groups: Grouped<InGroup<K>, Duration, Standing>,
-    global: KeyMap<Group<K::Whole>, Known>,
-    /// Groups without a block on this node, oldest first.
-    absent: BTreeMap<u64, Group<K::Whole>>,
-    absences: u64,
+    groups: Grouped<InGroup<K>, Duration, Presence>,
+    global: Memory<Group<K::Whole>>,
     completeness: Completeness,
     now: Duration,
     /// True if events are kept for other nodes.
@@ -95,23 +91,17 @@ pub struct Group<W> {
     number: u32,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Known {
-    global: Global,
-    /// Its sequence number among the groups without a block on this node.
-    absence: Option<u64>,
-}
-
-/// The completeness of a group with a block on this node.
-#[derive(Clone, Copy, Debug)]
-struct Standing {
-    presence: Presence,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Rank {
-    presence: Presence,
-    used_at: Duration,
+/// What a node knows about the blocks of one group on all nodes. Sets of blocks are bit masks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupKnowledge {
+    /// How complete the group is.
+    pub presence: Presence,
+    /// The blocks that readers used recently.
+    pub read: u64,
+    /// The blocks that this node holds.
+    pub here: u64,
+    /// The other nodes, each with the blocks that it last reported.
+    pub others: Vec<(NodeId, u64)>,
 }
 
 /// The pseudo-node for all other nodes, as reported by a directory ([`C2p::learn`]).
@@ -122,9 +112,6 @@ const WAITING_MAX: usize = 4096;
 
 /// The presence from which the rest of an object is worth prefetching.
 const NEARLY_WHOLE: Presence = Presence::new(3, 4);
-
-/// The minimum number of groups without a local block that may be remembered.
-const ABSENT_MIN: usize = 16;
 
 /// Returns the number of blocks in group `number` of an object with `blocks` blocks.
 fn of_group(number: u32, blocks: u32) -> u32 {
@@ -140,26 +127,14 @@ const fn all_of(blocks: u32) -> u64 {
     }
 }
 
-impl Default for Standing {
-    fn default() -> Self {
-        Self {
-            presence: Presence::WHOLE,
-        }
-    }
-}
+impl WholeState<Duration> for Presence {
+    /// How complete the group is, and when its least recently used block was used.
+    type Rank = (Self, Duration);
 
-impl WholeState<Duration> for Standing {
-    type Rank = Rank;
-
-    fn rank(&self, _held: u32, oldest: &Duration) -> Rank {
-        let presence = self.presence;
+    fn rank(&self, _held: u32, oldest: &Duration) -> Self::Rank {
         // The policy below orders complete groups.
-        let used_at = if presence == Presence::WHOLE {
-            Duration::ZERO
-        } else {
-            *oldest
-        };
-        Rank { presence, used_at }
+        let is_whole = *self == Self::WHOLE;
+        (*self, if is_whole { Duration::ZERO } else { *oldest })
     }
 }
 
@@ -197,9 +172,7 @@ impl<K: PartOf, B> C2p<K, B> {
         Self {
             below,
             groups: Grouped::default(),
-            global: KeyMap::default(),
-            absent: BTreeMap::new(),
-            absences: 0,
+            global: Memory::default(),
             completeness,
             now: Duration::ZERO,
             is_recording: true,
@@ -236,8 +209,8 @@ impl<K: PartOf, B> C2p<K, B> {
         let Some((_, key, _)) = self.waiting.pop_front() else {
             return false;
         };
-        if let Some(known) = self.global.get_mut(&InGroup(key).whole()) {
-            known.global.waits(false);
+        if let Some(global) = self.global.get_mut(InGroup(key).whole()) {
+            global.is_waiting = false;
         }
         true
     }
@@ -247,10 +220,8 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
     /// Records that the object of a held block has `blocks` blocks in all.
     pub fn observe(&mut self, key: &K, blocks: u32) {
         let (group, completeness) = (InGroup(*key).whole(), self.completeness);
-        if let Some(known) = self.global.get_mut(&group) {
-            known
-                .global
-                .set_blocks(of_group(group.number, blocks), completeness);
+        if let Some(global) = self.global.get_mut(group) {
+            global.set_blocks(of_group(group.number, blocks), completeness);
             self.judge(group);
         }
     }
@@ -273,7 +244,9 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
     /// Applies an event received from another node.
     pub fn receive(&mut self, node: NodeId, event: &Event<K>) {
         let (group, now) = (InGroup(event.key).whole(), self.now);
-        self.known(group).global.receive(node, event, now);
+        self.global
+            .known(group, self.groups.wholes())
+            .receive(node, event, now);
         self.judge(group);
     }
 
@@ -281,19 +254,21 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
     /// hold those in `held`.
     pub fn learn(&mut self, key: &K, of: u64, held: u64) {
         let (group, now) = (InGroup(*key).whole(), self.now);
-        self.known(group).global.learn_some(DIRECTORY, of, held, now);
+        self.global
+            .known(group, self.groups.wholes())
+            .learn_some(DIRECTORY, of, held, now);
         self.judge(group);
     }
 
     /// The groups with global metadata, for [`C2p::forget`].
     pub fn groups(&self) -> impl Iterator<Item = Group<K::Whole>> {
-        self.global.keys().copied()
+        self.global.groups()
     }
 
     /// Forgets the blocks of a group on nodes that are not in `kept`.
     pub fn forget(&mut self, group: Group<K::Whole>, kept: &HashSet<NodeId>) {
-        let known = self.global.get_mut(&group);
-        if known.is_some_and(|known| known.global.forget(kept)) {
+        let global = self.global.get_mut(group);
+        if global.is_some_and(|global| global.forget(kept)) {
             self.judge(group);
         }
     }
@@ -303,8 +278,8 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
         let now = self.now;
         let waiting = std::mem::take(&mut self.waiting).into_iter();
         let events = waiting.map(|(at, key, kind)| {
-            let known = self.global.get_mut(&InGroup(key).whole());
-            let (held, read) = known.map_or((0, 0), |known| known.global.take_state(now));
+            let global = self.global.get_mut(InGroup(key).whole());
+            let (held, read) = global.map_or((0, 0), |global| global.take_state(now));
             Event {
                 at,
                 key,
@@ -323,11 +298,11 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
     /// With [`Completeness::Read`], the object has to be in use and at least three quarters present.
     pub fn missing(&self, event: &Event<K>, blocks: u32) -> u64 {
         let all = all_of(of_group(InGroup(event.key).whole().number, blocks));
-        let Some(Known { global, .. }) = self.global.get(&InGroup(event.key).whole()) else {
+        let Some(global) = self.global.get(InGroup(event.key).whole()) else {
             return 0;
         };
         match (self.completeness, event.kind) {
-            (Completeness::Whole, EventKind::Miss) => all & !global.here(),
+            (Completeness::Whole, EventKind::Miss) => all & !global.here,
             (Completeness::Read, EventKind::Miss | EventKind::Hit) => {
                 let read = global.read();
                 let missing = read & !global.present();
@@ -344,22 +319,19 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
 
     /// The number of blocks in the group of `key`; 0 if unknown.
     pub fn group_blocks(&self, key: &K) -> u32 {
-        let known = self.global.get(&InGroup(*key).whole());
-        known.map_or(0, |known| known.global.blocks())
+        self.global
+            .get(InGroup(*key).whole())
+            .map_or(0, |global| global.blocks)
     }
 
-    /// The completeness of the group of `key`, as far as this node knows; `None` if the group is unknown.
-    pub fn presence(&self, key: &K) -> Option<Presence> {
-        let known = self.global.get(&InGroup(*key).whole())?;
-        Some(known.global.presence(self.completeness))
-    }
-
-    /// For the group of `key`, the bit masks of the blocks that readers used recently, of those on this node,
-    /// and of those on each other node. Empty if the group is unknown.
-    pub fn knowledge(&self, key: &K) -> (u64, u64, Vec<(NodeId, u64)>) {
-        let known = self.global.get(&InGroup(*key).whole());
-        known.map_or((0, 0, Vec::new()), |Known { global, .. }| {
-            (global.read(), global.here(), global.others().collect())
+    /// What this node knows about the group of `key`; `None` if the group is unknown.
+    pub fn knowledge(&self, key: &K) -> Option<GroupKnowledge> {
+        let global = self.global.get(InGroup(*key).whole())?;
+        Some(GroupKnowledge {
+            presence: global.presence(self.completeness),
+            read: global.read(),
+            here: global.here,
+            others: global.others().collect(),
         })
     }
 
@@ -367,17 +339,16 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
     /// evicted before all others.
     pub fn incomplete_first(&self, may_leave: &mut dyn FnMut(&K) -> bool) -> Vec<K> {
         let incomplete = self.incomplete().take(CANDIDATES);
-        let blocks = incomplete.flat_map(|(_, group)| self.groups.parts_of(group));
-        blocks
-            .map(|(InGroup(key), _)| key)
-            .filter(|key| may_leave(key))
-            .collect()
+        let blocks = incomplete.flat_map(|(_, blocks)| blocks);
+        blocks.filter(may_leave).collect()
     }
 
-    fn incomplete(&self) -> impl Iterator<Item = (Rank, super::structures::slot::Slot)> {
+    /// The incomplete groups, the least complete first, each with its blocks on this node.
+    fn incomplete(&self) -> impl Iterator<Item = (Presence, impl Iterator<Item = K>)> {
         self.groups
             .least_first()
-            .take_while(|(rank, _)| rank.presence < Presence::WHOLE)
+            .take_while(|((presence, _), _)| *presence < Presence::WHOLE)
+            .map(|((presence, _), parts)| (presence, parts.map(|(InGroup(key), _)| key)))
     }
 
     /// The block of the least complete object that the policy below would evict first; `None` if all objects
@@ -385,10 +356,7 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
     fn first_of_incomplete(&self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<K> {
         let mut candidates = self
             .incomplete()
-            .filter_map(|(rank, group)| {
-                let mut blocks = self.groups.parts_of(group).map(|(InGroup(key), _)| key);
-                Some((rank.presence, blocks.find(|key| may_leave(key))?))
-            })
+            .filter_map(|(presence, mut blocks)| Some((presence, blocks.find(&mut *may_leave)?)))
             .peekable();
         let &(least, _) = candidates.peek()?;
         // Start from the least recently used, because not every ranking is transitive.
@@ -399,51 +367,12 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
         victim.map(|(_, key)| key)
     }
 
-    /// Returns the state of a group, adding the group if it is unknown.
-    fn known(&mut self, group: Group<K::Whole>) -> &mut Known {
-        if let Entry::Vacant(unknown) = self.global.entry(group) {
-            unknown.insert(Known::default());
-            self.is_absent(group);
-        }
-        self.global.get_mut(&group).expect("it is there by now")
-    }
-
-    /// Marks a group as having no block on this node, and forgets the group marked earliest if there are too
-    /// many.
-    fn is_absent(&mut self, group: Group<K::Whole>) {
-        let Some(known) = self.global.get_mut(&group) else {
-            return;
-        };
-        if known.absence.is_none() {
-            known.absence = Some(self.absences);
-            self.absent.insert(self.absences, group);
-            self.absences += 1;
-        }
-        while self.absent.len() > self.groups.wholes().max(ABSENT_MIN) {
-            let Some((_, longest)) = self.absent.pop_first() else {
-                return;
-            };
-            self.global.remove(&longest);
-        }
-    }
-
-    /// Marks a group as having a block on this node.
-    fn is_present(&mut self, group: Group<K::Whole>) -> &mut Global {
-        let known = self.global.entry(group).or_default();
-        if let Some(absence) = known.absence.take() {
-            self.absent.remove(&absence);
-        }
-        &mut known.global
-    }
-
     /// Updates the rank of a group's blocks from its completeness.
     fn judge(&mut self, group: Group<K::Whole>) {
-        let Some(known) = self.global.get(&group) else {
-            return;
-        };
-        let presence = known.global.presence(self.completeness);
-        self.groups
-            .change(&group, |standing, _| standing.presence = presence);
+        if let Some(global) = self.global.get(group) {
+            let presence = global.presence(self.completeness);
+            self.groups.change(&group, |standing| *standing = presence);
+        }
     }
 
     fn happened(&mut self, key: K, kind: EventKind) {
@@ -455,18 +384,18 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
             self.lost += 1;
         }
         self.waiting.push_back((self.now, key, kind));
-        if let Some(known) = self.global.get_mut(&InGroup(key).whole()) {
-            known.global.waits(true);
+        if let Some(global) = self.global.get_mut(InGroup(key).whole()) {
+            global.is_waiting = true;
         }
     }
 
     /// Records that a reader used a block on this node.
     fn used(&mut self, key: K) {
         let (part, now) = (InGroup(key), self.now);
-        let Some(known) = self.global.get_mut(&part.whole()) else {
+        let Some(global) = self.global.get_mut(part.whole()) else {
             return;
         };
-        if known.global.hit(part.bit(), now) {
+        if global.hit(part.bit(), now) {
             self.happened(key, EventKind::Hit);
         }
         self.judge(part.whole());
@@ -475,22 +404,21 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
     /// Returns true if a block is on this node but has been set aside, so that it has no rank.
     fn is_aside(&self, key: &K) -> bool {
         let part = InGroup(*key);
-        let known = self.global.get(&part.whole());
-        !self.groups.contains(&part) && known.is_some_and(|known| known.global.here() & part.bit() != 0)
+        let global = self.global.get(part.whole());
+        !self.groups.contains(&part) && global.is_some_and(|global| global.here & part.bit() != 0)
     }
 
     /// Records that a block has left this node.
     fn left(&mut self, key: K, kind: EventKind) {
         let part = InGroup(key);
         let group = part.whole();
-        self.groups.remove(&part, |_, _| ());
-        if let Some(known) = self.global.get_mut(&group) {
-            known.global.left(part.bit());
-            let is_absent = known.global.here() == 0;
-            self.judge(group);
-            if is_absent {
-                self.is_absent(group);
+        self.groups.remove(&part);
+        if let Some(global) = self.global.get_mut(group) {
+            global.left(part.bit());
+            if global.here == 0 {
+                self.global.set_absent(group, self.groups.wholes());
             }
+            self.judge(group);
         }
         self.happened(key, kind);
     }
@@ -500,8 +428,8 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> Eviction<K> for C2p<K, B> {
     fn insert(&mut self, key: K, bytes: u64) {
         let (part, now) = (InGroup(key), self.now);
         self.below.insert(key, bytes);
-        self.groups.insert(part, now, |_, _| ());
-        self.is_present(part.whole()).came(part.bit(), true, now);
+        self.groups.insert(part, now);
+        self.global.present(part.whole()).came(part.bit(), true, now);
         self.judge(part.whole());
         self.happened(key, EventKind::Miss);
     }
@@ -509,13 +437,13 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> Eviction<K> for C2p<K, B> {
     fn bring(&mut self, key: K, bytes: u64) {
         let (part, now) = (InGroup(key), self.now);
         self.below.insert(key, bytes);
-        self.groups.insert(part, now, |_, _| ());
-        let global = self.is_present(part.whole());
+        self.groups.insert(part, now);
+        let global = self.global.present(part.whole());
         global.came(part.bit(), false, now);
-        let is_told_anyway = global.is_waiting();
+        let is_sent_anyway = global.is_waiting;
         self.judge(part.whole());
         // One event carries the state of the whole group, and a node may bring a million blocks at once.
-        if !is_told_anyway {
+        if !is_sent_anyway {
             self.happened(key, EventKind::Add);
         }
     }
@@ -529,7 +457,7 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> Eviction<K> for C2p<K, B> {
             return;
         }
         self.below.touch(key);
-        self.groups.touch(&part, |used_at, _| *used_at = now);
+        self.groups.touch(&part, |used_at| *used_at = now);
         self.used(*key);
     }
 
@@ -542,7 +470,7 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> Eviction<K> for C2p<K, B> {
     fn set_aside(&mut self, key: &K) -> Option<u64> {
         // The block still counts towards the completeness of its object, although it has no rank.
         let bytes = self.below.set_aside(key)?;
-        self.groups.remove(&InGroup(*key), |_, _| ());
+        self.groups.remove(&InGroup(*key));
         Some(bytes)
     }
 
@@ -553,7 +481,7 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> Eviction<K> for C2p<K, B> {
         }
         let (part, now) = (InGroup(key), self.now);
         self.below.take_back(key, bytes);
-        self.groups.insert(part, now, |_, _| ());
+        self.groups.insert(part, now);
         self.judge(part.whole());
     }
 

@@ -17,9 +17,9 @@
 //! | [`Sieve`] | O(1) amortised |
 //! | [`S3Fifo`] | O(1) amortised |
 //! | [`Duel`] | O(1) amortised |
-//! | [`Lfu`] | O(1), O(log d) for d different ranks |
-//! | [`Lfuda`] | O(1), O(log d) |
-//! | [`Gwf`] | O(1), O(log d) |
+//! | [`Lfu`] | O(log d) for d different ranks |
+//! | [`Lfuda`] | O(log d) |
+//! | [`Gwf`] | O(log d) |
 //! | [`Belady`] | O(log n); and 4 bytes for each access to come |
 //! | [`Life`] | O(log o), o objects |
 //! | [`C2p`] | as below it; O(log o), at most [`c2p::CANDIDATES`] compared, if objects are incomplete |

@@ -58,7 +58,7 @@ conforms!(
     C2p::above(Gwf::new(Ageing::Added), Completeness::Read)
 );
 conforms!(closeness, Closeness::default());
-conforms!(life, Life::new(Duration::from_secs(20)));
+conforms!(life, Life::default());
 conforms!(belady, Belady::new((0..4_000).chain(0..100)));
 conforms!(one_layer, Layered::new([(Lru::default(), 1)], cluster_of(0)));
 conforms!(

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use shoal_policy::eviction::Eviction as _;
-use shoal_policy::eviction::c2p::{Event, GROUP_BLOCKS, Group, Presence};
+use shoal_policy::eviction::c2p::{Event, GROUP_BLOCKS, Group, GroupKnowledge};
 use shoal_policy::{BlockId, Layer, NodeId, VersionId};
 
 use crate::ground::Ground;
@@ -26,19 +26,6 @@ pub struct CacheEvent {
     pub event: Event<BlockId>,
     /// The number of blocks in the block's group; 0 if unknown.
     pub group_blocks: u32,
-}
-
-/// What this node knows about the blocks of one group on all nodes. Sets of blocks are bit masks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GroupKnowledge {
-    /// How complete the group is.
-    pub presence: Presence,
-    /// The blocks that readers used recently.
-    pub read: u64,
-    /// The blocks that this node holds.
-    pub here: u64,
-    /// The other nodes, each with the blocks that it last reported.
-    pub others: Vec<(NodeId, u64)>,
 }
 
 /// Removes nodes that are gone, in steps: there may be a million groups, so readers get the lock between
@@ -165,15 +152,7 @@ impl CacheEvents {
     /// The state of a block's group in a layer; `None` if the group is unknown or the policy is not C2P.
     pub fn knowledge(&self, layer: Layer, block: BlockId) -> Option<GroupKnowledge> {
         let state = self.ground.ledger.lock();
-        let c2p = state.residency.policy().policy(layer)?.c2p()?;
-        let presence = c2p.presence(&block)?;
-        let (read, here, others) = c2p.knowledge(&block);
-        Some(GroupKnowledge {
-            presence,
-            read,
-            here,
-            others,
-        })
+        state.residency.policy().policy(layer)?.c2p()?.knowledge(&block)
     }
 }
 

@@ -27,8 +27,9 @@ const HIT_PAUSE: Duration = Duration::from_secs(EPOCH.as_secs() / 2);
 #[derive(Clone, Debug, Default)]
 pub(super) struct Global {
     /// The number of blocks in the group; 0 if unknown.
-    blocks: u32,
-    here: u64,
+    pub(super) blocks: u32,
+    /// The blocks that this node holds.
+    pub(super) here: u64,
     others: Vec<Other>,
     /// The number of cached blocks, as the paper counts them.
     counted: u32,
@@ -44,7 +45,7 @@ pub(super) struct Global {
     /// The blocks used on this node that have been reported to other nodes.
     sent: u64,
     /// True if an event of the group is queued, which will carry the group's state.
-    is_waiting: bool,
+    pub(super) is_waiting: bool,
 }
 
 /// The blocks of the group that another node holds.
@@ -59,6 +60,12 @@ struct Other {
 /// The part of an object's blocks that is in a cache, in units of 2⁻³² (*Object in Cache*).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Presence(u64);
+
+impl Default for Presence {
+    fn default() -> Self {
+        Self::WHOLE
+    }
+}
 
 impl Presence {
     /// Every block is there.
@@ -85,11 +92,6 @@ impl Global {
         }
         self.blocks = blocks;
         self.counted = self.counted.min(blocks);
-    }
-
-    /// The number of blocks in the group; 0 if unknown.
-    pub(super) fn blocks(&self) -> u32 {
-        self.blocks
     }
 
     /// Records that a block is on this node now; `is_read` is true if a reader asked for it.
@@ -212,24 +214,9 @@ impl Global {
         self.gone & !self.present()
     }
 
-    /// The blocks that this node holds.
-    pub(super) fn here(&self) -> u64 {
-        self.here
-    }
-
     /// The other known nodes, each with the blocks that it holds.
     pub(super) fn others(&self) -> impl Iterator<Item = (NodeId, u64)> {
         self.others.iter().map(|other| (other.node, other.held))
-    }
-
-    /// Sets whether an event of the group is queued.
-    pub(super) fn waits(&mut self, is_waiting: bool) {
-        self.is_waiting = is_waiting;
-    }
-
-    /// Returns true if an event of the group is queued.
-    pub(super) fn is_waiting(&self) -> bool {
-        self.is_waiting
     }
 
     /// Returns the state to send to other nodes, which counts as sent at `now`: the blocks on this node, and

@@ -55,7 +55,7 @@ fn forget_all_but<B: Ranking<u32>>(policy: &mut C2p<u32, B>, kept: &[NodeId]) {
 }
 
 fn presence(policy: &Printed, key: u32) -> Presence {
-    policy.presence(&key).unwrap()
+    policy.knowledge(&key).unwrap().presence
 }
 
 const NONE: Presence = Presence::new(0, 4);
@@ -240,7 +240,11 @@ fn what_is_known_of_an_object_survives_the_last_block_here_for_a_while() {
     policy.insert(0, 1);
     policy.insert(8, 1);
     for key in [0, 8] {
-        assert_eq!(policy.knowledge(&key), (0b1111, 0b1, vec![(A, 0b110)]));
+        let known = policy.knowledge(&key).unwrap();
+        assert_eq!(
+            (known.read, known.here, known.others),
+            (0b1111, 0b1, vec![(A, 0b110)])
+        );
     }
     policy.receive(A, &event(Replace, 9, (0b100, 0b1110)));
     assert_eq!(presence(&policy, 8), HALF);
@@ -270,7 +274,7 @@ fn large_objects_are_judged_in_groups() {
         read: 0,
     };
     policy.receive(A, &gone);
-    let known = [0, 64, 129].map(|index| policy.presence(&Part(index)).unwrap());
+    let known = [0, 64, 129].map(|index| policy.knowledge(&Part(index)).unwrap().presence);
     assert_eq!(known, [WHOLE, WHOLE, HALF]);
 }
 
@@ -520,7 +524,7 @@ proptest! {
             for node in &nodes {
                 let held = (0..12u32).filter(|key| node.contains(key)).count();
                 assert_eq!(node.len(), held);
-                assert!(node.presence(&key).is_none_or(|presence| presence <= Presence::WHOLE));
+                assert!(node.knowledge(&key).is_none_or(|known| known.presence <= Presence::WHOLE));
             }
         }
         // The liar is found out, and readers go on: after two epochs only the blocks that they use count.
@@ -547,7 +551,7 @@ proptest! {
             }
             for key in 0..12 {
                 let known = nodes.iter().filter(|node| node.contains(&key));
-                let known: Vec<_> = known.map(|node| node.presence(&key)).collect();
+                let known: Vec<_> = known.map(|node| node.knowledge(&key).map(|known| known.presence)).collect();
                 assert!(known.iter().all(|presence| *presence == Some(Presence::WHOLE)), "{key}: {known:?}");
             }
         }

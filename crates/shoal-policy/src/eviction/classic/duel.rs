@@ -4,9 +4,8 @@ use std::cmp::Ordering;
 use std::fmt::Debug;
 use std::hash::Hash;
 
-use super::s3_fifo::Queues;
-use crate::eviction::structures::slab::List;
-use crate::eviction::structures::slot::Slot;
+use super::s3_fifo::S3FifoQueues;
+use crate::eviction::structures::slab::{List, Slot};
 use crate::eviction::{Eviction, Lru, Ranking, S3Fifo};
 use crate::hash::hash;
 
@@ -26,7 +25,7 @@ use crate::hash::hash;
 pub struct Duel<K> {
     /// The held keys in S3-FIFO's order and, in the second chain, in LRU's, so that a use takes one look-up
     /// for both.
-    s3_fifo: Queues<K, 2>,
+    s3_fifo: S3FifoQueues<K, 2>,
     by_use: List<1>,
     held_bytes: u64,
     /// The bytes held at the last eviction, which is the room there is; 0 before the first.
@@ -54,7 +53,7 @@ struct Shadow<P> {
 impl<K> Default for Duel<K> {
     fn default() -> Self {
         Self {
-            s3_fifo: Queues::default(),
+            s3_fifo: S3FifoQueues::default(),
             by_use: List::default(),
             held_bytes: 0,
             room_bytes: 0,
@@ -67,7 +66,7 @@ impl<K> Default for Duel<K> {
 
 impl<K: Copy + Eq + Hash> Eviction<K> for Duel<K> {
     fn insert(&mut self, key: K, bytes: u64) {
-        let slot = self.s3_fifo.insert(key, bytes);
+        let slot = self.s3_fifo.add(key, bytes);
         self.s3_fifo.keys.link_newest(&mut self.by_use, slot);
         self.held_bytes += bytes;
         if is_sampled(&key) {
@@ -79,7 +78,7 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Duel<K> {
         let Some(slot) = self.s3_fifo.keys.slot(key) else {
             return;
         };
-        self.s3_fifo.touch(slot);
+        self.s3_fifo.used(slot);
         self.s3_fifo.keys.move_newest(&mut self.by_use, slot);
         if is_sampled(key) {
             self.compare(*key, self.s3_fifo.keys[slot].bytes);
@@ -94,7 +93,7 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Duel<K> {
         self.s3_fifo.forget_ghost(key);
         let slot = self.s3_fifo.keys.slot(key)?;
         self.leave(slot);
-        Some(self.s3_fifo.remove(slot).1)
+        Some(self.s3_fifo.remove_slot(slot).1)
     }
 
     fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
@@ -102,14 +101,14 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Duel<K> {
         if self.balance_bytes > 0 {
             let slot = self.s3_fifo.least(may_leave)?;
             self.leave(slot);
-            Some(self.s3_fifo.evict(slot))
+            Some(self.s3_fifo.evict_slot(slot))
         } else {
             let keys = &self.s3_fifo.keys;
             let slot = keys
                 .oldest_first(self.by_use)
                 .find(|&slot| may_leave(&keys.key(slot)))?;
             self.leave(slot);
-            Some(self.s3_fifo.remove(slot))
+            Some(self.s3_fifo.remove_slot(slot))
         }
     }
 
@@ -136,9 +135,9 @@ impl<K: Copy + Eq + Hash + Debug> Ranking<K> for Duel<K> {
         self.room_bytes = self.held_bytes;
         self.leave(slot);
         let (_, bytes) = if self.balance_bytes > 0 {
-            self.s3_fifo.evict(slot)
+            self.s3_fifo.evict_slot(slot)
         } else {
-            self.s3_fifo.remove(slot)
+            self.s3_fifo.remove_slot(slot)
         };
         Some(bytes)
     }
@@ -198,7 +197,7 @@ impl<P> Shadow<P> {
 }
 
 fn is_sampled(key: &impl Hash) -> bool {
-    // The high half, because slabs find keys by the low half.
+    // Other bits than those by which slabs find keys.
     (hash(key) >> 32).is_multiple_of(SAMPLE)
 }
 

@@ -5,8 +5,7 @@ use std::cmp::Ordering;
 use std::fmt::Debug;
 use std::hash::Hash;
 
-use crate::eviction::structures::slab::{List, Slab};
-use crate::eviction::structures::slot::Slot;
+use crate::eviction::structures::slab::{List, Slab, Slot};
 use crate::eviction::{Eviction, Ranking};
 
 /// S3-FIFO (Yang et al., SOSP 2023). New keys enter a small queue. Keys used twice in it move to the main
@@ -17,16 +16,13 @@ use crate::eviction::{Eviction, Ranking};
 /// The paper gives the small queue a tenth of the capacity. A policy here does not know the capacity and
 /// takes a tenth of the bytes held, which is the same when the cache is full. It keeps up to nine ghosts per
 /// ten held keys.
-#[derive(Debug)]
-pub struct S3Fifo<K> {
-    queues: Queues<K>,
-}
+pub type S3Fifo<K> = S3FifoQueues<K, 1>;
 
-/// The queues of [`S3Fifo`], by slot. The owner may use a second chain through the held keys for another
-/// order.
+/// The queues of [`S3Fifo`]. An owner of the held keys, such as [`Duel`](crate::eviction::Duel), may keep
+/// another order of them in a second chain.
 #[derive(Debug)]
-pub(crate) struct Queues<K, const CHAINS: usize = 1> {
-    pub(crate) keys: Slab<K, Entry, CHAINS>,
+pub struct S3FifoQueues<K, const CHAINS: usize> {
+    pub(super) keys: Slab<K, Entry, CHAINS>,
     small: Queue,
     main: Queue,
     ghosts: Slab<K, ()>,
@@ -34,8 +30,8 @@ pub(crate) struct Queues<K, const CHAINS: usize = 1> {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    pub(crate) bytes: u64,
+pub(super) struct Entry {
+    pub(super) bytes: u64,
     uses: u8,
     is_in_main: bool,
 }
@@ -52,15 +48,7 @@ const USES_MAX: u8 = 3;
 /// The number of uses in the small queue that lead to the main one.
 const USES_PROVEN: u8 = 2;
 
-impl<K> Default for S3Fifo<K> {
-    fn default() -> Self {
-        Self {
-            queues: Queues::default(),
-        }
-    }
-}
-
-impl<K, const CHAINS: usize> Default for Queues<K, CHAINS> {
+impl<K, const CHAINS: usize> Default for S3FifoQueues<K, CHAINS> {
     fn default() -> Self {
         Self {
             keys: Slab::default(),
@@ -72,51 +60,40 @@ impl<K, const CHAINS: usize> Default for Queues<K, CHAINS> {
     }
 }
 
-impl<K: Copy + Eq + Hash> Eviction<K> for S3Fifo<K> {
+impl<K: Copy + Eq + Hash, const CHAINS: usize> Eviction<K> for S3FifoQueues<K, CHAINS> {
     fn insert(&mut self, key: K, bytes: u64) {
-        self.queues.insert(key, bytes);
+        self.add(key, bytes);
     }
 
     fn touch(&mut self, key: &K) {
-        if let Some(slot) = self.queues.keys.slot(key) {
-            self.queues.touch(slot);
+        if let Some(slot) = self.keys.slot(key) {
+            self.used(slot);
         }
     }
 
     fn remove(&mut self, key: &K) -> Option<u64> {
-        self.queues.forget_ghost(key);
-        let slot = self.queues.keys.slot(key)?;
-        Some(self.queues.remove(slot).1)
+        self.forget_ghost(key);
+        let slot = self.keys.slot(key)?;
+        Some(self.remove_slot(slot).1)
     }
 
     fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
-        let slot = self.queues.least(may_leave)?;
-        Some(self.queues.evict(slot))
+        let slot = self.least(may_leave)?;
+        Some(self.evict_slot(slot))
     }
 
     fn contains(&self, key: &K) -> bool {
-        self.queues.keys.contains(key)
+        self.keys.contains(key)
     }
 
     fn len(&self) -> usize {
-        self.queues.keys.len()
+        self.keys.len()
     }
 }
 
-impl<K: Copy + Eq + Hash + Debug> Ranking<K> for S3Fifo<K> {
-    fn compare(&self, one: &K, other: &K) -> Ordering {
-        self.queues.compare(one, other)
-    }
-
-    fn evict_key(&mut self, key: &K) -> Option<u64> {
-        let slot = self.queues.keys.slot(key)?;
-        Some(self.queues.evict(slot).1)
-    }
-}
-
-impl<K: Copy + Eq + Hash, const CHAINS: usize> Queues<K, CHAINS> {
+impl<K: Copy + Eq + Hash + Debug, const CHAINS: usize> Ranking<K> for S3FifoQueues<K, CHAINS> {
     /// Orders unproven keys before proven ones, and then by number of uses.
-    pub(crate) fn compare(&self, one: &K, other: &K) -> Ordering {
+    fn compare(&self, one: &K, other: &K) -> Ordering {
         let rank = |key| {
             let entry = self.keys[self.keys.slot(key)?];
             Some((entry.is_in_main || entry.uses >= USES_PROVEN, entry.uses))
@@ -124,8 +101,15 @@ impl<K: Copy + Eq + Hash, const CHAINS: usize> Queues<K, CHAINS> {
         rank(one).cmp(&rank(other))
     }
 
+    fn evict_key(&mut self, key: &K) -> Option<u64> {
+        let slot = self.keys.slot(key)?;
+        Some(self.evict_slot(slot).1)
+    }
+}
+
+impl<K: Copy + Eq + Hash, const CHAINS: usize> S3FifoQueues<K, CHAINS> {
     /// Adds an absent key.
-    pub(crate) fn insert(&mut self, key: K, bytes: u64) -> Slot {
+    pub(super) fn add(&mut self, key: K, bytes: u64) -> Slot {
         let is_in_main = self.forget_ghost(&key);
         let entry = Entry {
             bytes,
@@ -137,13 +121,13 @@ impl<K: Copy + Eq + Hash, const CHAINS: usize> Queues<K, CHAINS> {
         slot
     }
 
-    pub(crate) fn touch(&mut self, slot: Slot) {
+    pub(super) fn used(&mut self, slot: Slot) {
         let uses = &mut self.keys[slot].uses;
         *uses = USES_MAX.min(*uses + 1);
     }
 
     /// The slot of the next victim, among the keys that may leave.
-    pub(crate) fn least(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<Slot> {
+    pub(super) fn least(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<Slot> {
         let small_is_due = self.small.bytes >= (self.small.bytes + self.main.bytes) / 10;
         (!small_is_due)
             .then(|| self.least_of_main(may_leave))
@@ -153,10 +137,10 @@ impl<K: Copy + Eq + Hash, const CHAINS: usize> Queues<K, CHAINS> {
     }
 
     /// Removes the key of `slot`, and keeps a ghost of it if it was unproven.
-    pub(crate) fn evict(&mut self, slot: Slot) -> (K, u64) {
+    pub(super) fn evict_slot(&mut self, slot: Slot) -> (K, u64) {
         let ghosts_max = self.keys.len() * 9 / 10;
         let is_in_main = self.keys[slot].is_in_main;
-        let (key, bytes) = self.remove(slot);
+        let (key, bytes) = self.remove_slot(slot);
         if !is_in_main {
             self.remember_ghost(key, ghosts_max);
         }
@@ -164,14 +148,14 @@ impl<K: Copy + Eq + Hash, const CHAINS: usize> Queues<K, CHAINS> {
     }
 
     /// Removes the key of `slot` without leaving a ghost.
-    pub(crate) fn remove(&mut self, slot: Slot) -> (K, u64) {
+    pub(super) fn remove_slot(&mut self, slot: Slot) -> (K, u64) {
         self.leave(slot);
         let (key, Entry { bytes, .. }) = self.keys.remove(slot);
         (key, bytes)
     }
 
     /// Removes the ghost of `key`; returns true if it had one, that is, if it was evicted unproven.
-    pub(crate) fn forget_ghost(&mut self, key: &K) -> bool {
+    pub(super) fn forget_ghost(&mut self, key: &K) -> bool {
         let Some(slot) = self.ghosts.slot(key) else {
             return false;
         };
@@ -216,28 +200,22 @@ impl<K: Copy + Eq + Hash, const CHAINS: usize> Queues<K, CHAINS> {
     }
 
     fn enter(&mut self, slot: Slot) {
-        let Entry {
-            bytes, is_in_main, ..
-        } = self.keys[slot];
-        let queue = if is_in_main {
+        let queue = if self.keys[slot].is_in_main {
             &mut self.main
         } else {
             &mut self.small
         };
-        queue.bytes += bytes;
+        queue.bytes += self.keys[slot].bytes;
         self.keys.link_newest(&mut queue.list, slot);
     }
 
     fn leave(&mut self, slot: Slot) {
-        let Entry {
-            bytes, is_in_main, ..
-        } = self.keys[slot];
-        let queue = if is_in_main {
+        let queue = if self.keys[slot].is_in_main {
             &mut self.main
         } else {
             &mut self.small
         };
-        queue.bytes -= bytes;
+        queue.bytes -= self.keys[slot].bytes;
         self.keys.unlink(&mut queue.list, slot);
     }
 
@@ -271,7 +249,7 @@ mod tests {
             policy.touch(&key);
         }
         assert_eq!(evict(&mut policy), 1);
-        assert!(policy.contains(&0) && policy.queues.keys[policy.queues.keys.slot(&0).unwrap()].is_in_main);
+        assert!(policy.contains(&0) && policy.keys[policy.keys.slot(&0).unwrap()].is_in_main);
     }
 
     #[test]

@@ -4,8 +4,7 @@ use std::cmp::Ordering;
 use std::fmt::Debug;
 use std::hash::Hash;
 
-use crate::eviction::structures::slab::{List, Slab};
-use crate::eviction::structures::slot::Slot;
+use crate::eviction::structures::slab::{List, Slab, Slot};
 use crate::eviction::{Eviction, Ranking};
 
 /// SIEVE (Zhang et al., NSDI 2024): a hand walks from the oldest key to the newest and takes the first key
@@ -37,13 +36,8 @@ impl<K> Default for Sieve<K> {
 
 impl<K: Copy + Eq + Hash> Eviction<K> for Sieve<K> {
     fn insert(&mut self, key: K, bytes: u64) {
-        let slot = self.keys.insert(
-            key,
-            Entry {
-                bytes,
-                is_used: false,
-            },
-        );
+        let is_used = false;
+        let slot = self.keys.insert(key, Entry { bytes, is_used });
         self.keys.link_newest(&mut self.by_age, slot);
     }
 

@@ -2,23 +2,21 @@
 
 use std::hash::Hash;
 
-use super::order::{Order, RankId};
-use super::slab::Slab;
-use super::slot::Slot;
+use super::order::Order;
+use super::slab::{Slab, Slot};
 
 /// The held keys ordered by rank; keys of equal rank in the order in which they reached it. Changing a rank
-/// takes O(1) unless the new rank is lower than most; removing the least takes O(log d) for d different
-/// ranks.
+/// and removing the least take O(log d) for d different ranks.
 #[derive(Debug)]
 pub(crate) struct Ranked<K, R> {
-    keys: Slab<K, Entry>,
+    keys: Slab<K, Entry<R>>,
     order: Order<R>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct Entry<R> {
     bytes: u64,
-    rank_id: RankId,
+    rank: R,
 }
 
 impl<K, R> Default for Ranked<K, R> {
@@ -30,7 +28,7 @@ impl<K, R> Default for Ranked<K, R> {
     }
 }
 
-impl<K: Copy + Eq + Hash, R: Copy + Ord + Hash> Ranked<K, R> {
+impl<K: Copy + Eq + Hash, R: Copy + Ord> Ranked<K, R> {
     pub(crate) fn len(&self) -> usize {
         self.keys.len()
     }
@@ -40,14 +38,12 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord + Hash> Ranked<K, R> {
     }
 
     pub(crate) fn insert(&mut self, key: K, bytes: u64, rank: R) {
-        let slot = self.keys.insert(key, Entry { bytes, rank_id: 0 });
-        self.keys[slot].rank_id = self.order.insert(&mut self.keys, rank, slot);
+        let slot = self.keys.insert(key, Entry { bytes, rank });
+        self.order.insert(&mut self.keys, rank, slot);
     }
 
     pub(crate) fn rank(&self, key: &K) -> Option<R> {
-        self.keys
-            .slot(key)
-            .map(|slot| self.order.rank(self.keys[slot].rank_id))
+        self.keys.slot(key).map(|slot| self.keys[slot].rank)
     }
 
     pub(crate) fn bytes(&self, key: &K) -> Option<u64> {
@@ -57,11 +53,11 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord + Hash> Ranked<K, R> {
     /// Replaces the rank of a held key by `next(rank)`; returns the old and the new rank.
     pub(crate) fn rerank(&mut self, key: &K, next: impl FnOnce(R) -> R) -> Option<(R, R)> {
         let slot = self.keys.slot(key)?;
-        let rank_id = self.keys[slot].rank_id;
-        let before = self.order.rank(rank_id);
+        let before = self.keys[slot].rank;
         let after = next(before);
-        self.order.remove(&mut self.keys, rank_id, slot);
-        self.keys[slot].rank_id = self.order.insert(&mut self.keys, after, slot);
+        self.order.remove(&mut self.keys, before, slot);
+        self.order.insert(&mut self.keys, after, slot);
+        self.keys[slot].rank = after;
         Some((before, after))
     }
 
@@ -75,11 +71,9 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord + Hash> Ranked<K, R> {
     /// Removes the key of the least rank among those that `may_leave` allows; returns it with its size and
     /// rank.
     pub(crate) fn take_least(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64, R)> {
-        let slot = self
-            .order
-            .least_first(&self.keys)
-            .map(|(_, slot)| slot)
-            .find(|&slot| may_leave(&self.keys.key(slot)))?;
+        let mut slots = self.order.least_first(&self.keys).map(|(_, slot)| slot);
+        let slot = slots.find(|&slot| may_leave(&self.keys.key(slot)))?;
+        drop(slots);
         Some(self.take(slot))
     }
 
@@ -95,9 +89,8 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord + Hash> Ranked<K, R> {
     }
 
     fn take(&mut self, slot: Slot) -> (K, u64, R) {
-        let rank_id = self.keys[slot].rank_id;
-        let rank = self.order.rank(rank_id);
-        self.order.remove(&mut self.keys, rank_id, slot);
+        let rank = self.keys[slot].rank;
+        self.order.remove(&mut self.keys, rank, slot);
         let (key, Entry { bytes, .. }) = self.keys.remove(slot);
         (key, bytes, rank)
     }

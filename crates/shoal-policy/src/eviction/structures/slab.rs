@@ -1,20 +1,26 @@
 //! Keyed entries in one vector, threaded into doubly linked lists by index.
 //!
-//! It needs no allocation per key and no unsafe code. Its links have 32 bits, which limits it to four billion
-//! keys. One slab serves any number of lists; an entry is in one of them at a time. A slab with two chains
+//! It needs no allocation per key and no unsafe code. Keys are stored once: the table that finds them holds
+//! only their slots. Links have 32 bits, which limits a slab to four billion keys. One slab serves any number of lists; an entry is in one of them at a time. A slab with two chains
 //! keeps two orders of its keys: each list belongs to one chain, and an entry is in at most one list per
 //! chain.
 
 use std::hash::Hash;
 use std::ops;
 
-use super::index::Index;
-use super::slot::{NONE, Slot};
+use hashbrown::HashTable;
+
 use crate::hash::hash;
+
+/// Identifies a slab entry while its key is held.
+pub(crate) type Slot = u32;
+
+/// Ends a chain of nodes.
+const NONE: Slot = Slot::MAX;
 
 #[derive(Debug)]
 pub(crate) struct Slab<K, V, const CHAINS: usize = 1> {
-    slots: Index,
+    slots: HashTable<Slot>,
     nodes: Vec<Node<K, V, CHAINS>>,
     /// Nodes without a key, chained by the `older` of the first chain.
     free: Slot,
@@ -62,11 +68,6 @@ impl<const CHAIN: usize> List<CHAIN> {
     }
 }
 
-/// The low half of the hash, enough for a table of at most four billion keys.
-fn half_hash(key: &impl Hash) -> u32 {
-    hash(key) as u32
-}
-
 fn some(slot: Slot) -> Option<Slot> {
     (slot != NONE).then_some(slot)
 }
@@ -74,7 +75,7 @@ fn some(slot: Slot) -> Option<Slot> {
 impl<K, V, const CHAINS: usize> Default for Slab<K, V, CHAINS> {
     fn default() -> Self {
         Self {
-            slots: Index::default(),
+            slots: HashTable::new(),
             nodes: Vec::new(),
             free: NONE,
         }
@@ -91,8 +92,8 @@ impl<K: Copy + Eq + Hash, V: Copy, const CHAINS: usize> Slab<K, V, CHAINS> {
     }
 
     pub(crate) fn slot(&self, key: &K) -> Option<Slot> {
-        self.slots
-            .find(half_hash(key), |slot| self.nodes[slot as usize].key == *key)
+        let is_it = |slot: &Slot| self.nodes[*slot as usize].key == *key;
+        self.slots.find(hash(key), is_it).copied()
     }
 
     pub(crate) fn key(&self, slot: Slot) -> K {
@@ -108,7 +109,9 @@ impl<K: Copy + Eq + Hash, V: Copy, const CHAINS: usize> Slab<K, V, CHAINS> {
         };
         debug_assert!(!self.contains(&key), "a key is inserted when it is absent");
         let slot = self.place(node);
-        self.slots.insert(half_hash(&key), slot);
+        let nodes = &self.nodes;
+        self.slots
+            .insert_unique(hash(&key), slot, |&slot| hash(&nodes[slot as usize].key));
         slot
     }
 
@@ -117,7 +120,8 @@ impl<K: Copy + Eq + Hash, V: Copy, const CHAINS: usize> Slab<K, V, CHAINS> {
         let node = &mut self.nodes[slot as usize];
         node.links[0].older = self.free;
         self.free = slot;
-        self.slots.remove(half_hash(&node.key), slot);
+        let entry = self.slots.find_entry(hash(&node.key), |&other| other == slot);
+        entry.expect("a held key is in the table").remove();
         (node.key, node.value)
     }
 
