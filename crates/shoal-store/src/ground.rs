@@ -1,30 +1,54 @@
 //! What all parts of a store share: the disk, and what is known about it in memory.
 
-pub(crate) mod eviction_log;
 pub(crate) mod health;
 pub(crate) mod signal;
-pub(crate) mod watch;
 
-use std::sync::Arc;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, OnceLock};
 
+use lru::LruCache;
+use parking_lot::Mutex;
 use shoal_policy::BlockId;
 use shoal_policy::admission::Refusal;
 
-use self::eviction_log::{Absence, EvictionLog};
 use self::health::{DiskHealth, Health};
 use self::signal::Signal;
-use self::watch::{BlockEvent, Watch};
 use super::counters::{Counters, LiveCounters, RemovalReason};
 use super::files::disk::Disk;
 use super::ledger::{Ledger, Victim};
+
+/// Number of blocks of which the reason of their absence is remembered, at about 100 bytes each.
+const ABSENCES: NonZeroUsize = NonZeroUsize::new(16 << 10).expect("written here and not zero");
+
+/// Why a block is not in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// It was stored and then removed.
+    Removed(RemovalReason),
+    /// It was offered and not admitted.
+    Refused(Refusal),
+}
+
+/// A change of the blocks that a store holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockEvent {
+    /// The block was stored.
+    Stored,
+    /// The block was removed.
+    Removed,
+}
+
+/// Receives the changes of blocks, for reports to a directory.
+type Watcher = Box<dyn Fn(BlockId, u64, BlockEvent) + Send + Sync>;
 
 /// The ground on which the parts stand. Each field has locks of its own.
 pub(super) struct Ground {
     pub(super) ledger: Ledger,
     pub(super) health: DiskHealth,
     pub(super) counters: LiveCounters,
-    pub(super) eviction_log: EvictionLog,
-    pub(super) watch: Watch,
+    /// Why blocks are absent, for the latest removals and refusals.
+    absences: Mutex<LruCache<BlockId, Absence>>,
+    pub(super) watcher: OnceLock<Watcher>,
     /// Wakes and stops the thread that keeps room free.
     pub(super) maintenance: Arc<Signal>,
     /// The last field, so that the folder is unlocked only after everything else was dropped.
@@ -37,25 +61,37 @@ impl Ground {
             ledger,
             health: DiskHealth::default(),
             counters: LiveCounters::default(),
-            eviction_log: EvictionLog::default(),
-            watch: Watch::default(),
+            absences: Mutex::new(LruCache::new(ABSENCES)),
+            watcher: OnceLock::new(),
             maintenance: Arc::default(),
             disk,
         }
+    }
+
+    /// Reports a change of a block of `data_bytes` to the watcher, if there is one.
+    pub(super) fn notify(&self, block: BlockId, data_bytes: u64, event: BlockEvent) {
+        if let Some(watcher) = self.watcher.get() {
+            watcher(block, data_bytes, event);
+        }
+    }
+
+    /// Returns why a block is not in the store; `None` if the reason is not remembered.
+    pub(super) fn absence(&self, block: BlockId) -> Option<Absence> {
+        self.absences.lock().peek(&block).copied()
     }
 
     /// Counts, logs and reports that a block was removed.
     pub(super) fn removed(&self, victim: &Victim, reason: RemovalReason) {
         let block = victim.leaving.key;
         self.counters.removed(reason);
-        self.eviction_log.put(block, Absence::Removed(reason));
-        self.watch.notify(block, victim.data_bytes, BlockEvent::Removed);
+        self.absences.lock().put(block, Absence::Removed(reason));
+        self.notify(block, victim.data_bytes, BlockEvent::Removed);
     }
 
     /// Counts and logs that a block was not admitted.
     pub(super) fn refused(&self, block: BlockId, refusal: Refusal) {
         self.counters.refused(refusal);
-        self.eviction_log.put(block, Absence::Refused(refusal));
+        self.absences.lock().put(block, Absence::Refused(refusal));
     }
 
     /// If writing is paused, probes the disk and resumes if it works again. Blocks.
@@ -69,5 +105,11 @@ impl Ground {
             io_errors: self.health.io_errors(),
             ..self.counters.snapshot(&self.ledger.usage(), capacity_bytes)
         }
+    }
+}
+
+impl std::fmt::Debug for Ground {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ground").finish_non_exhaustive()
     }
 }

@@ -14,24 +14,24 @@ pub(crate) mod readers;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use shoal_base::clock;
+use shoal_base::moment::since_1970;
 use shoal_policy::admission::Refusal;
 use shoal_policy::eviction::layered::divide;
 use shoal_policy::eviction::{Gwf, Layered, Named, PolicyName};
 use shoal_policy::residency::{Leaving, Reservation, Residency, Watermarks};
 use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, Layer, ObjectId, VersionId};
-use shoal_s3::object::Extent;
 
 use self::c2p::EventTimes;
 pub(super) use self::c2p::c2ps;
 pub use self::pins::{Kept, PinCounts};
 
-use self::index::Index;
+use self::index::{Index, StoredBlock};
 use self::mapped_lru::MappedLru;
 use self::mappings::Mappings;
 use self::pin_orders::Pins;
@@ -281,7 +281,12 @@ impl Ledger {
 
     /// Evicts one block. `None` if none may leave.
     pub(super) fn evict(&self) -> Option<Victim> {
-        self.state.lock().evict(&self.mappings)
+        let state = &mut *self.state.lock();
+        state.advance();
+        let leaving = state
+            .residency
+            .evict(&mut may_leave(&state.readers, &self.mappings))?;
+        Some(state.forget(leaving, &self.mappings))
     }
 
     /// Extends a reservation to at least `bytes`. On refusal it is unchanged.
@@ -309,60 +314,63 @@ impl Ledger {
     pub(super) fn admit(
         &self,
         room: Reservation,
-        object: ObjectId,
-        (block, extent): (BlockId, Extent),
-        sequence: u64,
+        stored: &StoredBlock,
         mapping: Mapping,
     ) -> (Bytes, Vec<Arc<Mapping>>) {
         let data_bytes = mapping.as_ref().len() as u64;
         debug_assert!(data_bytes <= room.bytes(), "room is at least what is in the file");
         let mut state = self.state.lock();
         state.advance();
-        state.residency.commit(room, block);
-        state.has_come(object, (block, extent), sequence);
-        let bytes = self.mappings.insert(block, mapping, clock::instant());
-        let unmapped = state.mapped.insert(block, data_bytes, &self.mappings);
+        state.residency.commit(room, stored.id);
+        state.has_come(stored);
+        let bytes = self.mappings.insert(stored.id, mapping, clock::instant());
+        let unmapped = state.mapped.insert(stored.id, data_bytes, &self.mappings);
         (bytes, unmapped)
     }
 
     /// Admits a block stored by an earlier process. Returns `false` if there is no room for it.
-    pub(super) fn restore(
-        &self,
-        bytes: u64,
-        object: ObjectId,
-        (block, extent): (BlockId, Extent),
-        sequence: u64,
-    ) -> bool {
+    pub(super) fn restore(&self, bytes: u64, stored: &StoredBlock) -> bool {
         let mut state = self.state.lock();
         let Ok(room) = state.residency.reserve(bytes) else {
             return false;
         };
         state.advance();
-        state.residency.restore(room, block);
-        state.has_come(object, (block, extent), sequence);
+        state.residency.restore(room, stored.id);
+        state.has_come(stored);
         true
     }
 
     /// Removes a block. `None` if it is not resident.
     pub(super) fn remove(&self, block: BlockId) -> Option<Victim> {
-        self.state.lock().remove(block, &self.mappings)
+        let mut state = self.state.lock();
+        let leaving = state.residency.remove(&block)?;
+        Some(state.forget(leaving, &self.mappings))
     }
 
     /// Removes a block that was chosen for eviction, unless a reader holds it or it was pinned since.
     pub(super) fn part_with(&self, block: BlockId) -> Option<Victim> {
         let mut state = self.state.lock();
-        // It may have been pinned since it was chosen.
-        let is_free =
-            !state.residency.pins().contains(&block) && may_leave(block, &state.readers, &self.mappings);
-        is_free.then(|| state.remove(block, &self.mappings)).flatten()
+        let is_pinned = state.residency.pins().contains(&block);
+        if is_pinned || !may_leave(&state.readers, &self.mappings)(&block) {
+            return None;
+        }
+        let leaving = state.residency.remove(&block)?;
+        Some(state.forget(leaving, &self.mappings))
     }
 
     /// Evicts up to `most` blocks ahead of demand; `started` as in [`Residency::evict_ahead`].
     pub(super) fn evict_ahead(&self, started: bool, most: usize) -> Vec<Victim> {
         let uses = self.mappings.take_uses();
-        let mut state = self.state.lock();
+        let state = &mut *self.state.lock();
         state.touch(&uses);
-        state.evict_ahead(started, most, &self.mappings)
+        let leaving =
+            state
+                .residency
+                .evict_ahead(started, most, &mut may_leave(&state.readers, &self.mappings));
+        leaving
+            .into_iter()
+            .map(|leaving| state.forget(leaving, &self.mappings))
+            .collect()
     }
 }
 
@@ -432,10 +440,10 @@ impl State {
     }
 
     /// Updates index, policy and pins for a block that became resident.
-    fn has_come(&mut self, object: ObjectId, (block, extent): (BlockId, Extent), sequence: u64) {
-        self.index.insert(object, (block, extent), sequence);
-        self.observe(block);
-        self.pin_arrived(object, block);
+    fn has_come(&mut self, stored: &StoredBlock) {
+        self.index.insert(stored);
+        self.observe(stored.id);
+        self.pin_arrived(stored.object, stored.id);
     }
 
     /// Sets the policy's time to now.
@@ -443,31 +451,7 @@ impl State {
         self.residency.advance(self.time.now());
     }
 
-    fn evict(&mut self, mappings: &Mappings) -> Option<Victim> {
-        self.advance();
-        let readers = &self.readers;
-        let leaving = self
-            .residency
-            .evict(&mut |block| may_leave(*block, readers, mappings))?;
-        Some(self.forget(leaving, mappings))
-    }
-
-    fn evict_ahead(&mut self, started: bool, most: usize, mappings: &Mappings) -> Vec<Victim> {
-        let readers = &self.readers;
-        let leaving = self
-            .residency
-            .evict_ahead(started, most, &mut |block| may_leave(*block, readers, mappings));
-        leaving
-            .into_iter()
-            .map(|leaving| self.forget(leaving, mappings))
-            .collect()
-    }
-
-    fn remove(&mut self, block: BlockId, mappings: &Mappings) -> Option<Victim> {
-        let leaving = self.residency.remove(&block)?;
-        Some(self.forget(leaving, mappings))
-    }
-
+    /// Removes a block that leaves from index and mappings.
     fn forget(&mut self, leaving: Leaving<BlockId>, mappings: &Mappings) -> Victim {
         let data_bytes = self.index.block_len(leaving.key);
         let was_indexed = self.index.remove(leaving.key);
@@ -500,7 +484,7 @@ impl State {
 impl PolicyTime {
     fn begin() -> Self {
         Self {
-            at_start: since_1970(),
+            at_start: since_1970(clock::utc_now()),
             started: clock::instant(),
         }
     }
@@ -510,18 +494,7 @@ impl PolicyTime {
     }
 }
 
-/// The wall-clock time since 1970, which may jump when the clock is set.
-pub(super) fn since_1970() -> Duration {
-    let since_1970 = clock::utc_now().duration_since(SystemTime::UNIX_EPOCH);
-    since_1970.unwrap_or_default()
-}
-
-pub(super) fn may_leave(block: BlockId, readers: &Readers, mappings: &Mappings) -> bool {
-    !readers.has(block) && !mappings.is_in_use(block)
-}
-
-impl std::fmt::Debug for Ledger {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ledger").finish_non_exhaustive()
-    }
+/// Returns the condition under which blocks may be evicted: no reader holds them.
+pub(super) fn may_leave(readers: &Readers, mappings: &Mappings) -> impl FnMut(&BlockId) -> bool {
+    |block| !readers.has(*block) && !mappings.is_in_use(*block)
 }

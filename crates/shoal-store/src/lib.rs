@@ -58,8 +58,7 @@ use std::thread::JoinHandle;
 use bytes::Bytes;
 use shoal_base::clock;
 use shoal_policy::admission::Refusal;
-use shoal_policy::route::Hierarchy;
-use shoal_policy::{BlockId, Layer, ObjectId, VersionId};
+use shoal_policy::{BlockId, ObjectId, VersionId};
 use shoal_s3::object::Version;
 
 pub use self::blocks::draft::Draft;
@@ -67,13 +66,13 @@ pub use self::blocks::writers::Urgency;
 pub use self::config::{Share, StoreConfig};
 pub use self::counters::{Counters, RemovalReason, ScrubCounts};
 pub use self::eviction::cache_events::{CacheEvent, CacheEvents, Forgetting};
+pub use self::eviction::layers::Layers;
 pub use self::eviction::worths::{Least, NextToLeave, Ranks, Worths};
 pub use self::files::disk::{DiskFault, DiskOp};
 pub use self::files::error::StoreError;
 pub use self::files::mapped_files;
-pub use self::ground::eviction_log::Absence;
 pub use self::ground::health::Health;
-pub use self::ground::watch::BlockEvent;
+pub use self::ground::{Absence, BlockEvent};
 pub use self::ledger::pin_orders::PinOrder;
 pub use self::ledger::{Kept, PinCounts};
 pub use self::pinning::Pinning;
@@ -86,13 +85,11 @@ use self::blocks::loader::Loader;
 use self::blocks::publish::Publisher;
 use self::blocks::writers::Writers;
 use self::eviction::evictor::Evictor;
-use self::eviction::layers::Layers;
 use self::eviction::removal::Removal;
 use self::files::blocking::run_blocking;
 use self::files::disk::Disk;
 use self::ground::Ground;
 use self::upkeep::maintenance::{self, Housekeeping, Maintenance};
-use self::upkeep::scrub::Scrub;
 
 /// The blocks of this node.
 ///
@@ -113,7 +110,6 @@ pub struct Store {
     pinning: Arc<Pinning>,
     loader: Arc<Loader>,
     publisher: Arc<Publisher>,
-    scrub: Arc<Scrub>,
     writers: Arc<Writers>,
     housekeeping: Arc<Housekeeping>,
     maintenance: Maintenance,
@@ -125,7 +121,7 @@ impl Store {
     /// runs on the threads that change the store, so it must not block. Later calls of `watch` have no
     /// effect.
     pub fn watch(&self, watcher: impl Fn(BlockId, u64, BlockEvent) + Send + Sync + 'static) {
-        self.ground.watch.set(Box::new(watcher));
+        let _ = self.ground.watcher.set(Box::new(watcher));
     }
 
     /// Block events to exchange with other nodes under C2P.
@@ -136,6 +132,11 @@ impl Store {
     /// The worths of the blocks under GWF.
     pub fn worths(&self) -> &Worths {
         &self.worths
+    }
+
+    /// The layers of this node, which share the room.
+    pub fn layers(&self) -> &Layers {
+        &self.layers
     }
 
     /// The pins of objects.
@@ -230,7 +231,7 @@ impl Store {
 
     /// Returns why a block is not stored; `None` if the store has no record of it.
     pub fn absence(&self, block: BlockId) -> Option<Absence> {
-        self.ground.eviction_log.why(block)
+        self.ground.absence(block)
     }
 }
 
@@ -313,39 +314,6 @@ impl Store {
     }
 }
 
-/// Layers.
-impl Store {
-    /// Replaces the hierarchy, which assigns blocks to layers. It must not have more layers than the store
-    /// was opened with.
-    ///
-    /// It applies to new blocks at once. Stored blocks move in the background, without I/O or eviction, and
-    /// stay readable.
-    pub fn set_hierarchy(&self, hierarchy: Arc<Hierarchy>) {
-        self.layers.set_hierarchy(hierarchy);
-    }
-
-    /// Returns the layer to which a block belongs, stored or not. Takes no lock.
-    pub fn layer_of(&self, block: BlockId) -> Layer {
-        self.layers.layer_of(block)
-    }
-
-    /// Sets the targets of the layers, from L1 outwards. Layers above their targets evict first when room is
-    /// needed.
-    pub fn resize_layers(&self, targets_bytes: &[u64]) {
-        self.layers.resize(targets_bytes);
-    }
-
-    /// Returns the room of each layer, from L1 outwards.
-    pub fn layers(&self) -> Vec<LayerRoom> {
-        self.layers.rooms()
-    }
-
-    /// Returns the room that the layers share, in bytes: the capacity without the room of the folders.
-    pub fn room_bytes(&self) -> u64 {
-        self.ground.ledger.usage().room_bytes
-    }
-}
-
 /// Operation.
 impl Store {
     /// Returns whether the disk accepts new blocks.
@@ -362,7 +330,7 @@ impl Store {
     /// Verifies every block now, as fast as the disk allows. Returns the number of blocks read. Blocks the
     /// caller.
     pub fn scrub(&self) -> u64 {
-        self.scrub.pass()
+        self.loader.scrub()
     }
 
     /// Returns a snapshot of all counters.

@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use shoal_base::clock;
+use shoal_base::moment::millis_since_1970;
 use shoal_policy::admission::Refusal;
 use shoal_policy::{BlockId, ObjectId};
 
@@ -32,6 +33,7 @@ const RECORD_OBJECTS: usize = 4096;
 const PAIR_BYTES: u64 = 16;
 
 /// The pins of a store: objects whose blocks are exempt from eviction.
+#[derive(Debug)]
 pub struct Pinning {
     ground: Arc<Ground>,
     journal: Mutex<Option<Journal>>,
@@ -145,7 +147,7 @@ impl Pinning {
     ///
     /// Fails if the journal cannot be read.
     pub(super) fn recover(&self, path: &Path, room: FileRoom) -> Result<(), JournalError> {
-        let now_ms = millis(clock::utc_now());
+        let now_ms = millis_since_1970(clock::utc_now());
         let ledger = &self.ground.ledger;
         let journal = Journal::open(path, room, |record| match Line::decode(record) {
             Some(Line::Pinned {
@@ -176,7 +178,7 @@ impl Pinning {
         until: SystemTime,
         objects: &[ObjectId],
     ) -> Result<Vec<Kept>, Refusal> {
-        let until_ms = millis(until);
+        let until_ms = millis_since_1970(until);
         let mut journal = self.journal.lock();
         let mut kept = Vec::with_capacity(objects.len());
         for part in objects.chunks(RECORD_OBJECTS) {
@@ -237,7 +239,7 @@ impl Pinning {
 
     /// Removes expired pins. Their expiry is in the journal already.
     pub(super) fn end_due(&self) {
-        let now_ms = millis(clock::utc_now());
+        let now_ms = millis_since_1970(clock::utc_now());
         if !self.ground.ledger.lock().pins.has_due(now_ms) {
             return;
         }
@@ -342,18 +344,6 @@ impl Line {
             _ => return None,
         })
     }
-}
-
-impl std::fmt::Debug for Pinning {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pinning").finish_non_exhaustive()
-    }
-}
-
-/// Milliseconds since 1970.
-fn millis(time: SystemTime) -> u64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

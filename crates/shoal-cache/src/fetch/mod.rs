@@ -292,7 +292,7 @@ impl Fetcher {
     /// miss that is to be measured.
     fn requested(&self, version: &Version, index: u32, held: bool) -> Option<MissTimer> {
         let block = version.block(index);
-        let layer = self.parts.store.layer_of(block);
+        let layer = self.parts.store.layers().layer_of(block);
         self.parts
             .split
             .requested(layer, block, version.block_len(index), held)

@@ -137,7 +137,7 @@ impl Split {
     /// Sets the initial targets of the store's layers. A fixed split has one share per layer, unless there is
     /// only one layer.
     pub fn new(store: Arc<Store>, config: &SplitConfig, block_bytes: u64) -> Self {
-        let (layers, room_bytes) = (store.layers().len(), store.room_bytes());
+        let (layers, room_bytes) = (store.layers().rooms().len(), store.layers().room_bytes());
         let (targets, partition) = match &config.rule {
             _ if layers == 1 => (vec![room_bytes], None),
             SplitRule::Fixed(percents) => (divide(room_bytes, percents), None),
@@ -146,7 +146,7 @@ impl Split {
                 (sizes(&partition, layers), Some(partition))
             }
         };
-        store.resize_layers(&targets);
+        store.layers().resize(&targets);
         Self {
             store,
             period: config.period,
@@ -211,7 +211,7 @@ impl Split {
             partition.adapt(self.pace, &pending);
             sizes(partition, self.counts.len())
         };
-        self.store.resize_layers(&targets);
+        self.store.layers().resize(&targets);
     }
 
     fn now(&self) -> Duration {

@@ -50,7 +50,12 @@ impl Node {
     }
 
     fn targets(&self) -> Vec<u64> {
-        self.store.layers().iter().map(|room| room.target_bytes).collect()
+        self.store
+            .layers()
+            .rooms()
+            .iter()
+            .map(|room| room.target_bytes)
+            .collect()
     }
 
     /// Clients request new blocks from L1, and other nodes request any of 900 blocks from L2. All of these
@@ -78,7 +83,7 @@ fn block(version: u8, index: u32) -> BlockId {
 #[tokio::test]
 async fn room_goes_to_the_layer_whose_misses_it_saves_a_twentieth_at_a_time() {
     let node = Node::new(2, SplitRule::Adaptive);
-    let room_bytes = node.store.room_bytes();
+    let room_bytes = node.store.layers().room_bytes();
     assert_eq!(node.targets(), [room_bytes.div_ceil(2), room_bytes / 2]);
     let mut before = node.targets();
     for _ in 0..9 {
@@ -99,7 +104,7 @@ async fn a_layer_goes_as_far_at_a_time_and_remembers_as_long_as_is_configured() 
             split.rule = SplitRule::Adaptive;
             (split.step_percent, split.decay_percent) = (step, decay);
         });
-        let (before, room_bytes) = (node.targets(), node.store.room_bytes());
+        let (before, room_bytes) = (node.targets(), node.store.layers().room_bytes());
         node.is_asked();
         for _ in 0..3 {
             node.split.adapt();
@@ -122,7 +127,7 @@ async fn without_requests_the_split_stays_as_it_is() {
 #[tokio::test]
 async fn a_fixed_split_is_what_was_configured_whatever_is_asked_for() {
     let node = Node::new(2, SplitRule::Fixed(vec![0, 100]));
-    let expected = [0, node.store.room_bytes()];
+    let expected = [0, node.store.layers().room_bytes()];
     assert_eq!(node.targets(), expected);
     let timed = || node.split.requested(Layer::L2, block(1, 1), BLOCK_BYTES, false);
     assert!(timed().is_none() && timed().is_none());
@@ -134,7 +139,7 @@ async fn a_fixed_split_is_what_was_configured_whatever_is_asked_for() {
 async fn a_node_alone_has_one_layer_with_all_the_room() {
     for rule in [SplitRule::Adaptive, SplitRule::Fixed(vec![50, 50])] {
         let node = Node::new(1, rule);
-        assert_eq!(node.targets(), [node.store.room_bytes()]);
+        assert_eq!(node.targets(), [node.store.layers().room_bytes()]);
     }
 }
 

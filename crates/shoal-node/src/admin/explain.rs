@@ -279,7 +279,7 @@ impl Explainer<'_> {
             block.index -= block.index % GROUP_BLOCKS;
         }
         firsts.dedup();
-        let layers = self.0.store.layers();
+        let layers = self.0.store.layers().rooms();
         let of_layers = firsts
             .iter()
             .flat_map(|first| layers.iter().map(move |room| (*first, room.layer)));
@@ -424,7 +424,7 @@ impl Explainer<'_> {
                 since: worth.since.to_u64_saturating(),
             }),
             decision: self.decision(block),
-            layer: self.0.store.layer_of(block).to_string(),
+            layer: self.0.store.layers().layer_of(block).to_string(),
             homes: if is_entered {
                 Vec::new()
             } else {

@@ -19,7 +19,6 @@ const FOOTER_BYTES: u64 = 1024;
 
 /// The bytes of a block on this disk, without a name. Dropping it removes them from the disk.
 pub struct Draft {
-    publisher: Arc<Publisher>,
     staged: StagedFile,
     data_bytes: u64,
     data_checksum: u64,
@@ -34,25 +33,19 @@ impl Publisher {
     }
 
     async fn write_draft(self: &Arc<Self>, pieces: Vec<Bytes>) -> Result<Draft, Refusal> {
-        self.staging.accepts()?;
+        self.accepts()?;
         let data_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
         let publisher = Arc::clone(self);
-        let work = move || publisher.write_draft_now(&pieces, data_bytes);
+        let work = move || {
+            let (number, file_bytes) = (publisher.next_sequence(), data_bytes + FOOTER_BYTES);
+            Ok(Draft {
+                staged: StagedFile::write(&publisher, number, &pieces, &[], file_bytes)?,
+                data_bytes,
+                data_checksum: Checksum::compute(&pieces),
+            })
+        };
         let written = self.writers.run(Urgency::Now, data_bytes, work).await;
         written.unwrap_or(Err(Refusal::Exhausted))
-    }
-
-    fn write_draft_now(self: Arc<Self>, pieces: &[Bytes], data_bytes: u64) -> Result<Draft, Refusal> {
-        let number = self.staging.next_sequence();
-        let staged = self
-            .staging
-            .write(number, pieces, &[], data_bytes + FOOTER_BYTES)?;
-        Ok(Draft {
-            staged,
-            data_bytes,
-            data_checksum: Checksum::compute(pieces),
-            publisher: self,
-        })
     }
 }
 
@@ -63,26 +56,26 @@ impl Draft {
     ///
     /// Fails as [`Store::put`](crate::Store::put) does, and removes the bytes from the disk.
     pub async fn name(self, version: Arc<Version>, index: u32) -> Result<(), Refusal> {
-        let ground = Arc::clone(&self.publisher.ground);
+        let ground = Arc::clone(&self.staged.publisher.ground);
         let named = run_blocking(move || self.name_now(&version, index)).await;
         let named = named.unwrap_or(Err(Refusal::Exhausted));
         named.inspect_err(|&refusal| ground.counters.refused(refusal))
     }
 
     fn name_now(mut self, version: &Version, index: u32) -> Result<(), Refusal> {
-        let publisher = &self.publisher;
+        let publisher = &self.staged.publisher;
         publisher.check(version.block(index), version, self.data_bytes)?;
         let footer = Footer {
             index,
             data_bytes: self.data_bytes,
             data_checksum: self.data_checksum,
             // Assigned now, because sequence numbers determine which version of an object was stored last.
-            sequence: publisher.staging.next_sequence(),
+            sequence: publisher.next_sequence(),
             version: version.clone(),
         };
         let encoded = footer.encode().ok_or(Refusal::TooLarge)?;
         self.staged.append(self.data_bytes, &encoded)?;
         let mapping = self.staged.map(self.data_bytes)?;
-        publisher.publish(&footer, self.staged, mapping).map(|_| ())
+        self.staged.publish(&footer, mapping).map(drop)
     }
 }

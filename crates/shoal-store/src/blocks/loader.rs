@@ -17,18 +17,11 @@ use crate::ground::health::is_exhaustion;
 
 /// Reads blocks. All of its methods may wait for the disk.
 pub(crate) struct Loader {
-    ground: Arc<Ground>,
-    removal: Arc<Removal>,
+    pub(crate) ground: Arc<Ground>,
+    pub(crate) removal: Arc<Removal>,
 }
 
 impl Loader {
-    pub(crate) fn new(ground: &Arc<Ground>, removal: &Arc<Removal>) -> Self {
-        Self {
-            ground: Arc::clone(ground),
-            removal: Arc::clone(removal),
-        }
-    }
-
     /// Returns the block, verified and mapped. `None` if it is not stored or is damaged.
     pub(crate) fn load(&self, block: BlockId) -> Option<Bytes> {
         self.open(block, true)

@@ -1,6 +1,7 @@
 //! Stores a block: checks it, reserves room, writes, maps and renames the file, and admits the block.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use shoal_policy::BlockId;
@@ -9,38 +10,44 @@ use shoal_s3::object::Version;
 use tokio::sync::oneshot;
 
 use super::loader::Loader;
-use super::staging::{Published, StagedFile, Staging};
+use super::staging::StagedFile;
 use super::writers::{Urgency, Writers};
+use crate::eviction::evictor::Evictor;
+use crate::eviction::removal::Removal;
 use crate::files::footer::{Checksum, Footer};
-use crate::files::mapping::Mapping;
 use crate::ground::Ground;
-use crate::ground::watch::BlockEvent;
 
 /// Stores blocks.
 pub(crate) struct Publisher {
     pub(crate) ground: Arc<Ground>,
-    pub(crate) staging: Arc<Staging>,
-    loader: Arc<Loader>,
+    pub(crate) evictor: Arc<Evictor>,
+    pub(crate) removal: Arc<Removal>,
+    pub(crate) loader: Arc<Loader>,
     pub(crate) writers: Arc<Writers>,
-    block_bytes: u64,
+    /// Only versions with blocks of this size are accepted.
+    pub(crate) block_bytes: u64,
+    /// Sequence number of the next file written.
+    pub(crate) sequence: AtomicU64,
 }
 
 impl Publisher {
-    /// Creates a publisher that accepts only versions with blocks of `block_bytes`.
-    pub(crate) fn new(
-        ground: &Arc<Ground>,
-        staging: &Arc<Staging>,
-        loader: &Arc<Loader>,
-        writers: &Arc<Writers>,
-        block_bytes: u64,
-    ) -> Self {
-        Self {
-            ground: Arc::clone(ground),
-            staging: Arc::clone(staging),
-            loader: Arc::clone(loader),
-            writers: Arc::clone(writers),
-            block_bytes,
+    /// Sets the first sequence number, before anything is written.
+    pub(crate) fn start_at(&self, sequence: u64) {
+        let before = self.sequence.swap(sequence, Ordering::Relaxed);
+        debug_assert_eq!(before, 0, "sequence numbers never decrease");
+    }
+
+    /// Checks that the disk accepts files and that the store has not stopped.
+    pub(crate) fn accepts(&self) -> Result<(), Refusal> {
+        if self.ground.health.is_paused() || self.ground.maintenance.is_stopped() {
+            return Err(Refusal::Paused);
         }
+        Ok(())
+    }
+
+    /// Returns a sequence number. Numbers increase across restarts.
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.sequence.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Stores a block and returns it mapped.
@@ -95,34 +102,20 @@ impl Publisher {
         if !is_block {
             return Err(Refusal::Mismatched);
         }
-        self.staging.accepts()
+        self.accepts()
     }
 
-    /// Publishes a file with data and footer as a block. Returns the bytes of the stored block, which may be
-    /// one that another task stored first.
-    pub(crate) fn publish(
-        &self,
-        footer: &Footer,
-        staged: StagedFile,
-        mapping: Mapping,
+    fn put_now(
+        self: &Arc<Self>,
+        block: BlockId,
+        version: &Version,
+        pieces: &[Bytes],
     ) -> Result<Bytes, Refusal> {
-        match staged.publish(footer, mapping)? {
-            Published::Stored(bytes) => {
-                self.ground
-                    .watch
-                    .notify(footer.block(), footer.data_bytes, BlockEvent::Stored);
-                Ok(bytes)
-            }
-            Published::AlreadyHere => self.loader.load(footer.block()).ok_or(Refusal::NoRoom),
-        }
-    }
-
-    fn put_now(&self, block: BlockId, version: &Version, pieces: &[Bytes]) -> Result<Bytes, Refusal> {
         if let Some(bytes) = self.loader.load(block) {
             return Ok(bytes);
         }
         self.ground.ledger.admits(version.object, block)?;
-        let sequence = self.staging.next_sequence();
+        let sequence = self.next_sequence();
         let footer = Footer {
             index: block.index,
             data_bytes: version.block_len(block.index),
@@ -132,8 +125,8 @@ impl Publisher {
         };
         let encoded = footer.encode().ok_or(Refusal::TooLarge)?;
         let file_bytes = footer.data_bytes + encoded.len() as u64;
-        let staged = self.staging.write(sequence, pieces, &encoded, file_bytes)?;
+        let staged = StagedFile::write(self, sequence, pieces, &encoded, file_bytes)?;
         let mapping = staged.map(footer.data_bytes)?;
-        self.publish(&footer, staged, mapping)
+        staged.publish(&footer, mapping)
     }
 }

@@ -4,15 +4,18 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use shoal_base::clock;
+use shoal_base::moment::since_1970;
 use shoal_policy::eviction::Eviction as _;
 use shoal_policy::eviction::c2p::{Event, GROUP_BLOCKS, Group, GroupKnowledge};
 use shoal_policy::{BlockId, Layer, NodeId, VersionId};
 
 use crate::ground::Ground;
-use crate::ledger::{c2ps, since_1970};
+use crate::ledger::c2ps;
 
 /// The events of a store's blocks, and those received from other nodes. All methods are no-ops under a policy
 /// without C2P.
+#[derive(Debug)]
 pub struct CacheEvents {
     ground: Arc<Ground>,
 }
@@ -30,6 +33,7 @@ pub struct CacheEvent {
 
 /// Removes nodes that are gone, in steps: there may be a million groups, so readers get the lock between
 /// steps.
+#[derive(Debug)]
 #[must_use = "nothing is forgotten before it goes on"]
 pub struct Forgetting {
     ground: Arc<Ground>,
@@ -74,7 +78,7 @@ impl CacheEvents {
         let uses = self.ground.ledger.mappings.take_uses();
         let state = &mut *self.ground.ledger.lock();
         state.touch(&uses);
-        let (now, utc_now) = (state.time.now(), since_1970());
+        let (now, utc_now) = (state.time.now(), since_1970(clock::utc_now()));
         let mut taken = Vec::new();
         for (layer, c2p) in c2ps(state.residency.policy_mut()) {
             for event in c2p.take_events() {
@@ -153,19 +157,5 @@ impl CacheEvents {
     pub fn knowledge(&self, layer: Layer, block: BlockId) -> Option<GroupKnowledge> {
         let state = self.ground.ledger.lock();
         state.residency.policy().policy(layer)?.c2p()?.knowledge(&block)
-    }
-}
-
-impl std::fmt::Debug for Forgetting {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Forgetting")
-            .field("groups", &self.groups.len())
-            .finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for CacheEvents {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CacheEvents").finish_non_exhaustive()
     }
 }

@@ -16,7 +16,8 @@ use crate::ground::Ground;
 const BATCH: usize = 256;
 
 /// The layers, and the hierarchy that assigns blocks to them.
-pub(crate) struct Layers {
+#[derive(Debug)]
+pub struct Layers {
     ground: Arc<Ground>,
     /// A copy of the ledger's hierarchy, for look-ups without its lock.
     hierarchy: ArcSwap<Hierarchy>,
@@ -41,8 +42,12 @@ impl Layers {
         }
     }
 
-    /// Replaces the hierarchy, and starts moving blocks to their new layers.
-    pub(crate) fn set_hierarchy(&self, hierarchy: Arc<Hierarchy>) {
+    /// Replaces the hierarchy, which assigns blocks to layers. It must not have more layers than the store
+    /// was opened with.
+    ///
+    /// It applies to new blocks at once. Stored blocks move in the background, without I/O or eviction, and
+    /// stay readable.
+    pub fn set_hierarchy(&self, hierarchy: Arc<Hierarchy>) {
         self.hierarchy.store(Arc::clone(&hierarchy));
         let mut state = self.ground.ledger.lock();
         state.residency.policy_mut().set_hierarchy(hierarchy);
@@ -51,39 +56,40 @@ impl Layers {
         self.ground.maintenance.wake();
     }
 
-    /// Returns the layer to which a block belongs. Takes no lock.
-    pub(crate) fn layer_of(&self, block: BlockId) -> Layer {
+    /// Returns the layer to which a block belongs, stored or not. Takes no lock.
+    pub fn layer_of(&self, block: BlockId) -> Layer {
         self.hierarchy.load().layer_here(block.place())
     }
 
-    pub(crate) fn resize(&self, targets_bytes: &[u64]) {
+    /// Sets the targets of the layers, from L1 outwards. Layers above their targets evict first when room is
+    /// needed.
+    pub fn resize(&self, targets_bytes: &[u64]) {
         let mut state = self.ground.ledger.lock();
         state.residency.policy_mut().resize(targets_bytes);
     }
 
-    pub(crate) fn rooms(&self) -> Vec<LayerRoom> {
+    /// Returns the room of each layer, from L1 outwards.
+    pub fn rooms(&self) -> Vec<LayerRoom> {
         self.ground.ledger.lock().residency.policy().rooms()
+    }
+
+    /// Returns the room that the layers share, in bytes: the capacity without the room of the folders.
+    pub fn room_bytes(&self) -> u64 {
+        self.ground.ledger.usage().room_bytes
     }
 
     /// Moves the next blocks to the layers to which they belong. Returns true if there are more.
     pub(crate) fn move_misplaced(&self, moves: &mut Moves) -> bool {
         if self.misplaced.swap(false, Ordering::AcqRel) {
-            let versions = self.ground.ledger.lock().index.versions();
-            *moves = Moves::new(versions);
+            let mut versions = self.ground.ledger.lock().index.versions();
+            // A moved block becomes the newest of its new layer, so blocks move oldest first to keep their
+            // order.
+            versions.sort_unstable_by(|one, other| other.cmp(one));
+            moves.versions = versions.into_iter().map(|(_, version)| version).collect();
         }
         if !moves.versions.is_empty() {
             self.ground.ledger.move_to_layers(&mut moves.versions, BATCH);
         }
         !moves.versions.is_empty()
-    }
-}
-
-impl Moves {
-    /// A moved block becomes the newest of its new layer, so blocks move oldest first to keep their order.
-    fn new(mut versions: Vec<(u64, VersionId)>) -> Self {
-        versions.sort_unstable_by(|one, other| other.cmp(one));
-        Self {
-            versions: versions.into_iter().map(|(_, version)| version).collect(),
-        }
     }
 }

@@ -12,6 +12,7 @@ use crate::ledger::may_leave;
 
 /// The worths of a store's blocks, for globally weighted eviction. Under a policy other than
 /// [`PolicyName::Gwf`](shoal_policy::eviction::PolicyName::Gwf) there are none, and these methods do nothing.
+#[derive(Debug)]
 pub struct Worths {
     ground: Arc<Ground>,
 }
@@ -87,7 +88,8 @@ impl Worths {
             return Vec::new();
         };
         let (readers, mappings) = (&state.readers, &self.ground.ledger.mappings);
-        let mut leave = |block: &BlockId| !spared.contains_key(block) && may_leave(*block, readers, mappings);
+        let mut leave = may_leave(readers, mappings);
+        let mut leave = |block: &BlockId| !spared.contains_key(block) && leave(block);
         let mut least = Vec::new();
         let incomplete = state.incomplete(&mut leave);
         let of_incomplete = incomplete
@@ -113,7 +115,8 @@ impl Worths {
     pub fn candidate(&self, spared: &HashMap<BlockId, u64>) -> Option<NextToLeave> {
         let state = self.ground.ledger.lock();
         let (readers, mappings) = (&state.readers, &self.ground.ledger.mappings);
-        let mut leave = |block: &BlockId| !spared.contains_key(block) && may_leave(*block, readers, mappings);
+        let mut leave = may_leave(readers, mappings);
+        let mut leave = |block: &BlockId| !spared.contains_key(block) && leave(block);
         let gwf = state.gwf()?;
         let incomplete = state.incomplete(&mut leave);
         let candidate = match incomplete.first() {
@@ -152,11 +155,5 @@ impl Worths {
         if let Some(gwf) = self.ground.ledger.lock().gwf_mut() {
             gwf.learn_age(age);
         }
-    }
-}
-
-impl std::fmt::Debug for Worths {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Worths").finish_non_exhaustive()
     }
 }

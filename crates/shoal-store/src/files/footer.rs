@@ -17,6 +17,8 @@ use shoal_base::encoding::{Malformed, Reader};
 use shoal_policy::BlockId;
 use shoal_s3::object::Version;
 
+use crate::ledger::index::StoredBlock;
+
 /// Increased when the layout changes. A store of another format is rejected as a whole, see `folder`.
 pub(crate) const FORMAT: u32 = 3;
 
@@ -99,6 +101,16 @@ impl Footer {
     /// Returns the ID of the described block.
     pub(crate) fn block(&self) -> BlockId {
         self.version.block(self.index)
+    }
+
+    /// Returns the described block as the ledger knows it.
+    pub(crate) fn stored(&self) -> StoredBlock {
+        StoredBlock {
+            id: self.block(),
+            object: self.version.object,
+            extent: self.version.extent(),
+            sequence: self.sequence,
+        }
     }
 
     /// Returns the bytes that follow the data. `None` if they would exceed the maximum length of a footer.

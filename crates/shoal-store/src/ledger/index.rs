@@ -5,6 +5,17 @@ use std::collections::HashMap;
 use shoal_policy::{BlockId, ObjectId, VersionId};
 use shoal_s3::object::Extent;
 
+/// A block on the disk, as its footer describes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoredBlock {
+    pub(crate) id: BlockId,
+    pub(crate) object: ObjectId,
+    /// The extent of its version.
+    pub(crate) extent: Extent,
+    /// Orders blocks, and the versions of an object, by age.
+    pub(crate) sequence: u64,
+}
+
 /// The versions with resident blocks, by version ID and by object.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
@@ -27,24 +38,24 @@ struct Held {
 struct BlockSet(Vec<(u32, u64)>);
 
 impl Index {
-    /// Adds a block of a version of `object`.
-    pub(crate) fn insert(&mut self, object: ObjectId, (block, extent): (BlockId, Extent), sequence: u64) {
-        let held = self.versions.entry(block.version).or_insert_with(|| {
-            self.objects.entry(object).or_default().push(block.version);
+    pub(crate) fn insert(&mut self, stored: &StoredBlock) {
+        let StoredBlock { id, object, .. } = *stored;
+        let held = self.versions.entry(id.version).or_insert_with(|| {
+            self.objects.entry(object).or_default().push(id.version);
             Held {
                 object,
-                sequence,
-                extent,
+                sequence: stored.sequence,
+                extent: stored.extent,
                 blocks: BlockSet::default(),
             }
         });
         debug_assert_eq!(held.object, object, "a version is of one object");
         debug_assert!(
-            block.index < extent.block_count(),
+            id.index < stored.extent.block_count(),
             "a block is a part of its object"
         );
-        held.sequence = held.sequence.max(sequence);
-        held.blocks.insert(block.index);
+        held.sequence = held.sequence.max(stored.sequence);
+        held.blocks.insert(id.index);
     }
 
     /// Removes a block. Returns true if it was in the index.
@@ -54,9 +65,15 @@ impl Index {
         };
         let was_here = held.blocks.remove(block.index);
         if held.blocks.0.is_empty() {
-            let object = held.object;
+            let versions = self
+                .objects
+                .get_mut(&held.object)
+                .expect("a version's object is known");
+            versions.retain(|other| *other != block.version);
+            if versions.is_empty() {
+                self.objects.remove(&held.object);
+            }
             self.versions.remove(&block.version);
-            self.forget(object, block.version);
         }
         was_here
     }
@@ -123,17 +140,6 @@ impl Index {
         let index = self.versions.get(&version)?.blocks.iter().next()?;
         Some(BlockId { version, index })
     }
-
-    fn forget(&mut self, object: ObjectId, version: VersionId) {
-        let versions = self
-            .objects
-            .get_mut(&object)
-            .expect("a version's object is known");
-        versions.retain(|other| *other != version);
-        if versions.is_empty() {
-            self.objects.remove(&object);
-        }
-    }
 }
 
 impl BlockSet {
@@ -183,7 +189,7 @@ mod tests {
     use proptest::prelude::{ProptestConfig, any, proptest};
     use shoal_policy::{BlockId, ObjectId, VersionId};
 
-    use super::{BlockSet, Extent, Index};
+    use super::{BlockSet, Extent, Index, StoredBlock};
 
     const OBJECT: ObjectId = ObjectId([1; 16]);
     /// Of ten blocks, the last of which is short.
@@ -199,12 +205,21 @@ mod tests {
         }
     }
 
+    fn stored(id: BlockId, sequence: u64) -> StoredBlock {
+        StoredBlock {
+            id,
+            object: OBJECT,
+            extent: EXTENT,
+            sequence,
+        }
+    }
+
     #[test]
     fn the_version_stored_last_is_the_newest_until_its_last_block_leaves() {
         let mut index = Index::default();
-        index.insert(OBJECT, (block(1, 0), EXTENT), 1);
-        index.insert(OBJECT, (block(2, 0), EXTENT), 2);
-        index.insert(OBJECT, (block(2, 9), EXTENT), 3);
+        index.insert(&stored(block(1, 0), 1));
+        index.insert(&stored(block(2, 0), 2));
+        index.insert(&stored(block(2, 9), 3));
         assert_eq!(index.newest(OBJECT), Some(VersionId([2; 16])));
         index.remove(block(2, 0));
         assert_eq!(index.newest(OBJECT), Some(VersionId([2; 16])));
@@ -221,9 +236,9 @@ mod tests {
     #[test]
     fn a_version_stored_again_is_the_newest_again() {
         let mut index = Index::default();
-        index.insert(OBJECT, (block(1, 0), EXTENT), 1);
-        index.insert(OBJECT, (block(2, 0), EXTENT), 2);
-        index.insert(OBJECT, (block(1, 1), EXTENT), 3);
+        index.insert(&stored(block(1, 0), 1));
+        index.insert(&stored(block(2, 0), 2));
+        index.insert(&stored(block(1, 1), 3));
         assert_eq!(index.newest(OBJECT), Some(VersionId([1; 16])));
         assert_eq!(index.blocks_of(VersionId([1; 16])), [0, 1]);
         assert_eq!(index.blocks_in_all(VersionId([1; 16])), 10);

@@ -28,6 +28,7 @@ const HEAD_BYTES: usize = 12;
 const SMALL_BYTES: u64 = 64 << 10;
 
 /// A journal that is open for appending.
+#[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
     file: File,
@@ -151,15 +152,6 @@ fn remove_aside(aside: &Path) {
         && error.kind() != io::ErrorKind::NotFound
     {
         tracing::warn!(path = %aside.display(), %error, "a file of a journal cannot be removed");
-    }
-}
-
-impl std::fmt::Debug for Journal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Journal")
-            .field("path", &self.path)
-            .field("bytes", &self.bytes)
-            .finish_non_exhaustive()
     }
 }
 

@@ -26,14 +26,14 @@ fn lab() -> Lab {
 }
 
 fn in_l2(store: &Store) -> usize {
-    store.layers()[1].keys
+    store.layers().rooms()[1].keys
 }
 
 /// The set of blocks of a small version that belong to L2.
 fn at_home(store: &Store, version: &Version) -> u64 {
     let indexes = 0..version.block_count();
     indexes
-        .filter(|&index| store.layer_of(version.block(index)) == Layer::L2)
+        .filter(|&index| store.layers().layer_of(version.block(index)) == Layer::L2)
         .fold(0, |blocks, index| blocks | (1 << index))
 }
 
@@ -62,12 +62,12 @@ fn assert_sends_once_what_is_here(sent: &[CacheEvent], here: u64) {
 async fn blocks_that_come_home_after_a_restart_are_told_to_others_as_no_reads() {
     let lab = lab();
     let (store, _) = lab.open();
-    store.set_hierarchy(cluster(&[HERE, ELSEWHERE]));
+    store.layers().set_hierarchy(cluster(&[HERE, ELSEWHERE]));
     let version = version(1, "a", BLOCK * 20);
     put_all(&store, &version).await;
     let (store, _) = lab.reopen(store).await;
     assert!(store.cache_events().keep());
-    store.set_hierarchy(cluster(&[HERE, ELSEWHERE]));
+    store.layers().set_hierarchy(cluster(&[HERE, ELSEWHERE]));
     let sent = sent_after_moves(&store, &version).await;
     assert_sends_once_what_is_here(&sent, at_home(&store, &version));
 }
@@ -77,11 +77,11 @@ async fn copies_that_come_home_when_nodes_leave_are_told_to_others_as_no_reads()
     let lab = lab();
     let (store, _) = lab.open();
     assert!(store.cache_events().keep());
-    store.set_hierarchy(cluster(&[ELSEWHERE]));
+    store.layers().set_hierarchy(cluster(&[ELSEWHERE]));
     let version = version(1, "a", BLOCK * 20);
     put_all(&store, &version).await;
     assert_eq!(store.cache_events().take(), [], "L1 is the node's own");
-    store.set_hierarchy(cluster(&[HERE, ELSEWHERE]));
+    store.layers().set_hierarchy(cluster(&[HERE, ELSEWHERE]));
     let sent = sent_after_moves(&store, &version).await;
     assert_sends_once_what_is_here(&sent, at_home(&store, &version));
 }
@@ -100,7 +100,7 @@ async fn blocks_that_come_home_with_the_end_of_a_pin_are_told_to_others_as_no_re
         .await
         .unwrap();
     assert_eq!((kept[0].blocks, kept[0].refusal), (20, None));
-    store.set_hierarchy(cluster(&[HERE, ELSEWHERE]));
+    store.layers().set_hierarchy(cluster(&[HERE, ELSEWHERE]));
     store.pinning().end(ORDER).await;
     let sent = sent_after_moves(&store, &version).await;
     assert_sends_once_what_is_here(&sent, at_home(&store, &version));
@@ -130,7 +130,7 @@ async fn what_nodes_hold_that_are_gone_is_forgotten_a_few_groups_at_a_time() {
     lab.layers = 2;
     lab.config.policy = Some(PolicyName::C2pLru);
     let (store, _) = lab.open();
-    store.set_hierarchy(cluster(&[HERE]));
+    store.layers().set_hierarchy(cluster(&[HERE]));
     let versions: Vec<_> = (0..=255).map(|number| version(number, "a", BLOCK * 2)).collect();
     let versions = [versions, vec![version(0, "b", BLOCK * 2)]].concat();
     let [stays, goes] = [NodeId(ELSEWHERE), NodeId(2)];
@@ -175,7 +175,7 @@ async fn events_have_the_right_time_after_a_start_with_a_clock_that_was_ahead() 
     let (store, _) = lab.open();
     store.ground.ledger.started_ahead(Duration::from_hours(1));
     assert!(store.cache_events().keep());
-    store.set_hierarchy(cluster(&[HERE]));
+    store.layers().set_hierarchy(cluster(&[HERE]));
     put_all(&store, &version(1, "a", BLOCK)).await;
     let sent = store.cache_events().take();
     let now = clock::utc_now().duration_since(SystemTime::UNIX_EPOCH).unwrap();

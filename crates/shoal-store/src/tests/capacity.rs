@@ -57,7 +57,7 @@ async fn room_is_made_ahead_of_need() {
     for number in 0..40 {
         put_all(&store, &version(number, "a", BLOCK)).await;
     }
-    let high_bytes = store.room_bytes() / 20 * 19;
+    let high_bytes = store.layers().room_bytes() / 20 * 19;
     until("a twentieth is free", || {
         store.counters().resident_bytes <= high_bytes
     })

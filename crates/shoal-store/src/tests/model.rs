@@ -157,6 +157,7 @@ impl World {
             }
             Step::Place(nodes) => self
                 .store()
+                .layers()
                 .set_hierarchy(cluster(&(0..nodes).collect::<Vec<_>>())),
             Step::Pin(order, number) => {
                 let (order, end) = (PinOrder(order.into()), clock::utc_now() + Duration::from_hours(1));

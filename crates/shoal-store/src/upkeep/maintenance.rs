@@ -4,12 +4,13 @@
 use std::io;
 use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use shoal_base::clock;
 
-use super::scrub::{self, Scrub};
+use super::scrub;
+use crate::blocks::loader::Loader;
 use crate::blocks::writers::Writers;
 use crate::eviction::evictor::Evictor;
 use crate::eviction::layers::{Layers, Moves};
@@ -41,29 +42,11 @@ pub(crate) struct Maintenance {
 
 /// The work of the thread that keeps room free.
 pub(crate) struct Housekeeping {
-    evictor: Arc<Evictor>,
-    removal: Arc<Removal>,
-    layers: Arc<Layers>,
-    ground: Arc<Ground>,
-    pinning: Arc<Pinning>,
-}
-
-impl Housekeeping {
-    pub(crate) fn new(
-        ground: &Arc<Ground>,
-        evictor: &Arc<Evictor>,
-        removal: &Arc<Removal>,
-        layers: &Arc<Layers>,
-        pinning: &Arc<Pinning>,
-    ) -> Self {
-        Self {
-            ground: Arc::clone(ground),
-            evictor: Arc::clone(evictor),
-            removal: Arc::clone(removal),
-            layers: Arc::clone(layers),
-            pinning: Arc::clone(pinning),
-        }
-    }
+    pub(crate) ground: Arc<Ground>,
+    pub(crate) evictor: Arc<Evictor>,
+    pub(crate) removal: Arc<Removal>,
+    pub(crate) layers: Arc<Layers>,
+    pub(crate) pinning: Arc<Pinning>,
 }
 
 impl Maintenance {
@@ -83,12 +66,12 @@ impl Maintenance {
     pub(crate) fn start(
         &self,
         housekeeping: &Arc<Housekeeping>,
-        scrub: &Arc<Scrub>,
+        loader: &Arc<Loader>,
         writers: &Writers,
     ) -> io::Result<()> {
         let (weak, signal) = (Arc::downgrade(housekeeping), Arc::clone(&self.room));
         self.spawn("store-room", move || keep_room(&weak, &signal))?;
-        let (weak, signal) = (Arc::downgrade(scrub), Arc::clone(&self.scrub));
+        let (weak, signal) = (Arc::downgrade(loader), Arc::clone(&self.scrub));
         self.spawn("store-scrub", move || scrub::run(&weak, &signal))?;
         let writing = writers.start()?;
         self.threads.lock().extend(writing);
@@ -140,17 +123,12 @@ fn keep_room(work: &Weak<Housekeeping>, signal: &Signal) {
         } else {
             IDLE
         };
-        probed = probe_now_and_then(&work.ground, probed, clock::instant());
+        let now = clock::instant();
+        if now.saturating_duration_since(probed) >= PROBE {
+            probed = now;
+            if work.ground.probe() != Health::Serving {
+                tracing::debug!("the store's disk still fails");
+            }
+        }
     }
-}
-
-/// Probes a failed disk if the last probe is old enough. Returns the time of the last probe.
-fn probe_now_and_then(ground: &Ground, probed: Instant, now: Instant) -> Instant {
-    if now.saturating_duration_since(probed) < PROBE {
-        return probed;
-    }
-    if ground.probe() != Health::Serving {
-        tracing::debug!("the store's disk still fails");
-    }
-    now
 }

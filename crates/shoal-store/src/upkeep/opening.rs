@@ -1,6 +1,7 @@
 //! Opens the store: assembles its parts and recovers the blocks on the disk.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use shoal_policy::NodeId;
@@ -8,10 +9,8 @@ use shoal_policy::route::Hierarchy;
 
 use super::maintenance::{Housekeeping, Maintenance};
 use super::recovery::{Recoverer, Recovery};
-use super::scrub::Scrub;
 use crate::blocks::loader::Loader;
 use crate::blocks::publish::Publisher;
-use crate::blocks::staging::Staging;
 use crate::blocks::writers::{self, Writers};
 use crate::config::StoreConfig;
 use crate::eviction::cache_events::CacheEvents;
@@ -31,7 +30,7 @@ impl Store {
     /// Opens the store, rebuilds its index and starts its background work. Blocks while it reads footers.
     ///
     /// `mapped_bytes` bounds the bytes kept mapped for hits. `layers` is one on a node that caches alone; see
-    /// [`Store::set_hierarchy`].
+    /// [`Layers::set_hierarchy`].
     ///
     /// # Errors
     ///
@@ -70,7 +69,7 @@ impl Store {
             layers,
             &hierarchy,
         );
-        let (store, staging) = Self::assemble(config, Ground::new(disk, ledger), &hierarchy, patience);
+        let store = Self::assemble(config, Ground::new(disk, ledger), &hierarchy, patience);
         let pins = store
             .pinning
             .recover(&store.node_folder().join("pins"), store.file_room());
@@ -84,13 +83,12 @@ impl Store {
             disk: &store.ground.disk,
             ledger: &store.ground.ledger,
             removal: &store.removal,
-            staging: &staging,
-            block_bytes: config.block_bytes,
+            publisher: &store.publisher,
         };
         let recovery = recoverer.recover().map_err(failed("read its folders"))?;
         store
             .maintenance
-            .start(&store.housekeeping, &store.scrub, &store.writers)
+            .start(&store.housekeeping, &store.loader, &store.writers)
             .map_err(failed("start its threads"))?;
         Ok((Arc::new(store), recovery))
     }
@@ -101,33 +99,47 @@ impl Store {
         ground: Ground,
         hierarchy: &Arc<Hierarchy>,
         patience: Duration,
-    ) -> (Self, Arc<Staging>) {
-        let ground = &Arc::new(ground);
-        let writers = &Arc::new(Writers::new(patience));
-        let layers = &Arc::new(Layers::new(ground, hierarchy));
-        let removal = &Arc::new(Removal::new(ground));
-        let evictor = &Arc::new(Evictor::new(ground, removal));
-        let pinning = &Arc::new(Pinning::new(ground));
-        let loader = &Arc::new(Loader::new(ground, removal));
-        let staging = &Arc::new(Staging::new(ground, evictor, removal));
-        let publisher = Publisher::new(ground, staging, loader, writers, config.block_bytes);
-        let housekeeping = Housekeeping::new(ground, evictor, removal, layers, pinning);
-        let store = Self {
+    ) -> Self {
+        let ground = Arc::new(ground);
+        let writers = Arc::new(Writers::new(patience));
+        let layers = Arc::new(Layers::new(&ground, hierarchy));
+        let removal = Arc::new(Removal::new(&ground));
+        let evictor = Arc::new(Evictor::new(&ground, &removal));
+        let pinning = Arc::new(Pinning::new(&ground));
+        let loader = Arc::new(Loader {
+            ground: Arc::clone(&ground),
+            removal: Arc::clone(&removal),
+        });
+        let publisher = Arc::new(Publisher {
+            ground: Arc::clone(&ground),
+            evictor: Arc::clone(&evictor),
+            removal: Arc::clone(&removal),
+            loader: Arc::clone(&loader),
+            writers: Arc::clone(&writers),
+            block_bytes: config.block_bytes,
+            sequence: AtomicU64::new(0),
+        });
+        let housekeeping = Arc::new(Housekeeping {
+            ground: Arc::clone(&ground),
+            evictor: Arc::clone(&evictor),
+            removal: Arc::clone(&removal),
+            layers: Arc::clone(&layers),
+            pinning: Arc::clone(&pinning),
+        });
+        Self {
             capacity_bytes: config.capacity_bytes,
-            ground: Arc::clone(ground),
-            pinning: Arc::clone(pinning),
-            layers: Arc::clone(layers),
-            cache_events: CacheEvents::new(ground),
-            worths: Worths::new(ground),
-            removal: Arc::clone(removal),
-            evictor: Arc::clone(evictor),
-            loader: Arc::clone(loader),
-            publisher: Arc::new(publisher),
-            scrub: Arc::new(Scrub::new(ground, loader)),
-            writers: Arc::clone(writers),
-            housekeeping: Arc::new(housekeeping),
+            cache_events: CacheEvents::new(&ground),
+            worths: Worths::new(&ground),
             maintenance: Maintenance::new(&ground.maintenance),
-        };
-        (store, Arc::clone(staging))
+            ground,
+            layers,
+            removal,
+            evictor,
+            pinning,
+            loader,
+            publisher,
+            writers,
+            housekeeping,
+        }
     }
 }

@@ -10,14 +10,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 
-use shoal_policy::{BlockId, ObjectId};
-use shoal_s3::object::Extent;
+use shoal_policy::BlockId;
 
 use super::unflushed::Unflushed;
-use crate::blocks::staging::Staging;
+use crate::blocks::publish::Publisher;
 use crate::eviction::removal::Removal;
 use crate::files::disk::{self, Disk, FOLDERS, ReadError};
 use crate::ledger::Ledger;
+use crate::ledger::index::StoredBlock;
 
 /// Number of footers read concurrently. More than processors, because a cold disk serves many reads as fast
 /// as one.
@@ -57,11 +57,7 @@ struct Found {
 /// A block as its footer describes it.
 #[derive(Debug)]
 struct FoundBlock {
-    block: BlockId,
-    /// The extent of its version.
-    extent: Extent,
-    object: ObjectId,
-    sequence: u64,
+    stored: StoredBlock,
     /// Disk space charged for the block.
     charge_bytes: u64,
 }
@@ -77,9 +73,7 @@ pub(crate) struct Recoverer<'a> {
     pub(crate) disk: &'a Disk,
     pub(crate) ledger: &'a Ledger,
     pub(crate) removal: &'a Removal,
-    pub(crate) staging: &'a Staging,
-    /// Size of a block in bytes.
-    pub(crate) block_bytes: u64,
+    pub(crate) publisher: &'a Publisher,
 }
 
 impl Recoverer<'_> {
@@ -92,7 +86,7 @@ impl Recoverer<'_> {
         let mut recovery = Recovery::default();
         let (half_written, stuck) = remove_temporary(self.disk)?;
         recovery.half_written = half_written;
-        let mut found = scan(self.disk, self.block_bytes);
+        let mut found = scan(self.disk, self.publisher.block_bytes);
         recovery.unreadable = stuck + found.unreadable;
         recovery.unflushed = self.keep_unflushed(&mut found)?;
         for block in found.other_block_size.drain(..) {
@@ -123,7 +117,7 @@ impl Recoverer<'_> {
         let unflushed = Unflushed::find(self.disk)?;
         let is_unflushed = |block: BlockId| unflushed.versions.contains(&block.version);
         found.other_block_size.retain(|block| !is_unflushed(*block));
-        let blocks = found.blocks.extract_if(.., |found| is_unflushed(found.block));
+        let blocks = found.blocks.extract_if(.., |found| is_unflushed(found.stored.id));
         let blocks_bytes: u64 = blocks.map(|block| block.charge_bytes).sum();
         // Never released, because this build does not remove the files.
         let taken_bytes = unflushed.charge_bytes + blocks_bytes;
@@ -148,10 +142,11 @@ impl Recoverer<'_> {
     /// Admits the latest stored blocks for which there is room, oldest first. Blocks of pinned objects take
     /// precedence.
     fn restore_blocks(&self, recovery: &mut Recovery, mut blocks: Vec<FoundBlock>) {
-        let newest = blocks.iter().map(|block| block.sequence).max();
-        self.staging.start_at(newest.map_or(0, |newest| newest + 1));
+        let newest = blocks.iter().map(|block| block.stored.sequence).max();
+        self.publisher.start_at(newest.map_or(0, |newest| newest + 1));
         let state = self.ledger.lock();
-        blocks.sort_unstable_by_key(|block| (state.pins.contains(block.object), block.sequence));
+        blocks
+            .sort_unstable_by_key(|block| (state.pins.contains(block.stored.object), block.stored.sequence));
         drop(state);
         let usage = self.ledger.usage();
         let mut free_bytes = usage.room_bytes - usage.taken_bytes;
@@ -161,22 +156,13 @@ impl Recoverer<'_> {
             rest.is_some()
         });
         let mut newest = blocks.split_off(blocks.len() - fitting.count());
-        newest.sort_unstable_by_key(|block| block.sequence);
+        newest.sort_unstable_by_key(|block| block.stored.sequence);
         for surplus in blocks {
             recovery.over_capacity += 1;
-            recovery.unreadable += u64::from(self.disk.remove_block(surplus.block).is_err());
+            recovery.unreadable += u64::from(self.disk.remove_block(surplus.stored.id).is_err());
         }
-        for FoundBlock {
-            block,
-            extent,
-            object,
-            sequence,
-            charge_bytes,
-        } in newest
-        {
-            let is_restored = self
-                .ledger
-                .restore(charge_bytes, object, (block, extent), sequence);
+        for FoundBlock { stored, charge_bytes } in newest {
+            let is_restored = self.ledger.restore(charge_bytes, &stored);
             assert!(is_restored, "room that was counted as free is free");
             recovery.blocks += 1;
             recovery.bytes += charge_bytes;
@@ -267,12 +253,8 @@ fn classify(disk: &Disk, folder: u16, entry: &DirEntry, block_bytes: u64) -> io:
             let charge_bytes = disk
                 .charge_bytes(metadata.len())
                 .max(disk::allocated_bytes(&metadata));
-            let (object, sequence) = (footer.version.object, footer.sequence);
             Ok(Kind::Block(FoundBlock {
-                block,
-                extent: footer.version.extent(),
-                object,
-                sequence,
+                stored: footer.stored(),
                 charge_bytes,
             }))
         }

@@ -1,7 +1,7 @@
 //! Verifies all blocks slowly in the background, to find decayed ones before a reader does.
 
 use std::fs;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 use rustix::fs::{Advice, fadvise};
@@ -9,7 +9,6 @@ use shoal_policy::BlockId;
 
 use crate::blocks::loader::Loader;
 use crate::files::disk::{self, FOLDERS, ReadError};
-use crate::ground::Ground;
 use crate::ground::health::is_exhaustion;
 use crate::ground::signal::Signal;
 
@@ -19,23 +18,17 @@ const BYTES_PER_SECOND: u64 = 8 << 20;
 /// Pause before each folder, so that a pass over an almost empty store is slow too.
 const FOLDER_REST: Duration = Duration::from_secs(1);
 
-/// Verifies blocks on the disk.
-pub(crate) struct Scrub {
-    ground: Arc<Ground>,
-    loader: Arc<Loader>,
-}
-
-/// Scrubs until `signal` is stopped or the scrub is dropped.
-pub(crate) fn run(scrub: &Weak<Scrub>, signal: &Signal) {
+/// Scrubs until `signal` is stopped or the loader is dropped.
+pub(crate) fn run(loader: &Weak<Loader>, signal: &Signal) {
     for folder in (0..FOLDERS).cycle() {
         if !signal.sleep(FOLDER_REST) {
             return;
         }
-        let Some(blocks) = scrub.upgrade().map(|scrub| scrub.blocks_in(folder)) else {
+        let Some(blocks) = loader.upgrade().map(|loader| loader.blocks_in(folder)) else {
             return;
         };
         for block in blocks {
-            let Some(read_bytes) = scrub.upgrade().map(|scrub| scrub.verify(block)) else {
+            let Some(read_bytes) = loader.upgrade().map(|loader| loader.verify(block)) else {
                 return;
             };
             let pace = Duration::from_secs_f64(read_bytes as f64 / BYTES_PER_SECOND as f64);
@@ -43,22 +36,16 @@ pub(crate) fn run(scrub: &Weak<Scrub>, signal: &Signal) {
                 return;
             }
         }
-        let Some(scrub) = scrub.upgrade() else { return };
-        scrub.folder_done(folder);
+        let Some(loader) = loader.upgrade() else { return };
+        loader.folder_done(folder);
     }
 }
 
-impl Scrub {
-    pub(crate) fn new(ground: &Arc<Ground>, loader: &Arc<Loader>) -> Self {
-        Self {
-            ground: Arc::clone(ground),
-            loader: Arc::clone(loader),
-        }
-    }
-
+/// Verifying blocks on the disk.
+impl Loader {
     /// Verifies every block now, as fast as the disk allows. Returns the number of blocks read. Blocks the
     /// caller.
-    pub(crate) fn pass(&self) -> u64 {
+    pub(crate) fn scrub(&self) -> u64 {
         let before = self.ground.counters.scrubbed_blocks.get();
         for folder in 0..FOLDERS {
             self.blocks_in(folder).into_iter().for_each(|block| {
@@ -106,7 +93,7 @@ impl Scrub {
                 bytes
             }
             Err(error) => {
-                self.loader.read_failed(block, &error);
+                self.read_failed(block, &error);
                 0
             }
         }

@@ -286,7 +286,7 @@ async fn operators_see_the_room_of_each_layer() {
     let status: Value = serde_json::from_slice(&node.admin("/status").await.body).unwrap();
     let l1 = json!({
         "layer": "L1",
-        "target_bytes": node.store().room_bytes(),
+        "target_bytes": node.store().layers().room_bytes(),
         "used_bytes": used_bytes,
         "blocks": 2,
     });
