@@ -5,12 +5,12 @@
 //! free once the caller has removed the file and called [`Ledger::left`].
 
 mod c2p;
+pub(crate) mod counts;
 pub(crate) mod index;
 pub(crate) mod mapped_lru;
 pub(crate) mod mappings;
 pub(crate) mod pin_orders;
 mod pins;
-pub(crate) mod readers;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,11 +31,11 @@ use self::c2p::EventTimes;
 pub(super) use self::c2p::c2ps;
 pub use self::pins::{Kept, PinCounts};
 
+use self::counts::Counts;
 use self::index::{Index, StoredBlock};
 use self::mapped_lru::MappedLru;
 use self::mappings::Mappings;
 use self::pin_orders::Pins;
-use self::readers::Readers;
 use super::files::mapping::Mapping;
 
 type Resident = Residency<BlockId, Layered<BlockId, Named<BlockId>>>;
@@ -55,7 +55,8 @@ pub(super) struct State {
     pub(super) residency: Resident,
     pub(super) index: Index,
     mapped: MappedLru,
-    pub(super) readers: Readers,
+    /// The blocks that must not be evicted because they are being read from the disk.
+    pub(super) readers: Counts<BlockId>,
     pub(super) pins: Pins,
     pub(super) time: PolicyTime,
     pub(super) event_times: EventTimes,
@@ -140,7 +141,7 @@ impl Ledger {
                     .with_pins(pinned_bytes_max),
                 index: Index::default(),
                 mapped: MappedLru::new(mapped_bytes_max),
-                readers: Readers::default(),
+                readers: Counts::default(),
                 pins: Pins::default(),
                 time: PolicyTime::begin(),
                 event_times: EventTimes::default(),
@@ -495,6 +496,6 @@ impl PolicyTime {
 }
 
 /// Returns the condition under which blocks may be evicted: no reader holds them.
-pub(super) fn may_leave(readers: &Readers, mappings: &Mappings) -> impl FnMut(&BlockId) -> bool {
+pub(super) fn may_leave(readers: &Counts<BlockId>, mappings: &Mappings) -> impl FnMut(&BlockId) -> bool {
     |block| !readers.has(*block) && !mappings.is_in_use(*block)
 }

@@ -20,8 +20,8 @@ use self::file_room::FileRoom;
 use self::journal::{Journal, JournalError};
 use super::files::blocking::run_blocking;
 use super::ground::Ground;
-use super::ledger::Kept;
-use super::ledger::pin_orders::PinOrder;
+use super::ledger::pin_orders::{Group, PinOrder, Pins};
+use super::ledger::{Kept, State};
 
 /// The number of objects unpinned per acquisition of the lock.
 const BATCH: usize = 256;
@@ -43,8 +43,7 @@ pub struct Pinning {
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     Pinned {
-        order: PinOrder,
-        until_ms: u64,
+        group: Group,
         objects: Vec<ObjectId>,
     },
     Unpinned {
@@ -76,9 +75,15 @@ impl Pinning {
         until: SystemTime,
         objects: Vec<ObjectId>,
     ) -> Result<Vec<Kept>, Refusal> {
-        let pinning = Arc::clone(self);
-        let pinned = run_blocking(move || pinning.pin_now(order, until, &objects)).await;
-        pinned.unwrap_or(Err(Refusal::Exhausted))
+        let until_ms = millis_since_1970(until);
+        let group = Group { order, until_ms };
+        self.change(
+            objects,
+            move |pins, object| !pins.has(group, object),
+            move |objects| Line::Pinned { group, objects },
+            move |state, object| state.pin(group, object),
+        )
+        .await
     }
 
     /// Removes the pins of objects by orders before `before`. Returns the blocks of each that are no longer
@@ -92,9 +97,13 @@ impl Pinning {
         before: PinOrder,
         objects: Vec<ObjectId>,
     ) -> Result<Vec<Kept>, Refusal> {
-        let pinning = Arc::clone(self);
-        let unpinned = run_blocking(move || pinning.unpin_now(before, &objects)).await;
-        unpinned.unwrap_or(Err(Refusal::Exhausted))
+        self.change(
+            objects,
+            move |pins, object| pins.groups_of(object).any(|group| group.order < before),
+            move |objects| Line::Unpinned { before, objects },
+            move |state, object| state.unpin(object, before),
+        )
+        .await
     }
 
     /// Removes all pins of an order before it expires. If the journal cannot be written, they return with the
@@ -107,17 +116,17 @@ impl Pinning {
     /// The orders whose pins are here.
     pub fn orders(&self) -> Vec<PinOrder> {
         let state = self.ground.ledger.lock();
-        let mut orders: Vec<_> = state.pins.all().map(|(order, ..)| order).collect();
+        let mut orders: Vec<_> = state.pins.groups().keys().map(|group| group.order).collect();
         orders.dedup();
         orders
     }
 
     /// The orders that pin an object, each with its expiry.
     pub fn orders_of(&self, object: ObjectId) -> Vec<(PinOrder, SystemTime)> {
-        let orders = self.ground.ledger.lock().pins.orders_of(object).into_iter();
-        orders
-            .map(|(order, until_ms)| (order, UNIX_EPOCH + Duration::from_millis(until_ms)))
-            .collect()
+        let state = self.ground.ledger.lock();
+        let expiry = |group: Group| UNIX_EPOCH + Duration::from_millis(group.until_ms);
+        let groups = state.pins.groups_of(object);
+        groups.map(|group| (group.order, expiry(group))).collect()
     }
 
     /// Returns true if an object is pinned.
@@ -150,14 +159,10 @@ impl Pinning {
         let now_ms = millis_since_1970(clock::utc_now());
         let ledger = &self.ground.ledger;
         let journal = Journal::open(path, room, |record| match Line::decode(record) {
-            Some(Line::Pinned {
-                order,
-                until_ms,
-                objects,
-            }) if until_ms > now_ms => {
+            Some(Line::Pinned { group, objects }) if group.until_ms > now_ms => {
                 for object in objects {
                     // A pin beyond the limit is refused again.
-                    let _ = ledger.lock().pins.add(order, until_ms, object);
+                    let _ = ledger.lock().pins.add(group, object);
                 }
             }
             Some(Line::Unpinned { before, objects }) => {
@@ -165,87 +170,70 @@ impl Pinning {
                     ledger.lock().unpin(object, before);
                 }
             }
-            Some(Line::Ended(order)) => while !ledger.lock().end_pins(order, BATCH) {},
+            Some(Line::Ended(order)) => self.end_all(|pins| pins.first_of(order)),
             Some(Line::Pinned { .. }) | None => {}
         })?;
         *self.journal.lock() = Some(journal);
         Ok(())
     }
 
-    fn pin_now(
-        &self,
-        order: PinOrder,
-        until: SystemTime,
-        objects: &[ObjectId],
+    /// Changes pins of objects: those that `changes` selects are written to the journal as a `line`, then the
+    /// change is applied to all of them. Returns the blocks of each that are concerned.
+    async fn change(
+        self: &Arc<Self>,
+        objects: Vec<ObjectId>,
+        changes: impl Fn(&Pins, ObjectId) -> bool + Send + 'static,
+        line: impl Fn(Vec<ObjectId>) -> Line + Send + 'static,
+        apply: impl Fn(&mut State, ObjectId) -> Kept + Send + 'static,
     ) -> Result<Vec<Kept>, Refusal> {
-        let until_ms = millis_since_1970(until);
-        let mut journal = self.journal.lock();
-        let mut kept = Vec::with_capacity(objects.len());
-        for part in objects.chunks(RECORD_OBJECTS) {
-            let new = part.iter().copied();
-            let pinned_by = |object| self.ground.ledger.lock().pins.orders_of(object);
-            let new = new.filter(|object| !pinned_by(*object).contains(&(order, until_ms)));
-            let new: Vec<ObjectId> = new.collect();
-            if !new.is_empty() {
-                let objects = new;
-                self.write(
-                    &mut journal,
-                    &Line::Pinned {
-                        order,
-                        until_ms,
-                        objects,
-                    },
-                )?;
+        let pinning = Arc::clone(self);
+        let changed = run_blocking(move || {
+            let ledger = &pinning.ground.ledger;
+            let mut journal = pinning.journal.lock();
+            let mut blocks = Vec::with_capacity(objects.len());
+            for part in objects.chunks(RECORD_OBJECTS) {
+                let changed = part.iter().copied();
+                let changed = changed.filter(|object| changes(&ledger.lock().pins, *object));
+                let changed: Vec<ObjectId> = changed.collect();
+                if !changed.is_empty() {
+                    pinning.write(&mut journal, &line(changed))?;
+                }
+                blocks.extend(part.iter().map(|object| apply(&mut ledger.lock(), *object)));
             }
-            kept.extend(
-                part.iter()
-                    .map(|object| self.ground.ledger.lock().pin(order, until_ms, *object)),
-            );
-        }
-        self.compact(&mut journal);
-        Ok(kept)
-    }
-
-    fn unpin_now(&self, before: PinOrder, objects: &[ObjectId]) -> Result<Vec<Kept>, Refusal> {
-        let mut journal = self.journal.lock();
-        let mut freed = Vec::with_capacity(objects.len());
-        for part in objects.chunks(RECORD_OBJECTS) {
-            let pinned = part.iter().copied();
-            let pinned_by = |object| self.ground.ledger.lock().pins.orders_of(object);
-            let pinned = pinned.filter(|object| pinned_by(*object).iter().any(|(order, _)| *order < before));
-            let objects: Vec<_> = pinned.collect();
-            if !objects.is_empty() {
-                self.write(&mut journal, &Line::Unpinned { before, objects })?;
-            }
-            freed.extend(
-                part.iter()
-                    .map(|object| self.ground.ledger.lock().unpin(*object, before)),
-            );
-        }
-        self.compact(&mut journal);
-        Ok(freed)
+            pinning.compact(&mut journal);
+            Ok(blocks)
+        });
+        changed.await.unwrap_or(Err(Refusal::Exhausted))
     }
 
     fn end_now(&self, order: PinOrder) {
-        if !self.ground.ledger.lock().pins.has_order(order) {
+        if self.ground.ledger.lock().pins.first_of(order).is_none() {
             return;
         }
         let mut journal = self.journal.lock();
         let _ = self.write(&mut journal, &Line::Ended(order));
-        // Other threads get the lock between batches.
-        while !self.ground.ledger.lock().end_pins(order, BATCH) {}
+        self.end_all(|pins| pins.first_of(order));
         self.compact(&mut journal);
     }
 
     /// Removes expired pins. Their expiry is in the journal already.
     pub(super) fn end_due(&self) {
         let now_ms = millis_since_1970(clock::utc_now());
-        if !self.ground.ledger.lock().pins.has_due(now_ms) {
+        if self.ground.ledger.lock().pins.first_due(now_ms).is_none() {
             return;
         }
         let mut journal = self.journal.lock();
-        while !self.ground.ledger.lock().end_due_pins(now_ms, BATCH) {}
+        self.end_all(|pins| pins.first_due(now_ms));
         self.compact(&mut journal);
+    }
+
+    /// Ends the pins of groups until there is no `next`. Other threads get the lock between batches.
+    fn end_all(&self, next: impl Fn(&Pins) -> Option<Group>) {
+        loop {
+            let mut state = self.ground.ledger.lock();
+            let Some(group) = next(&state.pins) else { return };
+            state.end_pins(group, BATCH);
+        }
     }
 
     fn write(&self, journal: &mut Option<Journal>, line: &Line) -> Result<(), Refusal> {
@@ -263,22 +251,13 @@ impl Pinning {
         if !journal.is_mostly_dead(live_bytes) {
             return;
         }
-        let pinned: Vec<(PinOrder, u64, Vec<ObjectId>)> = {
-            let state = self.ground.ledger.lock();
-            let orders = state.pins.all();
-            orders
-                .map(|(order, until_ms, objects)| (order, until_ms, objects.collect()))
-                .collect()
-        };
-        let lines = pinned.into_iter().flat_map(|(order, until_ms, objects)| {
-            let parts: Vec<_> = objects.chunks(RECORD_OBJECTS).map(<[ObjectId]>::to_vec).collect();
-            parts.into_iter().map(move |objects| Line::Pinned {
-                order,
-                until_ms,
-                objects,
-            })
-        });
-        if let Err(error) = journal.rewrite(lines.map(|line| line.encode())) {
+        let mut lines = Vec::new();
+        for (&group, objects) in self.ground.ledger.lock().pins.groups() {
+            let objects: Vec<ObjectId> = objects.iter().copied().collect();
+            let parts = objects.chunks(RECORD_OBJECTS).map(<[ObjectId]>::to_vec);
+            lines.extend(parts.map(|objects| Line::Pinned { group, objects }));
+        }
+        if let Err(error) = journal.rewrite(lines.iter().map(Line::encode)) {
             tracing::warn!(%error, "the journal of pins stays longer than it has to be");
         }
     }
@@ -288,14 +267,10 @@ impl Line {
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let objects = match self {
-            Self::Pinned {
-                order,
-                until_ms,
-                objects,
-            } => {
+            Self::Pinned { group, objects } => {
                 out.push(b'P');
-                out.extend_from_slice(&order.0.to_le_bytes());
-                out.extend_from_slice(&until_ms.to_le_bytes());
+                out.extend_from_slice(&group.order.0.to_le_bytes());
+                out.extend_from_slice(&group.until_ms.to_le_bytes());
                 &objects[..]
             }
             Self::Unpinned { before, objects } => {
@@ -328,8 +303,10 @@ impl Line {
                 let (order, rest) = rest.split_first_chunk()?;
                 let (until_ms, rest) = rest.split_first_chunk()?;
                 Self::Pinned {
-                    order: PinOrder(u128::from_le_bytes(*order)),
-                    until_ms: u64::from_le_bytes(*until_ms),
+                    group: Group {
+                        order: PinOrder(u128::from_le_bytes(*order)),
+                        until_ms: u64::from_le_bytes(*until_ms),
+                    },
                     objects: objects(rest)?,
                 }
             }
@@ -352,7 +329,7 @@ mod tests {
     use proptest::prelude::{any, proptest};
     use shoal_policy::ObjectId;
 
-    use super::{Line, PinOrder};
+    use super::{Group, Line, PinOrder};
 
     #[test]
     fn lines_read_back_unchanged() {
@@ -360,8 +337,7 @@ mod tests {
         let order = PinOrder(u128::MAX - 7);
         for line in [
             Line::Pinned {
-                order,
-                until_ms: 77,
+                group: Group { order, until_ms: 77 },
                 objects: objects.clone(),
             },
             Line::Unpinned {

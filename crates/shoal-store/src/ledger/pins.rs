@@ -8,7 +8,7 @@ use shoal_policy::admission::Refusal;
 use shoal_policy::{BlockId, ObjectId, VersionId};
 
 use super::State;
-use crate::ledger::pin_orders::PinOrder;
+use super::pin_orders::{Group, PinOrder};
 
 /// The pins of a store, for operators.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,8 +35,8 @@ pub struct Kept {
 
 impl State {
     /// Pins an object and its blocks.
-    pub(crate) fn pin(&mut self, order: PinOrder, until_ms: u64, object: ObjectId) -> Kept {
-        match self.pins.add(order, until_ms, object) {
+    pub(crate) fn pin(&mut self, group: Group, object: ObjectId) -> Kept {
+        match self.pins.add(group, object) {
             Ok(_) => self.pin_blocks(object),
             Err(refusal) => Kept {
                 refusal: Some(refusal),
@@ -54,18 +54,11 @@ impl State {
         }
     }
 
-    /// Ends up to `most` pins of an order. Returns true if all of them have ended.
-    pub(crate) fn end_pins(&mut self, order: PinOrder, most: usize) -> bool {
-        let (free, is_gone) = self.pins.take(order, most);
-        self.release(free);
-        is_gone
-    }
-
-    /// Ends up to `most` expired pins. Returns true if all of them have ended.
-    pub(crate) fn end_due_pins(&mut self, now_ms: u64, most: usize) -> bool {
-        let (free, are_gone) = self.pins.take_due(now_ms, most);
-        self.release(free);
-        are_gone
+    /// Ends up to `most` pins of a group.
+    pub(crate) fn end_pins(&mut self, group: Group, most: usize) {
+        for object in self.pins.take(group, most) {
+            self.unpin_blocks(object, None);
+        }
     }
 
     /// Pins a new block if its object is pinned and it belongs to the newest version; unpins older versions.
@@ -102,19 +95,12 @@ impl State {
                 break;
             }
         }
-        let (blocks, bytes) = self.pinned_of(version);
-        Kept {
-            blocks,
-            bytes,
-            ..kept
+        let blocks = self.index.ids_of(version).into_iter();
+        for bytes in blocks.filter_map(|block| self.residency.pins().bytes_of(&block)) {
+            kept.blocks += 1;
+            kept.bytes += bytes;
         }
-    }
-
-    /// Unpins the blocks of objects without pins.
-    fn release(&mut self, objects: Vec<ObjectId>) {
-        for object in objects {
-            self.unpin_blocks(object, None);
-        }
+        kept
     }
 
     /// Unpins the blocks of an object, except those of version `but`.
@@ -132,11 +118,5 @@ impl State {
             }
         }
         freed
-    }
-
-    fn pinned_of(&self, version: VersionId) -> (u64, u64) {
-        let blocks = self.index.ids_of(version).into_iter();
-        let bytes = blocks.filter_map(|block| self.residency.pins().bytes_of(&block));
-        bytes.fold((0, 0), |(blocks, sum), bytes| (blocks + 1, sum + bytes))
     }
 }
