@@ -1,14 +1,14 @@
 //! Removal of files: a file is unlinked first, and its room is released when no reader holds it any more.
 
 use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use shoal_policy::residency::{Leaving, Reservation};
 use shoal_policy::{BlockId, ObjectId, VersionId};
 
-use super::quarantine::{Quarantine, Quarantined};
+use super::quarantine::Quarantine;
 use crate::counters::RemovalReason;
 use crate::files::disk::ReadError;
 use crate::files::mapping::Mapping;
@@ -17,8 +17,8 @@ use crate::ledger::Victim;
 
 /// Removes blocks from the store and their files from the disk.
 pub(crate) struct Removal {
-    ground: Arc<Ground>,
-    quarantine: Quarantine,
+    pub(super) ground: Arc<Ground>,
+    pub(super) quarantine: Mutex<Quarantine>,
     /// Files not yet gone because readers hold them or unlinking failed.
     pending: Mutex<Vec<PendingRemoval>>,
 }
@@ -36,8 +36,7 @@ struct PendingRemoval {
 #[derive(Debug)]
 enum FileName {
     Block(BlockId),
-    Temp(u64),
-    Quarantined(String),
+    Other(PathBuf),
 }
 
 #[derive(Debug)]
@@ -47,24 +46,6 @@ enum Room {
 }
 
 impl PendingRemoval {
-    fn of_block(victim: Victim) -> Self {
-        Self {
-            file: FileName::Block(victim.leaving.key),
-            room: Room::Leaving(victim.leaving),
-            mapping: victim.mapping.map(|mapping| Arc::downgrade(&mapping)),
-            unlinked: false,
-        }
-    }
-
-    fn of_file(file: FileName, room: Reservation) -> Self {
-        Self {
-            file,
-            room: Room::Reserved(room),
-            mapping: None,
-            unlinked: false,
-        }
-    }
-
     fn is_held(&self) -> bool {
         self.mapping
             .as_ref()
@@ -76,7 +57,7 @@ impl Removal {
     pub(crate) fn new(ground: &Arc<Ground>) -> Self {
         Self {
             ground: Arc::clone(ground),
-            quarantine: Quarantine::new(ground),
+            quarantine: Mutex::new(Quarantine::new(ground.ledger.usage().room_bytes)),
             pending: Mutex::default(),
         }
     }
@@ -135,33 +116,32 @@ impl Removal {
             self.ground.counters.corrupt_blocks.add(1);
         }
         self.ground.removed(&victim, reason);
-        let Victim { leaving, mapping, .. } = victim;
-        let mapping = mapping.map(|mapping| Arc::downgrade(&mapping));
+        let mapping = victim.mapping.map(|mapping| Arc::downgrade(&mapping));
         let is_held = mapping.as_ref().is_some_and(|held| held.strong_count() > 0);
         // A file that readers still hold is unlinked, so that its room is released when they are done.
-        let leaving = if is_held {
-            leaving
+        let unmoved = if is_held {
+            Err(victim.leaving)
         } else {
-            match self.quarantine.take_block(leaving) {
-                Ok(surplus) => {
-                    self.remove_quarantined(surplus);
-                    self.ground.counters.quarantined.add(1);
-                    return;
-                }
-                Err(leaving) => leaving,
-            }
+            self.quarantine_block(victim.leaving)
         };
-        self.remove_file(PendingRemoval {
-            file: FileName::Block(block),
-            room: Room::Leaving(leaving),
-            mapping,
-            unlinked: false,
-        });
+        if let Err(leaving) = unmoved {
+            self.remove_block(leaving, mapping);
+        }
     }
 
     /// Removes a temporary file that is not going to be published.
     pub(crate) fn abandon(&self, number: u64, room: Reservation) {
-        self.remove_file(PendingRemoval::of_file(FileName::Temp(number), room));
+        self.discard(self.ground.disk.temp_path(number), room);
+    }
+
+    /// Removes a file other than a block.
+    pub(super) fn discard(&self, path: PathBuf, room: Reservation) {
+        self.remove_file(PendingRemoval {
+            file: FileName::Other(path),
+            room: Room::Reserved(room),
+            mapping: None,
+            unlinked: false,
+        });
     }
 
     /// Retries the removals that could not be finished before.
@@ -179,48 +159,21 @@ impl Removal {
         !self.pending.lock().is_empty()
     }
 
-    /// Adds the files that an earlier process left in the quarantine. Returns how many could be neither kept
-    /// nor removed.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the quarantine cannot be listed.
-    pub(crate) fn restore_quarantine(&self) -> io::Result<u64> {
-        let mut stuck = 0;
-        for (name, charge_bytes) in self.quarantine.earlier()? {
-            // A file for which there is no room is removed.
-            let room = self.ground.ledger.lock().residency.reserve(charge_bytes);
-            match room {
-                Ok(room) => self.remove_quarantined(self.quarantine.keep(name, room)),
-                Err(_) => stuck += u64::from(self.ground.disk.remove_quarantined(&name).is_err()),
-            }
-        }
-        Ok(stuck)
-    }
-
-    /// Moves an unrecognised file to quarantine.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the file can be neither moved nor removed.
-    pub(crate) fn quarantine_strange(&self, path: &Path) -> io::Result<()> {
-        let surplus = self.quarantine.take_strange(path)?;
-        self.remove_quarantined(surplus);
-        self.ground.counters.quarantined.add(1);
-        Ok(())
-    }
-
-    fn remove_quarantined(&self, surplus: Vec<Quarantined>) {
-        for (name, room) in surplus {
-            self.remove_file(PendingRemoval::of_file(FileName::Quarantined(name), room));
-        }
-    }
-
     fn remove_all(&self, victims: impl IntoIterator<Item = Victim>, reason: RemovalReason) {
         for victim in victims {
             self.ground.removed(&victim, reason);
-            self.remove_file(PendingRemoval::of_block(victim));
+            let mapping = victim.mapping.map(|mapping| Arc::downgrade(&mapping));
+            self.remove_block(victim.leaving, mapping);
         }
+    }
+
+    fn remove_block(&self, leaving: Leaving<BlockId>, mapping: Option<Weak<Mapping>>) {
+        self.remove_file(PendingRemoval {
+            file: FileName::Block(leaving.key),
+            room: Room::Leaving(leaving),
+            mapping,
+            unlinked: false,
+        });
     }
 
     /// Unlinks a file and releases its room, now or as soon as possible.
@@ -254,8 +207,7 @@ impl Removal {
     fn unlink(&self, file: &FileName) -> io::Result<()> {
         match file {
             FileName::Block(block) => self.unlink_block(*block),
-            FileName::Temp(number) => self.ground.disk.remove_temp(*number),
-            FileName::Quarantined(name) => self.ground.disk.remove_quarantined(name),
+            FileName::Other(path) => self.ground.disk.unlink(path),
         }
     }
 

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{Advice, OFlags, fadvise};
+use shoal_base::hex;
 use shoal_policy::{BlockId, VersionId};
 
 use super::error::StoreError;
@@ -144,7 +145,7 @@ impl Disk {
         Ok(there + self.charge_bytes(self.unit_bytes))
     }
 
-    /// Writes a file under a temporary name. [`Disk::remove_temp`] removes the remains of a failed write.
+    /// Writes a file under a temporary name. [`Disk::unlink`] removes the remains of a failed write.
     pub(crate) fn write_temp(&self, number: u64, pieces: &[Bytes], footer: &[u8]) -> io::Result<TempFile> {
         self.check(DiskOp::Write)?;
         let mut options = OpenOptions::new();
@@ -174,10 +175,6 @@ impl Disk {
     pub(crate) fn publish(&self, file: &TempFile, block: BlockId) -> io::Result<()> {
         self.check(DiskOp::Publish)?;
         fs::rename(self.temp_path(file.number), self.block_path(block))
-    }
-
-    pub(crate) fn remove_temp(&self, number: u64) -> io::Result<()> {
-        self.unlink(&self.temp_path(number))
     }
 
     pub(crate) fn remove_block(&self, block: BlockId) -> io::Result<()> {
@@ -222,10 +219,6 @@ impl Disk {
     pub(crate) fn move_to_quarantine(&self, path: &Path, name: &str) -> io::Result<()> {
         self.check(DiskOp::Remove)?;
         fs::rename(path, self.quarantine_path(name))
-    }
-
-    pub(crate) fn remove_quarantined(&self, name: &str) -> io::Result<()> {
-        self.unlink(&self.quarantine_path(name))
     }
 
     /// Checks that the disk accepts and keeps a few bytes. Recreates missing folders.
@@ -286,11 +279,11 @@ impl Disk {
         self.folder(folder_of(block)).join(file_name(block))
     }
 
-    fn temp_path(&self, number: u64) -> PathBuf {
+    pub(crate) fn temp_path(&self, number: u64) -> PathBuf {
         self.root.join(format!("aside/{number:016x}"))
     }
 
-    fn quarantine_path(&self, name: &str) -> PathBuf {
+    pub(crate) fn quarantine_path(&self, name: &str) -> PathBuf {
         self.quarantine_folder().join(name)
     }
 
@@ -317,11 +310,10 @@ pub(crate) fn folder_of(block: BlockId) -> u16 {
 
 /// Inverse of [`file_name`].
 pub(crate) fn parse_file_name(name: &OsStr) -> Option<BlockId> {
-    let name = name.to_str().filter(|name| name.len() == 41)?;
-    let (version, index) = name.split_once('-').filter(|(version, _)| version.len() == 32)?;
-    let version = parse_digest(version)?;
+    let name = name.to_str()?;
+    let (version, index) = name.split_once('-')?;
     let block = BlockId {
-        version,
+        version: VersionId(hex::decode(version.as_bytes())?),
         index: u32::from_str_radix(index, 16).ok()?,
     };
     // Only the canonical spelling is valid: capital digits or a sign would give a block a second name.
@@ -330,17 +322,9 @@ pub(crate) fn parse_file_name(name: &OsStr) -> Option<BlockId> {
 
 /// Parses a file name that is the ID of a version.
 pub(crate) fn parse_version(name: &OsStr) -> Option<VersionId> {
-    let name = name.to_str().filter(|name| name.len() == 32)?;
-    let version = parse_digest(name)?;
+    let name = name.to_str()?;
+    let version = VersionId(hex::decode(name.as_bytes())?);
     (version.to_string() == name).then_some(version)
-}
-
-fn parse_digest(digits: &str) -> Option<VersionId> {
-    let mut digest = [0; 16];
-    for (byte, position) in digest.iter_mut().zip((0..32).step_by(2)) {
-        *byte = u8::from_str_radix(digits.get(position..position + 2)?, 16).ok()?;
-    }
-    Some(VersionId(digest))
 }
 
 /// Opens a regular file for reading. Does not block on a pipe and does not follow symbolic links.
