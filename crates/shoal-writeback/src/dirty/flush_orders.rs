@@ -81,7 +81,15 @@ async fn carry_out(entries: &Entries, latest: &Mutex<FlushProgress>, order: u64,
             change(&mut latest);
         }
     };
-    match all_below_patiently(entries, below).await {
+    // An order has no client that would time out, so it waits for a registry that does not answer.
+    let mut looks = 1..LOOKS;
+    let listed = loop {
+        match all_below(entries, below).await {
+            Err(_) if looks.next().is_some() => tokio::time::sleep(PAUSE).await,
+            listed => break listed,
+        }
+    };
+    match listed {
         Ok(names) => {
             note(&|progress| progress.left = names.len() as u64);
             stream::iter(names)
@@ -98,21 +106,6 @@ async fn carry_out(entries: &Entries, latest: &Mutex<FlushProgress>, order: u64,
         Err(error) => note(&|progress| progress.error = Some(error.to_string())),
     }
     note(&|progress| progress.running = false);
-}
-
-/// As [`all_below`], but retries while a registry does not answer: an order has no client that would time
-/// out.
-async fn all_below_patiently(
-    entries: &Entries,
-    below: Option<&S3Uri>,
-) -> Result<Vec<ObjectName>, TierUnavailable> {
-    for _ in 1..LOOKS {
-        if let Ok(names) = all_below(entries, below).await {
-            return Ok(names);
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
-    all_below(entries, below).await
 }
 
 /// Returns the names of the objects that are dirty on any node, all or those below a prefix.

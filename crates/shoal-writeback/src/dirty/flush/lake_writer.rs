@@ -12,7 +12,6 @@ use futures_util::stream;
 use http::{HeaderMap, HeaderValue, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use parking_lot::Mutex;
 use shoal_base::send_permit::SendPermit;
 use shoal_cache::blocks::{BlockReader, BlockStream, ReadAheadWindow};
 use shoal_cache::fetch::Fetcher;
@@ -25,6 +24,7 @@ use shoal_s3::identity::{Caller, Identities, NODE};
 use shoal_s3::range::ByteRange;
 use shoal_s3::sigv4::PayloadHash;
 use shoal_store::Store;
+use tokio::sync::oneshot;
 
 pub(crate) use self::error::{LakeWriteError, NotWritten};
 use self::named::Named;
@@ -69,19 +69,8 @@ pub(crate) enum Uploaded {
     OtherEtag(Option<HeaderValue>),
 }
 
-/// The reason why the body of a write ended early.
-#[derive(Clone, Default)]
-struct BodyFailure(Arc<Mutex<Option<LakeWriteError>>>);
-
-impl BodyFailure {
-    fn set(&self, error: LakeWriteError) {
-        *self.0.lock() = Some(error);
-    }
-
-    fn check(&self) -> Result<(), LakeWriteError> {
-        self.0.lock().take().map_or(Ok(()), Err)
-    }
-}
+/// Gets the reason if the body of a write ends early.
+type BodyFailure = oneshot::Receiver<LakeWriteError>;
 
 impl LakeWriter {
     /// Writes the object to the lake as its writer would have: all acknowledged bytes, or nothing. Blocks on
@@ -143,7 +132,7 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     async fn write_whole(&self) -> Result<Uploaded, LakeWriteError> {
         let manifest = self.write.manifest;
-        let (body, failure) = self.body(ByteRange::new(0, manifest.version.size_bytes));
+        let (body, mut failure) = self.body(ByteRange::new(0, manifest.version.size_bytes));
         let mut headers = manifest.record.headers.clone();
         headers.extend(self.write.conditions.clone());
         if let Some(md5) = md5_in(&manifest.version.etag) {
@@ -156,7 +145,7 @@ impl Attempt<'_> {
         };
         self.check()?;
         let answered = self.client.send(request, self.options()).await;
-        failure.check()?;
+        failure.try_recv().map_or(Ok(()), Err)?;
         let headers = answered?.ok()?.head.headers;
         let named = self.judge(&headers, &manifest.version.etag).await?;
         Ok(match named {
@@ -196,16 +185,15 @@ impl Attempt<'_> {
         ProvenBlocks::new(blocks, manifest.piece_at(range))
     }
 
-    /// Returns a range of the object as a request body, and the place of the reason if it ends early.
+    /// Returns a range of the object as a request body.
     fn body(&self, range: ByteRange) -> (RequestBody, BodyFailure) {
-        let failure = BodyFailure::default();
-        let state = (self.blocks(range), failure.clone());
-        let pieces = stream::try_unfold(state, |(mut blocks, failure)| async move {
+        let (sender, failure) = oneshot::channel();
+        let pieces = stream::try_unfold((self.blocks(range), sender), |(mut blocks, sender)| async move {
             match blocks.next().await.transpose() {
-                Ok(piece) => Ok(piece.map(|piece| (Frame::data(piece), (blocks, failure)))),
+                Ok(piece) => Ok(piece.map(|piece| (Frame::data(piece), (blocks, sender)))),
                 Err(error) => {
                     let message = BoxError::from(error.to_string());
-                    failure.set(error);
+                    let _ = sender.send(error);
                     Err(message)
                 }
             }

@@ -5,6 +5,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use shoal_cache::write::Uncached;
+use shoal_net::words;
 use shoal_s3::payload::{Algorithm, Digests};
 use shoal_s3::xml::Element;
 
@@ -22,13 +23,14 @@ pub struct Checksum {
     pub digest: Vec<u8>,
 }
 
-/// The data that an object's checksum is computed from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChecksumType {
-    /// The checksums of the parts.
-    Composite,
-    /// The bytes of the object.
-    FullObject,
+words! {
+    /// The data that an object's checksum is computed from.
+    pub enum ChecksumType {
+        /// The checksums of the parts.
+        Composite = "COMPOSITE",
+        /// The bytes of the object.
+        FullObject = "FULL_OBJECT",
+    }
 }
 
 /// The checksum that an upload was created with.
@@ -89,7 +91,7 @@ impl ChecksumSpec {
     /// Returns the checksum headers for reads of the object, computed from the digests and sizes of its
     /// parts.
     pub fn headers_of_object(self, parts: &[(&[u8], u64)]) -> HeaderMap {
-        let (value, kind) = match self.kind {
+        let value = match self.kind {
             ChecksumType::Composite => {
                 let mut digests = Digests::default();
                 digests.add(self.algorithm);
@@ -97,17 +99,17 @@ impl ChecksumSpec {
                     digests.update(digest);
                 }
                 let digest = STANDARD.encode(digests.digest(self.algorithm));
-                (format!("{digest}-{}", parts.len()), "COMPOSITE")
+                format!("{digest}-{}", parts.len())
             }
             ChecksumType::FullObject => {
                 let whole = self.algorithm.combine(parts.iter().copied());
                 let whole = whole.expect("only a CRC is one of the whole object");
-                (STANDARD.encode(whole), "FULL_OBJECT")
+                STANDARD.encode(whole)
             }
         };
         let mut headers = HeaderMap::new();
         headers.insert(name_of(self.algorithm), text(&value));
-        headers.insert(TYPE, HeaderValue::from_static(kind));
+        headers.insert(TYPE, HeaderValue::from_static(self.kind.as_str()));
         headers
     }
 }
@@ -128,7 +130,7 @@ pub(crate) fn add_type(headers: &mut HeaderMap) {
     if has_checksum {
         headers
             .entry(TYPE)
-            .or_insert(HeaderValue::from_static("FULL_OBJECT"));
+            .or_insert(HeaderValue::from_static(ChecksumType::FullObject.as_str()));
     }
 }
 

@@ -198,7 +198,7 @@ impl Sweeper {
                     Verdict::Young => {}
                     Verdict::Old => _ = old.insert(piece.key),
                     verdict @ (Verdict::OfAnotherRegistry | Verdict::Unknown) => {
-                        self.log_left(&piece, verdict)
+                        self.log_left(&piece, verdict);
                     }
                 }
             }

@@ -57,7 +57,7 @@ pub struct Part {
 
 impl Upload {
     /// Returns the checksum that the upload was created with, if any.
-    pub(in crate::dirty) fn checksum_spec(&self) -> Option<ChecksumSpec> {
+    pub fn checksum_spec(&self) -> Option<ChecksumSpec> {
         ChecksumSpec::from_headers(&self.headers).ok().flatten()
     }
 

@@ -18,7 +18,7 @@ use shoal_s3::xml::Element;
 
 use super::page::{Entry, ListPage, UPLOADS};
 use crate::dirty::{BEHIND_PREFIX, Scope, bytes_in};
-use crate::dirty::{ChecksumSpec, ChecksumType, Upload, UploadId, UploadPosition};
+use crate::dirty::{ChecksumSpec, Upload, UploadId, UploadPosition};
 
 /// Prefix of the node's own markers. No upload id begins with it.
 const MARKER: &str = "shoal-behind-";
@@ -313,14 +313,10 @@ pub fn described(upload: &Upload) -> Vec<Element> {
         person("Owner"),
         Element::leaf("StorageClass", "STANDARD"),
     ];
-    if let Ok(Some(ChecksumSpec { algorithm, kind })) = ChecksumSpec::from_headers(&upload.headers) {
-        let kind = match kind {
-            ChecksumType::Composite => "COMPOSITE",
-            ChecksumType::FullObject => "FULL_OBJECT",
-        };
+    if let Some(ChecksumSpec { algorithm, kind }) = upload.checksum_spec() {
         let algorithm = algorithm.as_str().to_uppercase();
         described.push(Element::leaf("ChecksumAlgorithm", &algorithm));
-        described.push(Element::leaf("ChecksumType", kind));
+        described.push(Element::leaf("ChecksumType", kind.as_str()));
     }
     described
 }

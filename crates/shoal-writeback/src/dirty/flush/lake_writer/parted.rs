@@ -110,9 +110,9 @@ impl Attempt<'_> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_MD5, content_md5(md5));
         headers.extend(checksum.as_ref().map(Checksum::header));
-        let (body, failure) = self.body(part.range);
+        let (body, mut failure) = self.body(part.range);
         let put = upload.put(part.number, headers, body, self.options()).await;
-        failure.check()?;
+        failure.try_recv().map_or(Ok(()), Err)?;
         let answer = put?;
         let named = self.judge(&answer, &etag::of_md5(md5)).await?;
         let part = ListedPart {
@@ -130,8 +130,9 @@ impl Attempt<'_> {
         algorithm: Option<Algorithm>,
     ) -> Result<PartDigest, LakeWriteError> {
         let mut digests = Digests::default();
-        digests.add(Algorithm::Md5);
-        algorithm.into_iter().for_each(|algorithm| digests.add(algorithm));
+        for algorithm in [Some(Algorithm::Md5), algorithm].into_iter().flatten() {
+            digests.add(algorithm);
+        }
         let mut blocks = self.blocks(range);
         while let Some(piece) = blocks.next().await {
             digests.update(&piece?);
