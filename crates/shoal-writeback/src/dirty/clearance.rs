@@ -194,9 +194,9 @@ impl Clearances {
         is_versioned
     }
 
-    /// Returns true if a bucket keeps versions or has kept them, so that objects that die young in a tier would
-    /// be missing among them; `None` if the lake does not answer. Objects in such a bucket may also be locked.
-    /// If the lake does not let the caller know, the node assumes that there are none.
+    /// Returns true if a bucket keeps versions or has kept them: objects that die young in a tier would never
+    /// become versions. Returns `None` if the lake does not answer. Objects in such a bucket may also be
+    /// locked. If the lake does not let the caller know, the node assumes that there are none.
     async fn ask_if_versioned(&self, bucket: &str, caller: &Caller) -> Option<bool> {
         let client = S3Client {
             payer: NODE,
