@@ -8,8 +8,8 @@ use shoal_cache::exchange::Admitted;
 use shoal_cache::lake::{Write, is_known};
 use shoal_cache::read_context::ReadContext;
 use shoal_cache::write::{Uncached, size_to_copy};
+use shoal_net::endpoint::EndpointError;
 use shoal_net::endpoint::s3::{S3Client, SendOptions};
-use shoal_net::endpoint::{Endpoint, EndpointError};
 use shoal_s3::error::S3Error;
 use shoal_s3::identity::{Caller, CallerId, NODE};
 use shoal_s3::object::ObjectName;
@@ -42,7 +42,6 @@ pub enum Clearance {
 
 /// Decides which writes a tier may acknowledge, from remembered answers of the lake or by asking it.
 pub struct Clearances {
-    lake: Arc<Endpoint>,
     entries: Arc<Entries>,
     permissions: Arc<Permissions>,
     /// True for buckets that keep versions, as the lake reported to each caller.
@@ -50,10 +49,9 @@ pub struct Clearances {
 }
 
 impl Clearances {
-    /// Asks `lake`, and remembers its answers.
-    pub(super) fn new(lake: Arc<Endpoint>, entries: Arc<Entries>, permissions: Arc<Permissions>) -> Self {
+    /// Asks the lake of `permissions`, and remembers its answers.
+    pub(super) fn new(entries: Arc<Entries>, permissions: Arc<Permissions>) -> Self {
         Self {
-            lake,
             entries,
             permissions,
             versioned: Memory::new(VERSIONED, BUCKETS_MAX),
@@ -200,7 +198,7 @@ impl Clearances {
     async fn ask_if_versioned(&self, bucket: &str, caller: &Caller) -> Option<bool> {
         let client = S3Client {
             payer: NODE,
-            ..S3Client::of_caller(&self.lake, caller)
+            ..S3Client::of_caller(&self.permissions.lake, caller)
         };
         let question = client.setting(bucket, "versioning");
         let answer = client.send(question, SendOptions::default()).await.ok()?;
@@ -214,7 +212,7 @@ impl Clearances {
     fn known_versioning(&self, bucket: &(CallerId, Arc<str>)) -> Option<bool> {
         let latest = || self.versioned.get_within(bucket, SILENCE_MAX);
         let known = self.versioned.get(bucket);
-        known.or_else(|| self.lake.health().is_silent().then(latest).flatten())
+        known.or_else(|| self.permissions.lake.health().is_silent().then(latest).flatten())
     }
 
     /// Returns true if the lake lets a caller know about an object. The node sends a HEAD on the caller's
@@ -230,10 +228,10 @@ impl Clearances {
         headers: &HeaderMap,
         name: &ObjectName,
     ) -> Result<bool, EndpointError> {
-        let account = self.lake.account_for(caller);
+        let account = self.permissions.lake.account_for(caller);
         let headers = of_permission(headers);
         let context = ReadContext::of_peer(account, caller.clone(), Some(unversioned(name)), headers);
-        let answer = self.lake.send(context.request(Method::HEAD)).await?;
+        let answer = self.permissions.lake.send(context.request(Method::HEAD)).await?;
         Ok(is_known(answer.status()))
     }
 }

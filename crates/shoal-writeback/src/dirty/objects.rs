@@ -143,7 +143,6 @@ impl DirtyObjects {
             lake: parts.lake.url().into(),
             block_bytes: parts.block_bytes,
         };
-        let lake = Arc::clone(&parts.lake);
         let shared = Arc::new(Shared {
             lake_writer: LakeWriter {
                 lake: parts.lake,
@@ -173,7 +172,7 @@ impl DirtyObjects {
             naming,
         });
         Ok(Self {
-            clearances: Clearances::new(lake, Arc::clone(&entries), permissions),
+            clearances: Clearances::new(Arc::clone(&entries), permissions),
             entries,
             directory: parts.directory,
             short_age: settings.pace.short_age,
@@ -229,18 +228,11 @@ impl DirtyObjects {
     ///
     /// Nothing was written, or the outcome is unknown.
     pub async fn commit(&self, write: PendingWrite, received: Received) -> Result<Arc<Version>, WriteError> {
-        let PendingWrite {
-            name,
-            writer,
-            size_bytes,
-            mut headers,
-            lifetime,
-            ..
-        } = write;
+        let mut headers = write.headers;
         // A checksum may also come in the trailer.
         headers.extend(received.trailer);
         let record = Record {
-            writer,
+            writer: write.writer,
             etag: received.etag,
             modified: clock::utc_now(),
             headers,
@@ -249,9 +241,9 @@ impl DirtyObjects {
             acknowledged: Acknowledged::new(Some(received.digests), Vec::new()),
         };
         let entered = self.enter(NewObject {
-            name: &name,
-            size_bytes,
-            lifetime,
+            name: &write.name,
+            size_bytes: write.size_bytes,
+            lifetime: write.lifetime,
             record: &record,
             data: received.key.into_iter().collect(),
         });

@@ -127,7 +127,7 @@ struct UnderWay {
 
 /// Callers' permissions at the lake.
 pub(crate) struct Permissions {
-    lake: Arc<Endpoint>,
+    pub(super) lake: Arc<Endpoint>,
     granted: GrantMemory,
     denials: Memory<QuestionId, S3Error>,
     /// The callers whose account the lake rejects.
@@ -170,7 +170,7 @@ impl Permissions {
     /// Returns true if the tier may acknowledge a write although the lake is silent, because the lake has
     /// permitted one in the same folder recently. Other actions need the lake in any case.
     fn holds_for_silence(&self, group: &Group) -> bool {
-        group.kind == Kind::Back && self.granted.has_for_silence(group)
+        group.kind == Kind::Back && self.granted.has_within(group, SILENCE_MAX)
     }
 
     /// Returns the remembered answer, or asks the lake.

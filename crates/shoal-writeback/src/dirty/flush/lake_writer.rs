@@ -18,16 +18,14 @@ use shoal_cache::fetch::Fetcher;
 use shoal_cache::obtain::Obtain;
 use shoal_cache::read_context::ReadContext;
 use shoal_net::endpoint::s3::{CONTENT_MD5, S3Client, SendOptions, content_md5};
-use shoal_net::endpoint::{BoxError, Endpoint, EndpointRequest, RequestBody};
+use shoal_net::endpoint::{BoxError, Endpoint, RequestBody};
 use shoal_net::link::Transfer;
 use shoal_s3::identity::{Caller, Identities, NODE};
 use shoal_s3::range::ByteRange;
-use shoal_s3::sigv4::PayloadHash;
 use shoal_store::Store;
 use tokio::sync::oneshot;
 
 pub(crate) use self::error::{LakeWriteError, NotWritten};
-use self::named::Named;
 use self::proven::ProvenBlocks;
 use crate::dirty::record::acknowledged::md5_in;
 use crate::dirty::record::manifest::Manifest;
@@ -139,18 +137,16 @@ impl Attempt<'_> {
             headers.insert(CONTENT_MD5, content_md5(&md5));
         }
         let request = self.client.put(manifest.target.clone());
-        let request = EndpointRequest {
-            payload: PayloadHash::Unsigned,
-            ..request.with_headers(headers).with_body(body)
-        };
+        let request = request.with_headers(headers).with_body(body);
         self.check()?;
         let answered = self.client.send(request, self.options()).await;
         failure.try_recv().map_or(Ok(()), Err)?;
         let headers = answered?.ok()?.head.headers;
-        let named = self.judge(&headers, &manifest.version.etag).await?;
-        Ok(match named {
-            Named::ByMd5 => Uploaded::Same,
-            _ => Uploaded::OtherEtag(headers.get(header::ETAG).cloned()),
+        let is_same = self.is_by_md5(&headers, &manifest.version.etag).await?;
+        Ok(if is_same {
+            Uploaded::Same
+        } else {
+            Uploaded::OtherEtag(headers.get(header::ETAG).cloned())
         })
     }
 

@@ -64,12 +64,8 @@ impl GrantMemory {
         self.has_within(group, self.lasts)
     }
 
-    /// Returns true if the permission is remembered and valid while the lake is silent.
-    pub(super) fn has_for_silence(&self, group: &Group) -> bool {
-        self.has_within(group, SILENCE_MAX)
-    }
-
-    fn has_within(&self, group: &Group, age_max: Duration) -> bool {
+    /// Returns true if the permission is remembered and younger than `age_max`.
+    pub(super) fn has_within(&self, group: &Group, age_max: Duration) -> bool {
         let granted = self.granted.lock();
         let permitted = granted.pairs.get(&(group.caller, Arc::clone(&group.bucket)));
         let since = permitted.and_then(|groups| groups.get(group));
@@ -161,7 +157,7 @@ mod tests {
 
     use shoal_s3::identity::CallerId;
 
-    use super::{GRANTS_MAX, GrantMemory, Memory};
+    use super::{GRANTS_MAX, GrantMemory, Memory, SILENCE_MAX};
     use crate::dirty::permission::{Group, Kind};
 
     const HOUR: Duration = Duration::from_hours(1);
@@ -211,11 +207,11 @@ mod tests {
             let granted = GrantMemory::new(lasts);
             learn(&granted, &own);
             assert_eq!(
-                (granted.has(&own), granted.has_for_silence(&own)),
+                (granted.has(&own), granted.has_within(&own, SILENCE_MAX)),
                 (false, outlives)
             );
             granted.forget(CallerId(1), "b");
-            assert!(!granted.has_for_silence(&own), "a refusal has ended it");
+            assert!(!granted.has_within(&own, SILENCE_MAX), "a refusal has ended it");
         }
     }
 

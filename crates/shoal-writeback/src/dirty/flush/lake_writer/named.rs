@@ -6,7 +6,6 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, header};
-use http_body_util::{BodyExt, Full};
 use md5::{Digest, Md5};
 use shoal_net::endpoint::RequestBody;
 use shoal_net::endpoint::s3::{CallError, Multipart, SendOptions};
@@ -20,7 +19,7 @@ const KNOWN: &[u8] = b"shoal";
 
 /// The ETag that the lake returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Named {
+enum Named {
     /// It is the MD5 of the acknowledged bytes.
     ByMd5,
     /// It differs, and does not have the form of an MD5.
@@ -31,7 +30,7 @@ pub(super) enum Named {
 
 impl Named {
     /// Classifies the ETag in a response about bytes whose MD5 is the ETag `acknowledged`.
-    pub(super) fn of(answer: &HeaderMap, acknowledged: &str) -> Self {
+    fn of(answer: &HeaderMap, acknowledged: &str) -> Self {
         let named = answer.get(header::ETAG).map_or(&b""[..], HeaderValue::as_bytes);
         if named == acknowledged.as_bytes() {
             Self::ByMd5
@@ -45,33 +44,30 @@ impl Named {
 }
 
 impl Attempt<'_> {
-    /// As [`Named::of`], and resolves the doubtful case: the node uploads a known part under the name of the
-    /// object, in an upload that is never completed, to see if the lake's ETags are MD5s.
+    /// Returns true if the lake's ETag is the MD5 `acknowledged`. If it may be another MD5, the node uploads a
+    /// known part under the name of the object, in an upload that is never completed, to see if the lake's
+    /// ETags are MD5s.
     ///
     /// # Errors
     ///
     /// The lake's ETag denotes other bytes, or the test fails.
-    pub(super) async fn judge(
+    pub(super) async fn is_by_md5(
         &self,
         answer: &HeaderMap,
         acknowledged: &str,
-    ) -> Result<Named, LakeWriteError> {
-        let named = Named::of(answer, acknowledged);
-        if named != Named::PerhapsOtherMd5 {
-            return Ok(named);
+    ) -> Result<bool, LakeWriteError> {
+        match Named::of(answer, acknowledged) {
+            Named::PerhapsOtherMd5 if self.lake_names_by_md5().await? => {
+                Err(LakeWriteError::contradicted(answer.get(header::ETAG)))
+            }
+            named => Ok(named == Named::ByMd5),
         }
-        if self.lake_names_by_md5().await? {
-            return Err(LakeWriteError::contradicted(answer.get(header::ETAG)));
-        }
-        Ok(Named::OtherName)
     }
 
     async fn lake_names_by_md5(&self) -> Result<bool, CallError> {
         let target = &self.write.manifest.target;
         let upload = Multipart::create(self.client.clone(), target, HeaderMap::new()).await?;
-        let body = Full::new(Bytes::from_static(KNOWN));
-        let body = body.map_err(|never| match never {}).boxed_unsync();
-        let body = RequestBody::from_stream(KNOWN.len() as u64, body);
+        let body = RequestBody::Whole(Bytes::from_static(KNOWN));
         let put = upload
             .put(1, HeaderMap::new(), body, SendOptions::default())
             .await;

@@ -10,7 +10,7 @@ use shoal_s3::payload::{Algorithm, Digests};
 use shoal_s3::range::ByteRange;
 use shoal_s3::xml::ListedPart;
 
-use super::{Attempt, LakeWriteError, Named, NotWritten, Uploaded};
+use super::{Attempt, LakeWriteError, NotWritten, Uploaded};
 use crate::dirty::record::acknowledged::PartDigest;
 use crate::dirty::record::checksums::{Checksum, ChecksumSpec, creation_headers, element_name};
 use crate::dirty::record::part_layout::PlacedPart;
@@ -68,9 +68,9 @@ impl Attempt<'_> {
                 algorithm,
                 digest: digest.checksum,
             });
-            let (part, named) = self.put(upload, part, &digest.md5, checksum).await?;
+            let (part, is_by_md5) = self.put(upload, part, &digest.md5, checksum).await?;
             put.parts.push(part);
-            put.all_by_md5 &= named == Named::ByMd5;
+            put.all_by_md5 &= is_by_md5;
         }
         Ok(put)
     }
@@ -99,14 +99,14 @@ impl Attempt<'_> {
         }
     }
 
-    /// Uploads one part. Returns it with the kind of ETag that the lake gave it.
+    /// Uploads one part. Returns it, and true if the lake's ETag of it is its MD5.
     async fn put(
         &self,
         upload: &Multipart,
         part: PlacedPart,
         md5: &[u8; 16],
         checksum: Option<Checksum>,
-    ) -> Result<(ListedPart, Named), LakeWriteError> {
+    ) -> Result<(ListedPart, bool), LakeWriteError> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_MD5, content_md5(md5));
         headers.extend(checksum.as_ref().map(Checksum::header));
@@ -114,13 +114,13 @@ impl Attempt<'_> {
         let put = upload.put(part.number, headers, body, self.options()).await;
         failure.try_recv().map_or(Ok(()), Err)?;
         let answer = put?;
-        let named = self.judge(&answer, &etag::of_md5(md5)).await?;
+        let is_by_md5 = self.is_by_md5(&answer, &etag::of_md5(md5)).await?;
         let part = ListedPart {
             number: part.number,
             etag: String::from_utf8_lossy(answer[header::ETAG].as_bytes()).into_owned(),
             checksum: checksum.map(|checksum| (element_name(checksum.algorithm), checksum.text())),
         };
-        Ok((part, named))
+        Ok((part, is_by_md5))
     }
 
     /// Reads a part for which the record lacks the digests that the lake is sent ahead of it.
