@@ -176,13 +176,10 @@ impl ByteStore for FolderStore {
         });
         let is_memory = is_memory.await;
         if is_memory.map_err(|error| probe::unusable(&place, "cannot be used", &error))? {
-            return Err(ProbeError {
-                is_outage: false,
-                problem: format!(
-                    "{place} cannot be a tier: its file system is in memory, and lost with power"
-                ),
-                hint: "choose a folder on a disk, or on a file system that several machines keep".into(),
-            });
+            return Err(ProbeError::unfit(
+                format!("{place} cannot be a tier: its file system is in memory, and lost with power"),
+                "choose a folder on a disk, or on a file system that several machines keep",
+            ));
         }
         Ok(())
     }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use shoal_base::chance;
-use shoal_net::endpoint::BoxError;
 use shoal_registry::session::new_id;
 use shoal_s3::range::ByteRange;
 
@@ -96,22 +95,13 @@ fn uncopied(error: ProbeError) -> ProbeError {
     if error.is_outage {
         return error;
     }
-    ProbeError {
-        hint: HINT_ON_COPIES.into(),
-        ..error
-    }
+    ProbeError::unfit(error.problem, HINT_ON_COPIES)
 }
 
 async fn check_read(store: &dyn ByteStore, place: &str, key: &str, bytes: &Bytes) -> Result<(), ProbeError> {
     let stream = store.get(key, RANGE).await;
     let stream = stream.map_err(|error| unusable(place, "does not return a piece", &error))?;
-    let read: Result<BytesMut, BoxError> = stream
-        .try_fold(BytesMut::new(), |mut all, bytes| async move {
-            all.extend_from_slice(&bytes);
-            Ok(all)
-        })
-        .await;
-    match read {
+    match stream.try_collect::<BytesMut>().await {
         Ok(read) if read == bytes[RANGE.start as usize..RANGE.end as usize] => Ok(()),
         Ok(_) => Err(broken(place, "returns other bytes than it was given")),
         Err(error) => Err(broken(place, &format!("does not return a piece: {error}"))),
@@ -122,18 +112,15 @@ async fn check_listed(store: &dyn ByteStore, place: &str, key: &str) -> Result<(
     let before = &key[..key.len() - 1];
     let page = store.list(Some(before), 1).await;
     let page = page.map_err(|error| unusable(place, "does not list its pieces", &error))?;
-    match page.pieces.first() {
-        Some(piece) if *piece.key != *key => Err(broken(place, "does not list a piece that it has")),
-        None => Err(broken(place, "does not list a piece that it has")),
-        Some(piece) if piece.size_bytes != PIECE_BYTES => {
-            Err(broken(place, "lists a piece with another length than it has"))
+    let problem = match page.pieces.first().filter(|piece| *piece.key == *key) {
+        None => "does not list a piece that it has",
+        Some(piece) if piece.size_bytes != PIECE_BYTES => "lists a piece with another length than it has",
+        Some(piece) if piece.age > AGE_MAX => {
+            "lists a new piece as an old one, so sweeping would remove pieces in use"
         }
-        Some(piece) if piece.age > AGE_MAX => Err(broken(
-            place,
-            "lists a new piece as an old one, so sweeping would remove pieces in use",
-        )),
-        Some(_) => Ok(()),
-    }
+        Some(_) => return Ok(()),
+    };
+    Err(broken(place, problem))
 }
 
 /// Returns a key that no other piece has.
@@ -180,11 +167,7 @@ pub(super) fn not_written(place: &str, problem: &str, error: PutError) -> ProbeE
 }
 
 fn broken(place: &str, problem: &str) -> ProbeError {
-    ProbeError {
-        is_outage: false,
-        problem: format!("{place} {problem}"),
-        hint: "do not use this store as a tier".into(),
-    }
+    ProbeError::unfit(format!("{place} {problem}"), "do not use this store as a tier")
 }
 
 /// Returns the error for a read beyond the end of a piece: the piece is shorter than its entry says.

@@ -16,14 +16,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use futures_util::stream::{self, StreamExt as _};
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use http::header::{CONTENT_ENCODING, ETAG, RANGE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, response};
 use http_body_util::BodyExt as _;
 use shoal_cache::fetch::{content_range, range_header, whole_range};
 use shoal_net::endpoint::s3::SendOptions;
-use shoal_net::endpoint::{BoxError, Endpoint, LakeBody, RepeatableGet, RequestBody};
+use shoal_net::endpoint::{Endpoint, LakeBody, RepeatableGet, RequestBody};
 use shoal_s3::etag;
 use shoal_s3::operation::COPY_SOURCE;
 use shoal_s3::range::ByteRange;
@@ -244,11 +243,7 @@ impl ByteStore for S3Store {
             let resumption = repeatable.resumes(etag.clone(), None, size_bytes, part, Arc::new(|| {}));
             body = body.resumed_by(resumption);
         }
-        let arriving = Arriving {
-            body,
-            missing_bytes: range.len(),
-        };
-        Ok(stream::try_unfold(arriving, Arriving::next).boxed())
+        Ok(arriving(body, range.len()))
     }
 
     /// Has the store copy a piece, without its bytes passing through the node. The source's ETag was compared
@@ -363,28 +358,24 @@ impl Drop for Unconfirmed<'_> {
     }
 }
 
-/// A body that must have exactly the requested length.
-struct Arriving {
-    body: LakeBody,
-    missing_bytes: u64,
-}
-
-impl Arriving {
-    async fn next(mut self) -> Result<Option<(Bytes, Self)>, BoxError> {
-        while let Some(frame) = self.body.frame().await {
-            let frame = frame.map_err(StoreError::from)?;
-            let Ok(bytes) = frame.into_data() else { continue };
-            self.missing_bytes = self
-                .missing_bytes
-                .checked_sub(bytes.len() as u64)
-                .ok_or_else(|| StoreError::Damaged("more bytes came than were asked for".into()))?;
-            return Ok(Some((bytes, self)));
-        }
-        match self.missing_bytes {
-            0 => Ok(None),
-            missing => Err(StoreError::Unavailable(format!("{missing} bytes of a body are missing")).into()),
-        }
-    }
+/// Returns a body, which must have exactly the requested length, as a stream.
+fn arriving(body: LakeBody, size_bytes: u64) -> ByteStream {
+    let arriving = (body.into_data_stream(), size_bytes);
+    stream::try_unfold(arriving, |(mut body, missing_bytes)| async move {
+        let Some(bytes) = body.try_next().await.map_err(StoreError::from)? else {
+            return match missing_bytes {
+                0 => Ok(None),
+                missing => {
+                    Err(StoreError::Unavailable(format!("{missing} bytes of a body are missing")).into())
+                }
+            };
+        };
+        let missing_bytes = missing_bytes
+            .checked_sub(bytes.len() as u64)
+            .ok_or_else(|| StoreError::Damaged("more bytes came than were asked for".into()))?;
+        Ok(Some((bytes, (body, missing_bytes))))
+    })
+    .boxed()
 }
 
 /// Checks that a response carries the requested range. Returns the length of the piece.

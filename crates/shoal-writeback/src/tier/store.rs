@@ -171,6 +171,17 @@ pub struct ProbeError {
     pub hint: String,
 }
 
+impl ProbeError {
+    /// Returns the error for a store that cannot be a tier as it is.
+    pub(super) fn unfit(problem: String, hint: impl Into<String>) -> Self {
+        Self {
+            is_outage: false,
+            problem,
+            hint: hint.into(),
+        }
+    }
+}
+
 /// Checks that a key is valid: `/`-separated words of letters, digits and `-`.
 pub(super) fn check_key(key: &str) -> Result<(), StoreError> {
     let is_word = |word: &str| {

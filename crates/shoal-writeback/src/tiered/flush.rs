@@ -198,17 +198,12 @@ impl TieredLakeParts {
         Ok(self.dirty.entries.list(bucket, prefix).await?)
     }
 
-    /// Flushes objects in parallel. Fails if the lake refuses one of them.
-    pub(super) async fn flush_all(&self, manifests: Vec<Arc<Manifest>>) -> Result<(), S3Error> {
-        match self.flush_those_taken(manifests).await?.pop() {
-            Some((_, error)) => Err(error.into()),
-            None => Ok(()),
-        }
-    }
-
     /// Flushes objects in parallel. Returns those that the lake refuses until an operator or a client
     /// intervenes; they must not block requests about other objects.
-    async fn flush_those_taken(&self, manifests: Vec<Arc<Manifest>>) -> Result<Vec<Refused>, S3Error> {
+    pub(super) async fn flush_those_taken(
+        &self,
+        manifests: Vec<Arc<Manifest>>,
+    ) -> Result<Vec<Refused>, S3Error> {
         let flushed = manifests.into_iter().map(|manifest| async move {
             let flushed = self.dirty.entries.flush(&manifest.name).await;
             self.grants.invalidate_object(&manifest.name);

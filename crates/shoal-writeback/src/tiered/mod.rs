@@ -5,15 +5,12 @@
 //! the request to the lake within.
 
 mod asker;
-mod bulk;
 mod commits;
-mod copy;
 mod deletion;
 mod errors;
 mod flush;
 mod listing;
 mod reads;
-mod rewind;
 mod upload_requests;
 mod writes;
 
@@ -35,8 +32,8 @@ use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::operation::{Classified, Effect, Operation};
 use shoal_s3::xml::ListedObject;
 
-use self::bulk::BulkDeletions;
 use self::commits::CommitBound;
+use self::deletion::BulkDeletions;
 use self::flush::is_form;
 use self::listing::Listings;
 pub use self::listing::{Listing, UploadListing};

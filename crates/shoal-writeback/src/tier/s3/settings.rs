@@ -14,30 +14,24 @@ use crate::tier::store::{ProbeError, StoreError};
 /// detects versioning without that.
 pub(super) async fn check(bucket: &Bucket) -> Result<(), ProbeError> {
     let place = bucket.to_string();
-    if let Some(versioning) = setting(bucket, "versioning").await?
-        && versioning
-            .text_of("Status")
-            .is_some_and(|status| !status.trim().is_empty())
-    {
+    let versioning = setting(bucket, "versioning").await?;
+    let versioning = versioning.and_then(|versioning| versioning.text_of("Status"));
+    if versioning.is_some_and(|status| !status.trim().is_empty()) {
         return Err(keeps_versions(&place));
     }
-    if let Some(lock) = setting(bucket, "object-lock").await?
-        && lock
-            .text_of("ObjectLockEnabled")
-            .is_some_and(|enabled| enabled.trim() == "Enabled")
-    {
-        return Err(ProbeError {
-            is_outage: false,
-            problem: format!("{place} has an object lock, which keeps pieces from being removed"),
-            hint: "name a bucket that was created without object lock".into(),
-        });
+    let lock = setting(bucket, "object-lock").await?;
+    let lock = lock.and_then(|lock| lock.text_of("ObjectLockEnabled"));
+    if lock.is_some_and(|enabled| enabled.trim() == "Enabled") {
+        return Err(ProbeError::unfit(
+            format!("{place} has an object lock, which keeps pieces from being removed"),
+            "name a bucket that was created without object lock",
+        ));
     }
     match setting(bucket, "lifecycle").await? {
-        Some(lifecycle) if lifecycle.children().any(takes_pieces_away) => Err(ProbeError {
-            is_outage: false,
-            problem: format!("{place} has a lifecycle rule that removes or moves pieces"),
-            hint: format!("remove the rule, or limit it to other names than those below {PREFIX}"),
-        }),
+        Some(lifecycle) if lifecycle.children().any(takes_pieces_away) => Err(ProbeError::unfit(
+            format!("{place} has a lifecycle rule that removes or moves pieces"),
+            format!("remove the rule, or limit it to other names than those below {PREFIX}"),
+        )),
         _ => Ok(()),
     }
 }
@@ -50,11 +44,10 @@ pub(super) fn version_of(written: &Parts) -> Option<&HeaderValue> {
 
 /// Returns the error for a bucket that keeps versions.
 pub(super) fn keeps_versions(place: &str) -> ProbeError {
-    ProbeError {
-        is_outage: false,
-        problem: format!("{place} keeps versions: a removed piece would take its room for ever"),
-        hint: "name a bucket that never had versioning enabled".into(),
-    }
+    ProbeError::unfit(
+        format!("{place} keeps versions: a removed piece would take its room for ever"),
+        "name a bucket that never had versioning enabled",
+    )
 }
 
 async fn setting(bucket: &Bucket, name: &str) -> Result<Option<Element>, ProbeError> {

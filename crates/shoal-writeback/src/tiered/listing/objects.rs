@@ -14,11 +14,8 @@ use shoal_s3::operation::Query;
 use shoal_s3::time::rfc3339;
 use shoal_s3::xml::Element;
 
-use super::page::{Entry, ListPage, OBJECTS};
+use super::page::{Entry, ListPage, MOST, OBJECTS};
 use crate::dirty::{Manifest, Scope, bytes_in};
-
-/// Number of entries on an S3 page if the client asks for no number.
-const MOST: usize = 1000;
 
 /// Prefix of the node's own tokens.
 const TOKEN: &str = "shoal-";
@@ -111,7 +108,7 @@ impl Listing {
     /// Merges dirty objects into the lake's page. Returns `None` if the lake's response is not a page.
     pub fn merge(&self, xml: &[u8], dirty: &[Arc<Manifest>]) -> Option<String> {
         let mut page = ListPage::parse(&OBJECTS, xml)?;
-        let fraction = fraction_of(&page);
+        let time_ending = time_ending(&page);
         let end = page.entries.last().filter(|_| page.is_truncated);
         let end = end.map(|last| last.name.clone());
         let is_here = |manifest: &&Arc<Manifest>| {
@@ -121,7 +118,7 @@ impl Listing {
         };
         let of_lake = std::mem::take(&mut page.entries).into_iter();
         let of_tier = dirty.iter().filter(is_here);
-        let of_tier = of_tier.filter_map(|manifest| self.entry(&page, fraction, manifest));
+        let of_tier = of_tier.filter_map(|manifest| self.entry(&page, time_ending, manifest));
         // Of two entries with the same name, the later one stays: the tier's.
         let entries = of_lake.chain(of_tier).map(|entry| (entry.name.clone(), entry));
         let entries: BTreeMap<_, _> = entries.collect();
@@ -136,7 +133,7 @@ impl Listing {
 
     /// Returns the entry of a dirty object or of its common prefix, or `None` if an earlier page has shown
     /// it.
-    fn entry(&self, page: &ListPage, fraction: Fraction, manifest: &Manifest) -> Option<Entry> {
+    fn entry(&self, page: &ListPage, time_ending: Option<&str>, manifest: &Manifest) -> Option<Entry> {
         let key = &manifest.name.key;
         let group = self.scope.group(key);
         if group == Some(&*self.after) || **key <= *self.after {
@@ -147,7 +144,7 @@ impl Listing {
             None => Entry {
                 name: key.to_vec(),
                 is_prefix: false,
-                element: page.element(contents(&page.encode(key), fraction, manifest)),
+                element: page.element(contents(&page.encode(key), time_ending, manifest)),
             },
         })
     }
@@ -175,51 +172,31 @@ impl Listing {
     }
 }
 
-/// The format in which a lake writes fractions of a second.
-#[derive(Clone, Copy)]
-enum Fraction {
-    /// `.123`, as `MinIO` and Ceph do.
-    Milliseconds,
-    /// `.000`, as AWS does.
-    Zero,
-    /// No fraction, as in versitygw.
-    None,
+/// Returns the end of times on the lake's page if it is always the same one: `.000Z`, as AWS writes it, or
+/// `Z` without a fraction, as versitygw does. `MinIO` and Ceph write milliseconds. Dirty objects are listed
+/// in the same format, because tools compare the times of objects across listings.
+fn time_ending(page: &ListPage) -> Option<&'static str> {
+    let mut times = page.entries.iter().filter_map(|entry| entry.text("LastModified"));
+    let ending = |time: &str| match time.trim().split_once('.') {
+        None => Some("Z"),
+        Some((_, "000Z")) => Some(".000Z"),
+        Some(_) => None,
+    };
+    let first = ending(&times.next()?)?;
+    times.all(|time| ending(&time) == Some(first)).then_some(first)
 }
 
-/// Returns the format of fractions on the lake's page. Dirty objects are listed in the same one, because
-/// tools compare the times of objects across listings.
-fn fraction_of(page: &ListPage) -> Fraction {
-    let times: Vec<_> = page
-        .entries
-        .iter()
-        .filter_map(|entry| entry.text("LastModified"))
-        .collect();
-    let all = |is_so: fn(&str) -> bool| !times.is_empty() && times.iter().all(|time| is_so(time.trim()));
-    if all(|time| !time.contains('.')) {
-        Fraction::None
-    } else if all(|time| matches!(time.split_once('.'), Some((_, "000Z")))) {
-        Fraction::Zero
-    } else {
-        Fraction::Milliseconds
+fn time_text(time: SystemTime, ending: Option<&str>) -> String {
+    let text = rfc3339(time);
+    match ending.zip(text.split_once('.')) {
+        Some((ending, (seconds, _))) => format!("{seconds}{ending}"),
+        None => text,
     }
 }
 
-impl Fraction {
-    fn write(self, time: SystemTime) -> String {
-        let mut text = rfc3339(time);
-        let end = match self {
-            Self::Milliseconds => return text,
-            Self::Zero => ".000Z",
-            Self::None => "Z",
-        };
-        text.truncate(text.find('.').unwrap_or(text.len()));
-        text + end
-    }
-}
-
-fn contents(key: &str, fraction: Fraction, manifest: &Manifest) -> Element {
+fn contents(key: &str, time_ending: Option<&str>, manifest: &Manifest) -> Element {
     let version = &manifest.version;
-    let modified = version.last_modified.map(|time| fraction.write(time));
+    let modified = version.last_modified.map(|time| time_text(time, time_ending));
     Element::new("Contents")
         .with_leaf("Key", key)
         .with_leaf("LastModified", modified.unwrap_or_default())

@@ -11,20 +11,17 @@ use std::vec::IntoIter;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use shoal_base::encoding::{Malformed, Reader, write_bytes};
+use shoal_base::encoding::{Reader, write_bytes};
 use shoal_s3::operation::Query;
 use shoal_s3::time::rfc3339;
 use shoal_s3::xml::Element;
 
-use super::page::{Entry, ListPage, UPLOADS};
+use super::page::{Entry, ListPage, MOST, UPLOADS};
 use crate::dirty::{BEHIND_PREFIX, Scope, bytes_in};
 use crate::dirty::{ChecksumSpec, Upload, UploadId, UploadPosition};
 
 /// Prefix of the node's own markers. No upload id begins with it.
 const MARKER: &str = "shoal-behind-";
-
-/// Number of entries on an S3 page if the client asks for no number.
-const MOST: usize = 1000;
 
 /// A request for a listing of uploads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,23 +131,19 @@ impl UploadListing {
 
     /// Returns entries for the kept uploads that were not shown before, grouped by common prefix.
     fn lines(&self, page: &ListPage, kept: &[Arc<Upload>]) -> Vec<Line> {
-        let mut lines = Vec::<Line>::new();
-        for upload in kept.iter().filter(|upload| !self.is_shown(upload)) {
-            let group = self.scope.group(&upload.name.key);
-            let is_shown = |group: &[u8]| lines.last().is_some_and(|last| last.entry.name == group);
-            let line = match group {
-                Some(group) if is_shown(group) => continue,
-                Some(group) => Line {
-                    entry: page.group(group),
-                    place: UploadPosition::behind_all_of(group),
-                },
-                None => Line {
-                    entry: entry(page, upload),
-                    place: UploadPosition::of(upload),
-                },
-            };
-            lines.push(line);
-        }
+        let kept = kept.iter().filter(|upload| !self.is_shown(upload));
+        let lines = kept.map(|upload| match self.scope.group(&upload.name.key) {
+            Some(group) => Line {
+                entry: page.group(group),
+                place: UploadPosition::behind_all_of(group),
+            },
+            None => Line {
+                entry: entry(page, upload),
+                place: UploadPosition::of(upload),
+            },
+        });
+        let mut lines: Vec<_> = lines.collect();
+        lines.dedup_by(|line, last| line.entry.is_prefix && line.entry.name == last.entry.name);
         lines
     }
 
@@ -248,14 +241,10 @@ impl Reached {
             id if !id.is_empty() && !markers.are_ours() => Some(UploadPosition::before_all_of(key)),
             _ => Some(UploadPosition::behind_all_of(key)),
         };
-        let lake = Markers {
-            id: if markers.are_ours() {
-                String::new()
-            } else {
-                markers.id.clone()
-            },
-            ..markers.clone()
-        };
+        let mut lake = markers.clone();
+        if markers.are_ours() {
+            lake.id.clear();
+        }
         Self { lake, kept }
     }
 
@@ -270,20 +259,13 @@ impl Reached {
     /// Inverse of [`Reached::to_marker`].
     fn of_marker(marker: &str) -> Option<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(marker.strip_prefix(MARKER)?).ok()?;
-        Self::read(&mut Reader::new(&bytes)).ok()
-    }
-
-    fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(&bytes);
         let lake = Markers {
-            key: reader.bytes()?.into(),
-            id: reader.text()?.into(),
+            key: reader.bytes().ok()?.into(),
+            id: reader.text().ok()?.into(),
         };
-        let kept = UploadPosition::read(reader)?;
-        reader
-            .rest()
-            .is_empty()
-            .then_some(Self { lake, kept })
-            .ok_or(Malformed)
+        let kept = UploadPosition::read(&mut reader).ok()?;
+        reader.rest().is_empty().then_some(Self { lake, kept })
     }
 }
 

@@ -13,8 +13,8 @@ use shoal_s3::target;
 
 use super::{UploadRequests, answered, number_in, xml};
 use crate::dirty::KeptUpload;
-use crate::tiered::copy::conditions_of_source;
 use crate::tiered::errors::{access_denied, invalid};
+use crate::tiered::writes::conditions_of_source;
 
 const RANGE: &str = "x-amz-copy-source-range";
 

@@ -1,5 +1,8 @@
 //! Writes that are acknowledged before they are at the lake.
 
+mod copy;
+mod rewind;
+
 use std::sync::Arc;
 
 use futures_util::future::{Either, FutureExt as _, ready, select};
@@ -15,9 +18,10 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::operation::Operation;
 use shoal_s3::payload::CheckedBody;
 
+pub(super) use self::copy::conditions_of_source;
+use self::rewind::Rewindable;
 use super::TieredLakeParts;
 use super::errors::refused;
-use super::rewind::Rewindable;
 use crate::dirty::{Clearance, PendingWrite, Received};
 use crate::headers::those;
 

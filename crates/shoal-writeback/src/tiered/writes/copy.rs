@@ -14,9 +14,9 @@ use shoal_s3::operation::{CopySource, Operation};
 use shoal_s3::time::rfc3339;
 use shoal_s3::xml::Element;
 
-use super::upload_requests::{answered, checksum_elements};
-use super::writes::DirtyWrites;
+use super::DirtyWrites;
 use crate::dirty::{CopyRequest, NotCopied};
+use crate::tiered::upload_requests::{answered, checksum_elements};
 
 /// Number of attempts if the source changes while it is copied.
 const ATTEMPTS: usize = 4;
@@ -60,7 +60,10 @@ impl DirtyWrites {
                 return Ok(None);
             };
             check_body(admitted).await?;
-            order.check(&manifest.version)?;
+            let version = &manifest.version;
+            if order.conditions.evaluate(&version.etag, version.last_modified) != Evaluation::Proceed {
+                return Err(precondition_failed());
+            }
             match dirty.copy(&source, &order.request, write, caller).await {
                 Ok(version) => return Ok(Some(answered(&described(&version)))),
                 Err(why @ NotCopied::AtLake(_)) => {
@@ -103,14 +106,6 @@ impl<'a> Order<'a> {
             conditions,
         })
     }
-
-    /// Checks that the source meets the conditions.
-    fn check(&self, source: &Version) -> Result<(), S3Error> {
-        match self.conditions.evaluate(&source.etag, source.last_modified) {
-            Evaluation::Proceed => Ok(()),
-            Evaluation::NotModified | Evaluation::Failed(_) => Err(precondition_failed()),
-        }
-    }
 }
 
 /// Verifies that the body is empty and matches the request's headers.
@@ -120,7 +115,7 @@ async fn check_body(admitted: &Admitted) -> Result<(), S3Error> {
 }
 
 /// Returns the conditions on the source as the headers of a read.
-pub(super) fn conditions_of_source(sent: &HeaderMap) -> HeaderMap {
+pub(in crate::tiered) fn conditions_of_source(sent: &HeaderMap) -> HeaderMap {
     let mut conditions = HeaderMap::new();
     for (name, of_read) in CONDITIONS {
         for value in sent.get_all(name) {

@@ -5,6 +5,8 @@
 //! caller may remove the name, unless the caller wrote the dirty object; if that is denied, the lake gets the
 //! DELETE without a change. Once the lake has removed its object, the dirty object is removed too.
 
+mod bulk;
+
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -17,20 +19,13 @@ use shoal_s3::etag::bare;
 use shoal_s3::object::ObjectName;
 use shoal_s3::xml::Key;
 
+pub(super) use self::bulk::BulkDeletions;
 use super::TieredLakeParts;
 use super::errors::{access_denied, invalid};
 use crate::dirty::{Manifest, unversioned};
 
 const SIZE: HeaderName = HeaderName::from_static("x-amz-if-match-size");
 const LAST_MODIFIED: HeaderName = HeaderName::from_static("x-amz-if-match-last-modified-time");
-
-/// The conditions of a conditional DELETE.
-#[derive(Debug)]
-pub(super) struct Expected {
-    etag: Option<String>,
-    last_modified: Option<SystemTime>,
-    size_bytes: Option<u64>,
-}
 
 impl TieredLakeParts {
     /// Removes an object, in the tier and at the lake. The lake decides if the caller may do so.
@@ -39,14 +34,15 @@ impl TieredLakeParts {
             return self.within.forward(admitted).await;
         };
         let name = &unversioned(name);
-        let change = if is_conditional(&admitted.parts.headers) {
+        let conditions = conditions_in(&admitted.parts.headers);
+        let change = if conditions.is_conditional() {
             // The lake must evaluate the conditions as well, and word the refusal, so a dirty object is
             // flushed first.
             if let Some(manifest) = &lookup.manifest {
                 if !self.asker(&admitted).may_judge(manifest).await? {
                     return Err(access_denied());
                 }
-                Expected::of_headers(&admitted.parts.headers)?.check(manifest)?;
+                check(&conditions, manifest)?;
                 // At the lake, the object's modification time is that of its flush.
                 Arc::make_mut(&mut admitted.parts).headers.remove(LAST_MODIFIED);
             }
@@ -58,66 +54,55 @@ impl TieredLakeParts {
     }
 }
 
-/// Returns true if a DELETE is conditional.
-fn is_conditional(headers: &HeaderMap) -> bool {
-    let conditions = [header::IF_MATCH, LAST_MODIFIED, SIZE];
-    let is_said = |name| headers.get(name).is_some_and(|value| !value.is_empty());
-    conditions.iter().any(is_said)
+/// Returns the conditions in the headers of a DELETE, in the form of those on a key of a bulk deletion. An
+/// empty header is no condition.
+fn conditions_in(headers: &HeaderMap) -> Key {
+    let text = |name| {
+        let value = headers.get(name).filter(|value| !value.is_empty());
+        value.map(|value| value.to_str().unwrap_or_default().to_owned())
+    };
+    Key {
+        etag: text(header::IF_MATCH),
+        last_modified: text(LAST_MODIFIED),
+        size: text(SIZE),
+        ..Key::default()
+    }
 }
 
-impl Expected {
-    /// Parses the conditions in the headers of a DELETE.
-    fn of_headers(headers: &HeaderMap) -> Result<Self, S3Error> {
-        // An empty header is no condition.
-        let said = |name| headers.get(name).filter(|value| !value.is_empty());
-        let text = |name| said(name).map(|value| value.to_str().unwrap_or_default());
-        Self::parse(text(header::IF_MATCH), text(LAST_MODIFIED), text(SIZE))
-    }
+/// Checks that a dirty object meets all conditions of a deletion.
+fn check(conditions: &Key, manifest: &Manifest) -> Result<(), S3Error> {
+    let version = &manifest.version;
+    let is_so = holds(
+        conditions,
+        &version.etag,
+        version.size_bytes,
+        version.last_modified,
+    )?;
+    is_so.then_some(()).ok_or_else(precondition_failed)
+}
 
-    /// Parses the conditions on one key of a bulk deletion.
-    pub(super) fn of_key(key: &Key) -> Result<Self, S3Error> {
-        let Key {
-            etag,
-            last_modified,
-            size,
-            ..
-        } = key;
-        Self::parse(etag.as_deref(), last_modified.as_deref(), size.as_deref())
-    }
-
-    fn parse(etag: Option<&str>, last_modified: Option<&str>, size: Option<&str>) -> Result<Self, S3Error> {
-        let invalid =
-            || invalid("The conditions of the deletion must be an ETag, a date and a number of bytes.");
-        Ok(Self {
-            etag: etag.map(Into::into),
-            last_modified: last_modified
-                .map(|text| date(text.trim()).ok_or_else(invalid))
-                .transpose()?,
-            size_bytes: size
-                .map(|text| text.trim().parse().map_err(|_| invalid()))
-                .transpose()?,
-        })
-    }
-
-    /// Checks that a dirty object meets all conditions.
-    pub(super) fn check(&self, manifest: &Manifest) -> Result<(), S3Error> {
-        let version = &manifest.version;
-        let is_so = self.holds(&version.etag, version.size_bytes, version.last_modified);
-        is_so.then_some(()).ok_or_else(precondition_failed)
-    }
-
-    fn holds(&self, etag: &str, size_bytes: u64, last_modified: Option<SystemTime>) -> bool {
-        let is_named = |named: &str| {
-            let mut tags = named.split(',').map(str::trim);
-            tags.any(|tag| tag == "*" || bare(tag) == bare(etag))
-        };
-        let modified = last_modified.map(seconds);
-        self.etag.as_deref().is_none_or(is_named)
-            && self.size_bytes.is_none_or(|size| size == size_bytes)
-            && self
-                .last_modified
-                .is_none_or(|then| modified == Some(seconds(then)))
-    }
+fn holds(
+    conditions: &Key,
+    etag: &str,
+    size_bytes: u64,
+    last_modified: Option<SystemTime>,
+) -> Result<bool, S3Error> {
+    let invalid = || invalid("The conditions of the deletion must be an ETag, a date and a number of bytes.");
+    let then = conditions.last_modified.as_deref();
+    let then = then
+        .map(|text| date(text.trim()).ok_or_else(invalid))
+        .transpose()?;
+    let size = conditions.size.as_deref();
+    let size = size
+        .map(|text| text.trim().parse().map_err(|_| invalid()))
+        .transpose()?;
+    let is_named = |named: &str| {
+        let mut tags = named.split(',').map(str::trim);
+        tags.any(|tag| tag == "*" || bare(tag) == bare(etag))
+    };
+    Ok(conditions.etag.as_deref().is_none_or(is_named)
+        && size.is_none_or(|size: u64| size == size_bytes)
+        && then.is_none_or(|then| last_modified.map(seconds) == Some(seconds(then))))
 }
 
 /// Parses a date in the format of HTTP or of listings (RFC 3339).
@@ -137,7 +122,7 @@ mod tests {
     use http::{HeaderMap, HeaderName, HeaderValue};
     use shoal_s3::time::rfc3339;
 
-    use super::{Expected, date, is_conditional};
+    use super::{Key, conditions_in, date, holds};
     use shoal_net::clock;
 
     #[test]
@@ -174,9 +159,10 @@ mod tests {
                     )
                 })
                 .collect();
-            let expected = Expected::of_headers(&headers).unwrap();
-            assert_eq!(expected.holds(etag, 250, Some(then)), holds, "{conditions:?}");
-            assert_eq!(is_conditional(&headers), !conditions.is_empty());
+            let parsed = conditions_in(&headers);
+            let is_so = super::holds(&parsed, etag, 250, Some(then)).unwrap();
+            assert_eq!(is_so, holds, "{conditions:?}");
+            assert_eq!(parsed.is_conditional(), !conditions.is_empty());
         }
     }
 
@@ -189,19 +175,20 @@ mod tests {
         ] {
             let name = HeaderName::from_static(name);
             let headers = HeaderMap::from_iter([(name, HeaderValue::from_static(""))]);
-            let expected = Expected::of_headers(&headers).unwrap();
-            assert!(expected.holds("\"abc\"", 250, None) && !is_conditional(&headers));
+            let parsed = conditions_in(&headers);
+            assert!(holds(&parsed, "\"abc\"", 250, None).unwrap() && !parsed.is_conditional());
         }
     }
 
     #[test]
     fn a_condition_that_says_nothing_is_refused() {
-        for (etag, last_modified, size) in [
-            (None, Some("yesterday"), None),
-            (None, None, Some("-1")),
-            (None, Some(""), None),
-        ] {
-            assert!(Expected::parse(etag, last_modified, size).is_err());
+        for (last_modified, size) in [(Some("yesterday"), None), (None, Some("-1")), (Some(""), None)] {
+            let conditions = Key {
+                last_modified: last_modified.map(Into::into),
+                size: size.map(Into::into),
+                ..Key::default()
+            };
+            assert!(holds(&conditions, "\"abc\"", 250, None).is_err());
         }
         assert_eq!(
             date("2015-01-01T00:00:00.000Z"),

@@ -59,7 +59,9 @@ impl Listings {
             if answer.status() != StatusCode::OK {
                 return Ok(relay(answer));
             }
-            self.0.flush_all(dirty).await?;
+            if let Some((_, error)) = self.0.flush_those_taken(dirty).await?.pop() {
+                return Err(error.into());
+            }
             dirty = self.dirty_of(bucket, &listing).await?;
         }
         if dirty.is_empty() && !listing.goes_on() {

@@ -21,13 +21,13 @@ use shoal_s3::error::S3Error;
 use shoal_s3::object::ObjectName;
 use shoal_s3::xml::{Deletion, DeletionResult, ErrorDocument, Key};
 
-use super::asker::{Asker, without_body};
-use super::commits::CommitBound;
-use super::deletion::Expected;
-use super::errors::{access_denied, malformed, unreadable};
-use super::listing::{answered_with, read};
-use super::{PARALLEL, TieredLakeParts};
+use super::check;
 use crate::dirty::{Action, Lookup, Manifest, beside};
+use crate::tiered::asker::{Asker, without_body};
+use crate::tiered::commits::CommitBound;
+use crate::tiered::errors::{access_denied, malformed, unreadable};
+use crate::tiered::listing::{answered_with, read};
+use crate::tiered::{PARALLEL, TieredLakeParts};
 
 /// Limit on the body of a request: a thousand keys of 1,000 bytes, and as much again for their encoding.
 const DELETION_BYTES_MAX: usize = 2 << 20;
@@ -58,9 +58,9 @@ impl From<S3Error> for NoResult {
 
 /// Removes many objects in one request.
 #[derive(Clone)]
-pub(super) struct BulkDeletions {
-    pub(super) parts: Arc<TieredLakeParts>,
-    pub(super) commits: Arc<CommitBound>,
+pub(in crate::tiered) struct BulkDeletions {
+    pub(in crate::tiered) parts: Arc<TieredLakeParts>,
+    pub(in crate::tiered) commits: Arc<CommitBound>,
 }
 
 /// A key and the state of its name in the registry.
@@ -87,7 +87,7 @@ impl Looked {
 impl BulkDeletions {
     /// Removes many objects, in the tier and at the lake. The lake decides which of them the caller may
     /// remove.
-    pub(super) async fn delete(&self, admitted: Box<Admitted>, bucket: &str) -> ResponseResult {
+    pub(in crate::tiered) async fn delete(&self, admitted: Box<Admitted>, bucket: &str) -> ResponseResult {
         let (opened, body) = admitted.open()?;
         let body = body
             .collect_at_most(DELETION_BYTES_MAX, "Too many keys in one request.")
@@ -311,7 +311,7 @@ async fn judge(asker: Asker<'_>, mut looked: Looked) -> Result<(Looked, Result<(
     if !asker.may_judge(manifest).await? {
         return Ok((looked, Err(access_denied())));
     }
-    let judgement = Expected::of_key(&looked.key).and_then(|expected| expected.check(manifest));
+    let judgement = check(&looked.key, manifest);
     // At the lake, the object's modification time is that of its flush.
     looked.key.last_modified = None;
     Ok((looked, judgement))
