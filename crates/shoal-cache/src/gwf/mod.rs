@@ -19,16 +19,16 @@
 //! answer, a node evicts by local worth alone and pushes nothing. A block that finds no room waits briefly
 //! for the keeper, and then evicts others by local worth. No reader waits for that.
 
-mod decisions;
 mod pushes;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fmt;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use lru::LruCache;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use shoal_directory::{Group, Left, NodeState, WEIGHT_MAX};
@@ -38,13 +38,11 @@ use shoal_policy::{BlockId, Layer, NodeId};
 use shoal_store::{Health, Least, RemovalReason, Store};
 use tokio::sync::Notify;
 
-pub use self::decisions::Decision;
 pub use self::pushes::PushOutcome;
 use shoal_net::metrics::WordCounts;
 use shoal_net::pauses::ticks;
 use shoal_net::shutdown::Shutdown;
 
-use self::decisions::Decisions;
 use self::pushes::Pushes;
 use crate::fetch::Fetcher;
 use crate::nodes::cooperation::Cooperation;
@@ -56,6 +54,22 @@ const BATCH: usize = 64;
 
 /// How often nodes exchange their ages and averages.
 const EXCHANGE: Duration = Duration::from_secs(1);
+
+/// Number of decisions remembered, at about 100 bytes each.
+const DECISIONS: NonZeroUsize = NonZeroUsize::new(4 << 10).expect("4,096 is not zero");
+
+/// Decision about a block that had the least worth here while room was short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It stayed: it was the last copy, and its global weight made it worth more than other blocks here.
+    Kept,
+    /// It was evicted: other nodes hold it, and its weight was added to theirs.
+    Copied,
+    /// It was pushed to this node, whose blocks were worth less.
+    Pushed(NodeId),
+    /// It was evicted: no block here or elsewhere was worth less.
+    Dropped,
+}
 
 /// Weights of blocks, by group and index within the version.
 type Weights = BTreeMap<Group, Vec<(u32, u64)>>;
@@ -69,7 +83,8 @@ pub struct Keeper {
     /// The most recently exchanged states of the other nodes; empty while the directory does not answer.
     others: Mutex<Vec<NodeState>>,
     pushes: Pushes,
-    decisions: Mutex<Decisions>,
+    /// The most recent decisions, which show operators why a block stayed, moved or left.
+    decisions: Mutex<LruCache<BlockId, Decision>>,
     kept: AtomicU64,
     /// Notified when room is short.
     is_short: Arc<Notify>,
@@ -111,7 +126,7 @@ impl Keeper {
             fetcher: Arc::clone(fetcher),
             others: Mutex::default(),
             pushes: Pushes::default(),
-            decisions: Mutex::default(),
+            decisions: Mutex::new(LruCache::new(DECISIONS)),
             kept: AtomicU64::new(0),
             is_short,
         }))
@@ -140,7 +155,7 @@ impl Keeper {
 
     /// Returns the most recent decision about a block, if remembered.
     pub fn decision(&self, block: BlockId) -> Option<Decision> {
-        self.decisions.lock().about(block)
+        self.decisions.lock().peek(&block).copied()
     }
 
     /// Returns the counters since the node started, and the current ranks.
@@ -233,7 +248,7 @@ impl Keeper {
         let mut copies = Vec::new();
         for Least { block, worth, .. } in least {
             if left.get(block) == Some(&Left::Copied) {
-                self.decisions.lock().note(*block, Decision::Copied);
+                self.decisions.lock().put(*block, Decision::Copied);
                 self.store.worths().learn_age(worth.rank());
                 copies.push((*block, RemovalReason::Copied));
             }
@@ -287,14 +302,14 @@ impl Keeper {
                     Action::Keep { local } => {
                         self.store.worths().weigh(block, local);
                         self.kept.fetch_add(1, Ordering::Relaxed);
-                        self.decisions.lock().note(block, Decision::Kept);
+                        self.decisions.lock().put(block, Decision::Kept);
                     }
                     Action::Drop => {
                         spared.insert(block, candidate.bytes);
                         if let Some((to, worth)) = push {
                             self.push(block, candidate.bytes, to, worth);
                         } else {
-                            self.decisions.lock().note(block, Decision::Dropped);
+                            self.decisions.lock().put(block, Decision::Dropped);
                             dropped.push((block, RemovalReason::Room));
                         }
                     }
@@ -339,9 +354,9 @@ impl Keeper {
                     (RemovalReason::Room, Decision::Dropped)
                 }
             };
-            this.decisions.lock().note(block, decision);
+            this.decisions.lock().put(block, decision);
             this.store.part_with(vec![(block, reason)]).await;
-            this.pushes.end(block, to, outcome);
+            this.pushes.end(block, outcome);
             this.is_short.notify_one();
         });
     }
@@ -371,12 +386,4 @@ fn note_weight(weights: &mut Weights, block: BlockId, weight: Weight) {
         .entry(Group::containing(block))
         .or_default()
         .push((block.index, weight));
-}
-
-impl fmt::Debug for Keeper {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Keeper")
-            .field("figures", &self.figures())
-            .finish_non_exhaustive()
-    }
 }

@@ -31,53 +31,39 @@ words! {
 /// The pushes of a node.
 #[derive(Debug, Default)]
 pub(super) struct Pushes {
-    under_way: Mutex<UnderWay>,
+    /// The receivers of blocks, and the bytes that the blocks occupy here.
+    under_way: Mutex<HashMap<BlockId, (NodeId, u64)>>,
     /// The outcomes of pushes since the node started.
     pub(super) counts: Counts<PushOutcome>,
-}
-
-#[derive(Debug, Default)]
-struct UnderWay {
-    /// Blocks with their sizes in bytes.
-    blocks: HashMap<BlockId, u64>,
-    by_node: HashMap<NodeId, usize>,
 }
 
 impl Pushes {
     /// Returns the blocks being pushed, with the bytes they occupy here.
     pub(super) fn blocks(&self) -> HashMap<BlockId, u64> {
-        self.under_way.lock().blocks.clone()
+        let under_way = self.under_way.lock();
+        under_way
+            .iter()
+            .map(|(block, (_, bytes))| (*block, *bytes))
+            .collect()
     }
 
     pub(super) fn under_way(&self) -> usize {
-        self.under_way.lock().blocks.len()
+        self.under_way.lock().len()
     }
 
     /// Returns true if another block may be pushed to a node.
     pub(super) fn has_room_to(&self, node: NodeId) -> bool {
         let under_way = self.under_way.lock();
-        under_way
-            .by_node
-            .get(&node)
-            .is_none_or(|blocks| *blocks < TO_ONE_NODE)
+        under_way.values().filter(|(to, _)| *to == node).count() < TO_ONE_NODE
     }
 
     pub(super) fn begin(&self, block: BlockId, bytes: u64, to: NodeId) {
-        let mut under_way = self.under_way.lock();
-        under_way.blocks.insert(block, bytes);
-        *under_way.by_node.entry(to).or_default() += 1;
+        self.under_way.lock().insert(block, (to, bytes));
     }
 
-    pub(super) fn end(&self, block: BlockId, to: NodeId, outcome: PushOutcome) {
+    pub(super) fn end(&self, block: BlockId, outcome: PushOutcome) {
         self.counts.count(outcome);
-        let mut under_way = self.under_way.lock();
-        under_way.blocks.remove(&block);
-        if let Some(blocks) = under_way.by_node.get_mut(&to) {
-            *blocks -= 1;
-            if *blocks == 0 {
-                under_way.by_node.remove(&to);
-            }
-        }
+        self.under_way.lock().remove(&block);
     }
 }
 
@@ -101,7 +87,7 @@ mod tests {
         }
         assert!(!pushes.has_room_to(one) && pushes.has_room_to(other));
         assert_eq!((pushes.under_way(), pushes.blocks()[&block(0)]), (TO_ONE_NODE, 4));
-        pushes.end(block(3), one, PushOutcome::Refused);
+        pushes.end(block(3), PushOutcome::Refused);
         assert!(pushes.has_room_to(one) && !pushes.blocks().contains_key(&block(3)));
         assert_eq!(pushes.counts.get(PushOutcome::Refused), 1);
     }
