@@ -2,63 +2,35 @@
 
 use std::time::Duration;
 
+use shoal_net::words;
 use shoal_registry::Lifetime;
 
 /// How long an object of [`Lifetime::Short`] stays dirty before it is flushed: most are removed before, and
 /// one that is not delays no more than its own flush.
 const SHORT_AGE: Duration = Duration::from_mins(10);
 
-/// The path of a write to the lake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriteMode {
-    /// Straight to the lake; the cache is bypassed.
-    Around,
-    /// To the lake, and into the cache once the lake has committed the object.
-    Through,
-    /// To a tier, and from there to the lake later.
-    Back,
-}
-
-impl WriteMode {
-    /// All variants.
-    pub const ALL: [Self; 3] = [Self::Around, Self::Through, Self::Back];
-
-    /// Returns the word for the mode in headers and settings.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Around => "around",
-            Self::Through => "through",
-            Self::Back => "back",
-        }
-    }
-
-    /// Returns the mode for a word.
-    pub fn of_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|mode| mode.as_str() == word)
+words! {
+    /// The path of a write to the lake, by its word in headers and settings.
+    pub enum WriteMode {
+        /// Straight to the lake; the cache is bypassed.
+        Around = "around",
+        /// To the lake, and into the cache once the lake has committed the object.
+        Through = "through",
+        /// To a tier, and from there to the lake later.
+        Back = "back",
     }
 }
 
-/// The response to a write that should be written back, when its tier has no room or its store does not
-/// answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Fallback {
-    /// The object is written to the lake while the client waits.
-    #[default]
-    Through,
-    /// `503 SlowDown`: nothing is sent to the lake, and the client retries later.
-    Refuse,
-}
-
-impl Fallback {
-    /// All variants.
-    pub const ALL: [Self; 2] = [Self::Through, Self::Refuse];
-
-    /// Returns the word in settings.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Through => "through",
-            Self::Refuse => "refuse",
-        }
+words! {
+    /// The response to a write that should be written back, when its tier has no room or its store does not
+    /// answer.
+    #[derive(Default)]
+    pub enum Fallback {
+        /// The object is written to the lake while the client waits.
+        #[default]
+        Through = "through",
+        /// `503 SlowDown`: nothing is sent to the lake, and the client retries later.
+        Refuse = "refuse",
     }
 }
 

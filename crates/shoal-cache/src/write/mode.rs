@@ -64,40 +64,25 @@ pub struct BackRule {
 
 /// The parsed target of a rule.
 #[derive(Clone, Copy, Debug)]
-enum Target {
-    Around,
-    Through,
-    Back(BackRule),
+struct Target {
+    mode: WriteMode,
+    /// Present if the rule writes objects back.
+    back: Option<BackRule>,
 }
 
 impl Target {
     fn of(number: usize, rule: &WriteRule, tiers: &[&str]) -> Self {
-        match rule.mode {
-            WriteMode::Around => Self::Around,
-            WriteMode::Through => Self::Through,
-            WriteMode::Back => Self::Back(BackRule {
-                number,
-                tier: rule
-                    .tier_in(tiers)
-                    .expect("the checks of the configuration find the tier of each rule"),
-                lifetime: rule.lifetime,
-                fallback: rule.fallback,
-            }),
-        }
-    }
-
-    fn mode(self) -> WriteMode {
-        match self {
-            Self::Around => WriteMode::Around,
-            Self::Through => WriteMode::Through,
-            Self::Back(_) => WriteMode::Back,
-        }
-    }
-
-    fn back(self) -> Option<BackRule> {
-        match self {
-            Self::Around | Self::Through => None,
-            Self::Back(rule) => Some(rule),
+        let back = || BackRule {
+            number,
+            tier: rule
+                .tier_in(tiers)
+                .expect("the checks of the configuration find the tier of each rule"),
+            lifetime: rule.lifetime,
+            fallback: rule.fallback,
+        };
+        Self {
+            mode: rule.mode,
+            back: (rule.mode == WriteMode::Back).then(back),
         }
     }
 }
@@ -128,15 +113,11 @@ impl WriteRules {
     pub fn mode(&self, name: &ObjectName, headers: &HeaderMap) -> Result<WriteMode, ModeError> {
         let mut words = headers.get_all(MODE_HEADER).iter();
         let mode = match (words.next(), words.next()) {
-            (None, _) => self.0.get(name).mode(),
-            (Some(word), None) => word
-                .to_str()
-                .ok()
-                .and_then(WriteMode::of_word)
-                .ok_or(ModeError::Unknown)?,
-            (Some(_), Some(_)) => return Err(ModeError::Unknown),
+            (None, _) => Some(self.0.get(name).mode),
+            (Some(word), None) => WriteMode::ALL.into_iter().find(|mode| word == mode.as_str()),
+            (Some(_), Some(_)) => None,
         };
-        match mode {
+        match mode.ok_or(ModeError::Unknown)? {
             // Reads look for dirty objects only where the rules allow them.
             WriteMode::Back if !self.allow_back(name) => Err(ModeError::NotBelowBackRule),
             mode => Ok(mode),
@@ -145,7 +126,7 @@ impl WriteRules {
 
     /// Returns the rule that writes objects of this name back; `None` if the object may not be dirty.
     pub fn back_rule(&self, name: &ObjectName) -> Option<BackRule> {
-        self.0.get(name).back()
+        self.0.get(name).back
     }
 
     /// Returns true if an object of this name may be dirty.
@@ -155,7 +136,7 @@ impl WriteRules {
 
     /// Returns the buckets and key prefixes below which objects may be dirty.
     pub fn back_prefixes(&self) -> Vec<(String, Vec<u8>)> {
-        self.0.prefixes(|target| target.back().is_some())
+        self.0.prefixes(|target| target.back.is_some())
     }
 
     /// Returns true if an object of `bucket` whose key begins with `prefix` may be dirty.
@@ -166,7 +147,10 @@ impl WriteRules {
     /// Returns the positions of the tiers that may hold dirty objects of `bucket` with this prefix.
     pub fn tiers_below(&self, bucket: &str, prefix: &[u8]) -> BTreeSet<usize> {
         let targets = self.0.below(bucket, prefix);
-        targets.filter_map(Target::back).map(|rule| rule.tier).collect()
+        targets
+            .filter_map(|target| target.back)
+            .map(|rule| rule.tier)
+            .collect()
     }
 }
 
