@@ -4,7 +4,7 @@
 //! [`Message`], serialized with `postcard`.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
@@ -150,17 +150,11 @@ struct VersionMessage<'a> {
     id: [u8; 16],
     size_bytes: u64,
     block_bytes: u64,
-    last_modified: Option<TimeMessage>,
+    /// The distance from the Unix epoch: after it, or (`Err`) before it.
+    last_modified: Option<Result<Duration, Duration>>,
     etag: &'a str,
     #[serde(borrow)]
     headers: HeadersMessage<'a>,
-}
-
-/// A time as its distance from the Unix epoch.
-#[derive(Serialize, Deserialize)]
-enum TimeMessage {
-    Since(Duration),
-    Before(Duration),
 }
 
 /// Header names and values, in order.
@@ -263,40 +257,30 @@ impl<'a> VersionMessage<'a> {
             id: version.id.0,
             size_bytes: version.size_bytes,
             block_bytes: version.block_bytes,
-            last_modified: version.last_modified.map(TimeMessage::of),
+            last_modified: version.last_modified.map(|time| {
+                let since = time.duration_since(UNIX_EPOCH);
+                since.map_err(|before| before.duration())
+            }),
             etag: &version.etag,
             headers: HeadersMessage::of(&version.headers),
         }
     }
 
     fn into_version(self) -> Result<Version, Malformed> {
+        let time = |since| match since {
+            Ok(since) => UNIX_EPOCH.checked_add(since).ok_or(Malformed),
+            Err(before) => UNIX_EPOCH.checked_sub(before).ok_or(Malformed),
+        };
         Version {
             object: ObjectId(self.object),
             id: VersionId(self.id),
             size_bytes: self.size_bytes,
             block_bytes: self.block_bytes,
-            last_modified: self.last_modified.map(TimeMessage::into_time).transpose()?,
+            last_modified: self.last_modified.map(time).transpose()?,
             etag: self.etag.into(),
             headers: self.headers.into_headers()?,
         }
         .verified()
-    }
-}
-
-impl TimeMessage {
-    fn of(time: SystemTime) -> Self {
-        match time.duration_since(SystemTime::UNIX_EPOCH) {
-            Ok(since) => Self::Since(since),
-            Err(before) => Self::Before(before.duration()),
-        }
-    }
-
-    fn into_time(self) -> Result<SystemTime, Malformed> {
-        let time = match self {
-            Self::Since(since) => SystemTime::UNIX_EPOCH.checked_add(since),
-            Self::Before(before) => SystemTime::UNIX_EPOCH.checked_sub(before),
-        };
-        time.ok_or(Malformed)
     }
 }
 
