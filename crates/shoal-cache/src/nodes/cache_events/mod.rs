@@ -13,7 +13,6 @@ mod group_homes;
 mod message;
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -171,13 +170,5 @@ impl EventExchange {
         while forgetting.go_on() {
             yield_now().await;
         }
-    }
-}
-
-impl fmt::Debug for EventExchange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventExchange")
-            .field("figures", &self.figures())
-            .finish_non_exhaustive()
     }
 }

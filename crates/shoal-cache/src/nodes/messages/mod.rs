@@ -19,7 +19,6 @@ mod kind;
 mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -331,13 +330,5 @@ impl Messages {
 
     fn now(&self) -> Duration {
         clock::instant().saturating_duration_since(self.began)
-    }
-}
-
-impl fmt::Debug for Messages {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Messages")
-            .field("figures", &self.figures())
-            .finish_non_exhaustive()
     }
 }
