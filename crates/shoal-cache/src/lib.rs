@@ -16,5 +16,5 @@ pub use fetch::read_context;
 pub use grants::freshness;
 pub use lake::health as lake_health;
 pub use nodes::obtain::Obtain;
-pub use nodes::peer::{BlockRequest, CallerName, Peer, PeerConnector};
+pub use nodes::peer::{BlockRequest, CallerName, Peer};
 pub use nodes::{cache_events, coherence, cooperation, directory, messages, obtain, peer};

@@ -8,7 +8,6 @@
 //! The standard input has lines of VERSION: objects of which the other node holds blocks. Half of the events
 //! are about them, half about objects that it does not know.
 
-use std::collections::HashMap;
 use std::env;
 use std::fs;
 use std::io::{BufRead as _, stdin};
@@ -18,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use shoal_base::clock::utc_now;
-use shoal_cache::{Peer, PeerConnector};
+use shoal_cache::Peer;
 use shoal_net::{Channel, node_id};
 use shoal_policy::eviction::c2p::{C2p, Completeness, Event};
 use shoal_policy::eviction::{Eviction, Lru};
@@ -177,7 +176,7 @@ fn blocks(known: &[VersionId]) -> impl Iterator<Item = BlockId> + use<> {
 
 fn peer(address: SocketAddr, name: &str, sender: &str, secret: &str) -> Arc<Peer> {
     let channel = Arc::new(Channel::new(sender, [secret], 10));
-    PeerConnector::new(channel).at(node_id(name), name, address, &HashMap::new())
+    Arc::new(Peer::new(node_id(name), name, address, &channel))
 }
 
 /// As `CacheEventMessage` stands on the wire: an event in L2.

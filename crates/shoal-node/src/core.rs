@@ -11,10 +11,9 @@ use shoal_cache::fetch::{Fetcher, FetcherParts};
 use shoal_cache::grants::Grants;
 use shoal_cache::gwf::Keeper;
 use shoal_cache::messages::Messages;
-use shoal_cache::peer::PeerConnector;
 use shoal_cache::single_flight::SingleFlight;
-use shoal_cache::split::{Split, SplitConfig};
-use shoal_cache::write::{WriteRules, WriteThrough, WriteThroughSizes};
+use shoal_cache::split::Split;
+use shoal_cache::write::{WriteRules, WriteThrough};
 use shoal_net::channel::Channel;
 use shoal_net::endpoint::Endpoint;
 use shoal_net::fair::in_flight::InFlight;
@@ -85,7 +84,8 @@ impl Core {
         let (grants, single_flight) = (Arc::<Grants>::default(), Arc::<SingleFlight>::default());
         let split = Split::new(
             Arc::clone(&store),
-            &SplitConfig::from(&config.cooperation),
+            &config.cooperation.split,
+            config.cooperation.period,
             config.store.block_bytes,
         );
         let split = Arc::new(split);
@@ -113,7 +113,7 @@ impl Core {
             Arc::clone(&fetcher),
             Arc::clone(&cooperation),
             Arc::clone(&grants),
-            WriteThroughSizes::from(&config.store),
+            &config.store,
         );
         Self {
             addresses,
@@ -166,6 +166,5 @@ fn cooperation(config: &Config) -> Cooperation {
     let node = &config.node;
     let secrets = config.cooperation.secrets();
     let channel = Channel::new(&node.name, secrets, config.limits.connections());
-    let peers = PeerConnector::new(Arc::new(channel));
-    Cooperation::new(&node.name, &node.topology, layers(config), peers)
+    Cooperation::new(&node.name, &node.topology, layers(config), Arc::new(channel))
 }

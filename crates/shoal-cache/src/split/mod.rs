@@ -39,18 +39,13 @@ pub enum SplitRule {
     Fixed(Vec<u8>),
 }
 
-/// How the split is found, and how fast it changes.
-#[derive(Clone, Debug)]
-pub struct SplitConfig {
-    /// How layers share the disk of this node.
-    pub rule: SplitRule,
-    /// How often the node recomputes the split.
-    pub period: Duration,
-    /// Maximum change of a layer per period, in percent of the node's room.
-    pub step_percent: u32,
-    /// Percentage by which past demand decays each period.
-    pub decay_percent: u32,
-}
+/// How far a layer may grow or shrink per period, in percent of the node's room (q of D3N's Algorithm 2).
+/// With a twentieth a layer moves through all of it in half an hour, and one odd period does no harm.
+const STEP_PERCENT: u64 = 5;
+
+/// The weight that past demand keeps after each period. With a half, five periods ago counts as little as
+/// noise.
+const KEPT: f64 = 0.5;
 
 /// Shares the room of one node among its layers.
 pub struct Split {
@@ -88,7 +83,6 @@ impl PendingMisses {
 
 /// Times one miss, from the request to the answer. If it is dropped without an answer, the miss is not
 /// counted.
-#[derive(Debug)]
 #[must_use = "dropping it gives the miss up"]
 pub struct MissTimer {
     split: Arc<Split>,
@@ -134,11 +128,11 @@ pub struct LayerRequests {
 }
 
 impl Split {
-    /// Sets the initial targets of the store's layers. A fixed split has one share per layer, unless there is
-    /// only one layer.
-    pub fn new(store: Arc<Store>, config: &SplitConfig, block_bytes: u64) -> Self {
+    /// Sets the initial targets of the store's layers by `rule`. A fixed split has one share per layer, unless
+    /// there is only one layer; an adaptive one is computed again after each `period`.
+    pub fn new(store: Arc<Store>, rule: &SplitRule, period: Duration, block_bytes: u64) -> Self {
         let (layers, room_bytes) = (store.layers().rooms().len(), store.layers().room_bytes());
-        let (targets, partition) = match &config.rule {
+        let (targets, partition) = match rule {
             _ if layers == 1 => (vec![room_bytes], None),
             SplitRule::Fixed(percents) => (divide(room_bytes, percents), None),
             SplitRule::Adaptive => {
@@ -149,10 +143,10 @@ impl Split {
         store.layers().resize(&targets);
         Self {
             store,
-            period: config.period,
+            period,
             pace: Pace {
-                limit_bytes: percent_of(room_bytes, config.step_percent),
-                kept: 1.0 - f64::from(config.decay_percent) / 100.0,
+                limit_bytes: (u128::from(room_bytes) * u128::from(STEP_PERCENT) / 100) as u64,
+                kept: KEPT,
             },
             began: clock::instant(),
             partition: partition.map(|partition| {
@@ -243,15 +237,6 @@ impl Split {
     }
 }
 
-impl std::fmt::Debug for Split {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let adaptive = self.partition.is_some();
-        f.debug_struct("Split")
-            .field("adaptive", &adaptive)
-            .finish_non_exhaustive()
-    }
-}
-
 /// Starts with equal shares, the better of two local minima if there are two (`shoal_policy::partition`).
 fn partition(layers: usize, room_bytes: u64, block_bytes: u64) -> Partition {
     let full = Reach::of_full_blocks(room_bytes.max(block_bytes), block_bytes);
@@ -261,11 +246,6 @@ fn partition(layers: usize, room_bytes: u64, block_bytes: u64) -> Partition {
     };
     let distances = (0..layers).map(|_| ReuseDistances::sampled(reach));
     Partition::even(room_bytes, distances.collect())
-}
-
-/// `percent` of the room.
-fn percent_of(room_bytes: u64, percent: u32) -> u64 {
-    (u128::from(room_bytes) * u128::from(percent) / 100) as u64
 }
 
 fn index_of(layer: Layer) -> usize {

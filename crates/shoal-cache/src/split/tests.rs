@@ -10,8 +10,7 @@ use shoal_policy::{BlockId, Layer, VersionId};
 use shoal_store::{Store, StoreConfig};
 use tempfile::TempDir;
 
-use super::{LayerRequests, MissTimer, Split, SplitConfig, SplitRule};
-use crate::nodes::cooperation::CooperationConfig;
+use super::{LayerRequests, MissTimer, Split, SplitRule};
 
 const BLOCK_BYTES: u64 = 64 << 10;
 const PERIOD: Duration = Duration::from_secs(90);
@@ -25,10 +24,10 @@ struct Node {
 
 impl Node {
     fn new(layers: usize, rule: SplitRule) -> Self {
-        Self::with(layers, |split| split.rule = rule)
+        Self::with(layers, &rule, |_| {})
     }
 
-    fn with(layers: usize, change: impl FnOnce(&mut SplitConfig)) -> Self {
+    fn with(layers: usize, rule: &SplitRule, change: impl FnOnce(&mut Split)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = StoreConfig {
             path: folder.path().join("store"),
@@ -38,10 +37,8 @@ impl Node {
             ..StoreConfig::default()
         };
         let (store, _) = Store::open(&config, BLOCK_BYTES, layers).unwrap();
-        let mut config = SplitConfig::from(&CooperationConfig::default());
-        config.period = PERIOD;
-        change(&mut config);
-        let split = Split::new(Arc::clone(&store), &config, BLOCK_BYTES);
+        let mut split = Split::new(Arc::clone(&store), rule, PERIOD, BLOCK_BYTES);
+        change(&mut split);
         Self {
             store,
             split: split.into(),
@@ -99,10 +96,10 @@ async fn room_goes_to_the_layer_whose_misses_it_saves_a_twentieth_at_a_time() {
 
 #[tokio::test]
 async fn a_layer_goes_as_far_at_a_time_and_remembers_as_long_as_is_configured() {
-    for (step, decay, steps) in [(5, 100, 1), (5, 0, 3), (12, 0, 3)] {
-        let node = Node::with(2, |split| {
-            split.rule = SplitRule::Adaptive;
-            (split.step_percent, split.decay_percent) = (step, decay);
+    for (step, decay, steps) in [(5, 100.0, 1), (5, 0.0, 3), (12, 0.0, 3)] {
+        let node = Node::with(2, &SplitRule::Adaptive, |split| {
+            split.pace.limit_bytes = split.store.room_bytes() * step / 100;
+            split.pace.kept = 1.0 - decay / 100.0;
         });
         let (before, room_bytes) = (node.targets(), node.store.layers().room_bytes());
         node.is_asked();
@@ -110,7 +107,7 @@ async fn a_layer_goes_as_far_at_a_time_and_remembers_as_long_as_is_configured() 
             node.split.adapt();
         }
         let gained = node.targets()[1] - before[1];
-        let expected = steps * (room_bytes * u64::from(step) / 100);
+        let expected = steps * (room_bytes * step / 100);
         assert_eq!(gained, expected, "{step}% at a time, {decay}% forgotten");
     }
 }

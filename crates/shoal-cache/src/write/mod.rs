@@ -16,7 +16,7 @@ pub use self::body_copy::BodyCopy;
 pub use self::config::{Fallback, WriteConfig, WriteMode, WriteRule};
 pub use self::mode::{BackRule, WriteRules, lifetime_in};
 pub use self::parts::Upload;
-pub use self::through::{Spread, WriteThrough, WriteThroughSizes, size_to_copy};
+pub use self::through::{Spread, WriteThrough, size_to_copy};
 
 use shoal_net::words;
 

@@ -56,41 +56,23 @@ pub enum Spread {
     Here,
 }
 
-/// The sizes that determine how a write is cut into blocks, and if it is cached at all.
-#[derive(Clone, Copy, Debug)]
-pub struct WriteThroughSizes {
-    /// The size of a block.
-    pub block_bytes: u64,
-    /// The capacity of the disk.
-    pub capacity_bytes: u64,
-}
-
-impl From<&StoreConfig> for WriteThroughSizes {
-    fn from(store: &StoreConfig) -> Self {
-        Self {
-            block_bytes: store.block_bytes,
-            capacity_bytes: store.capacity_bytes,
-        }
-    }
-}
-
 impl WriteThrough {
-    /// Stores blocks in `store`, offers them to the homes that `cooperation` determines, and introduces the
+    /// Stores blocks in `store`, which has this configuration, offers them to the homes that `cooperation` determines, and introduces the
     /// versions to `grants`.
     pub fn new(
         store: Arc<Store>,
         fetcher: Arc<Fetcher>,
         cooperation: Arc<Cooperation>,
         grants: Arc<Grants>,
-        sizes: WriteThroughSizes,
+        config: &StoreConfig,
     ) -> Self {
         Self {
             store,
             fetcher,
             cooperation,
             grants,
-            block_bytes: sizes.block_bytes,
-            object_bytes_max: sizes.capacity_bytes / OBJECT_PART_OF_CAPACITY,
+            block_bytes: config.block_bytes,
+            object_bytes_max: config.capacity_bytes / OBJECT_PART_OF_CAPACITY,
             pending_commits: Underway::default(),
             underway: Arc::default(),
             aside: PartTable::default(),

@@ -6,15 +6,7 @@ use std::time::Duration;
 use shoal_base::secret::Secret;
 use shoal_net::words;
 
-use crate::split::{SplitConfig, SplitRule};
-
-/// How far a layer may grow or shrink per period, in percent of the node's room (q of D3N's Algorithm 2).
-/// With a twentieth a layer moves through all of it in half an hour, and one odd period does no harm.
-const STEP_PERCENT: u32 = 5;
-
-/// The weight that past demand loses after each period, in percent. At one half, five periods ago counts as
-/// little as noise.
-const DECAY_PERCENT: u32 = 50;
+use crate::split::SplitRule;
 
 words! {
     /// How nodes work together.
@@ -77,17 +69,6 @@ impl Default for CooperationConfig {
             split: SplitRule::Adaptive,
             secret_key: None,
             previous_secret_key: None,
-        }
-    }
-}
-
-impl From<&CooperationConfig> for SplitConfig {
-    fn from(cooperation: &CooperationConfig) -> Self {
-        Self {
-            rule: cooperation.split.clone(),
-            period: cooperation.period,
-            step_percent: STEP_PERCENT,
-            decay_percent: DECAY_PERCENT,
         }
     }
 }

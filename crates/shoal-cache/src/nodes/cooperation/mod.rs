@@ -29,27 +29,25 @@ use shoal_net::clock;
 use shoal_net::membership::{Member, Members, Notices, State};
 use shoal_net::shutdown::Shutdown;
 
-use crate::nodes::peer::{BlockRequest, Peer, PeerConnector, PeerError, PeerTraffic};
+use crate::nodes::peer::{BlockRequest, Peer, PeerError, PeerTraffic};
 
 /// A node that has been a member for less than this also asks the node that was home before it joined. Long
 /// enough for a block that is read occasionally to be read once more.
 const NEWCOMER: Duration = Duration::from_mins(10);
 
 /// This node's current view of the cluster.
-#[derive(Debug)]
 pub struct Cooperation {
     me: NodeId,
     topology: String,
     /// Number of layers beyond the node's own.
     rings: usize,
-    peers: PeerConnector,
+    channel: Arc<Channel>,
     view: ArcSwap<View>,
     /// The traffic with peers that have left or moved, by name: no counter of `/metrics` falls.
     departed: Mutex<BTreeMap<String, PeerTraffic>>,
     notices: Arc<Notices>,
 }
 
-#[derive(Debug)]
 struct View {
     hierarchy: Arc<Hierarchy>,
     peers: HashMap<NodeId, Arc<Peer>>,
@@ -69,9 +67,9 @@ fn ring_of_one(me: NodeId) -> Ring {
 }
 
 impl Cooperation {
-    /// Creates the view of a node that knows no other. `layers` includes the node's own; a node with one
+    /// Creates the view of a node that knows no other, and reaches them through `channel`. `layers` includes the node's own; a node with one
     /// layer caches alone.
-    pub fn new(name: &str, topology: &str, layers: usize, peers: PeerConnector) -> Self {
+    pub fn new(name: &str, topology: &str, layers: usize, channel: Arc<Channel>) -> Self {
         let me = shoal_net::membership::node_id(name);
         let rings = layers.saturating_sub(1);
         let alone = || Neighbourhood {
@@ -90,7 +88,7 @@ impl Cooperation {
             me,
             topology: topology.into(),
             rings,
-            peers,
+            channel,
             view: ArcSwap::from_pointee(view),
             departed: Mutex::default(),
             notices: Notices::new(),
@@ -250,7 +248,7 @@ impl Cooperation {
 
     /// Returns the channel on which nodes authenticate each other.
     pub fn channel(&self) -> &Arc<Channel> {
-        self.peers.channel()
+        &self.channel
     }
 
     /// Every peer.
@@ -371,8 +369,11 @@ impl Cooperation {
     fn reach(&self, members: &Members, known: &HashMap<NodeId, Arc<Peer>>) -> HashMap<NodeId, Arc<Peer>> {
         let mut peers = HashMap::new();
         for member in members.iter().filter(|member| member.id() != self.me) {
-            let peer = self.peers.at(member.id(), &member.name, member.address, known);
-            if peers.insert(member.id(), peer).is_some() {
+            let (id, address) = (member.id(), member.address);
+            let known = known.get(&id).filter(|peer| peer.address() == address);
+            let peer = known.cloned();
+            let peer = peer.unwrap_or_else(|| Arc::new(Peer::new(id, &member.name, address, &self.channel)));
+            if peers.insert(id, peer).is_some() {
                 tracing::error!(
                     node = member.name,
                     "two nodes have this name; requests go to only one of them"

@@ -10,11 +10,10 @@ use shoal_policy::route::Stop;
 use shoal_policy::{BlockId, Layer, VersionId};
 
 use super::{Cooperation, Member, NEWCOMER, State};
-use crate::nodes::peer::PeerConnector;
 
 fn cooperation(name: &str, topology: &str) -> Cooperation {
     let channel = Channel::new(name, [""], 8);
-    Cooperation::new(name, topology, 3, PeerConnector::new(Arc::new(channel)))
+    Cooperation::new(name, topology, 3, Arc::new(channel))
 }
 
 fn member(name: &str, topology: &str, port: u16) -> Member {

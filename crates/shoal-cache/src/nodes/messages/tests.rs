@@ -26,7 +26,6 @@ use tokio::sync::watch;
 use super::batch::{BATCH_BYTES, Batch, Queued};
 use super::{BatchOutcome, Kind, LIMITS, Message, MessageOutcome, Messages};
 use crate::nodes::cooperation::Cooperation;
-use crate::nodes::peer::PeerConnector;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Text(String);
@@ -56,8 +55,7 @@ struct Listening {
 impl Listening {
     async fn start(name: &str, answers: Option<StatusCode>) -> Self {
         let channel = Arc::new(Channel::new(name, ["the secret of this cluster"], 8));
-        let peers = PeerConnector::new(Arc::clone(&channel));
-        let cooperation = Arc::new(Cooperation::new(name, "dc1/a/r1", 2, peers));
+        let cooperation = Arc::new(Cooperation::new(name, "dc1/a/r1", 2, Arc::clone(&channel)));
         let messages = Messages::new(&cooperation);
         let received = Arc::<Mutex<Vec<_>>>::default();
         let receiver = Arc::clone(&received);

@@ -1,7 +1,5 @@
 //! Sends requests to other nodes.
 
-use std::collections::HashMap;
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,12 +30,6 @@ const OFFER_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Longest pause between probes of an unresponsive peer.
 const PROBE_PAUSE_MAX: Duration = Duration::from_secs(30);
-
-/// Creates peers that share a channel.
-#[derive(Debug)]
-pub struct PeerConnector {
-    channel: Arc<Channel>,
-}
 
 /// Another node that can be asked for blocks.
 pub struct Peer {
@@ -83,40 +75,6 @@ pub enum PeerError {
     TooLong,
 }
 
-impl PeerConnector {
-    /// Creates a connector for peers reached through `channel`.
-    pub fn new(channel: Arc<Channel>) -> Self {
-        Self { channel }
-    }
-
-    /// Returns the channel on which nodes authenticate each other.
-    pub fn channel(&self) -> &Arc<Channel> {
-        &self.channel
-    }
-
-    /// Returns the peer at `address`; reuses the known peer if its address is unchanged.
-    pub fn at(
-        &self,
-        id: NodeId,
-        name: &str,
-        address: SocketAddr,
-        known: &HashMap<NodeId, Arc<Peer>>,
-    ) -> Arc<Peer> {
-        if let Some(peer) = known.get(&id).filter(|peer| peer.address == address) {
-            return Arc::clone(peer);
-        }
-        Arc::new(Peer {
-            id,
-            name: name.into(),
-            address,
-            endpoint: Endpoint::to_node(self.channel.to(name, address)),
-            breaker: Mutex::new(CircuitBreaker::new(PROBE_PAUSE_MAX)),
-            sent: AtomicU64::new(0),
-            failed: AtomicU64::new(0),
-        })
-    }
-}
-
 /// Requests to one peer, and bytes received from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerTraffic {
@@ -137,16 +95,20 @@ impl PeerTraffic {
     }
 }
 
-impl fmt::Debug for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Peer")
-            .field("name", &self.name)
-            .field("address", &self.address)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Peer {
+    /// Creates the peer at `address`, reached through `channel`.
+    pub fn new(id: NodeId, name: &str, address: SocketAddr, channel: &Arc<Channel>) -> Self {
+        Self {
+            id,
+            name: name.into(),
+            address,
+            endpoint: Endpoint::to_node(channel.to(name, address)),
+            breaker: Mutex::new(CircuitBreaker::new(PROBE_PAUSE_MAX)),
+            sent: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        }
+    }
+
     /// The digest of the peer's name.
     pub fn id(&self) -> NodeId {
         self.id
@@ -155,6 +117,11 @@ impl Peer {
     /// The peer's name.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The address at which the peer is reached.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
     }
 
     /// Returns true unless the circuit breaker advises against a request now.

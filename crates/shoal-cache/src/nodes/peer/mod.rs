@@ -13,7 +13,7 @@ use http::HeaderName;
 mod client;
 mod request;
 
-pub use self::client::{Peer, PeerConnector, PeerError, PeerTraffic};
+pub use self::client::{Peer, PeerError, PeerTraffic};
 pub use self::request::{BLOCKS, REQUEST_BYTES_MAX};
 pub use self::request::{BlockRequest, CallerName};
 

@@ -107,15 +107,13 @@ mod tests {
     use std::sync::Arc;
 
     use super::{Cooperation, Homes, NodeId, ORDINARY_WEIGHT, Ring, place};
-    use shoal_cache::peer::PeerConnector;
     use shoal_net::channel::Channel;
 
     #[test]
     fn a_node_that_has_met_no_other_waits_unless_it_caches_alone() {
         for (layers, may_begin) in [(1, true), (2, false)] {
             let channel = Channel::new("n0", [""], 8);
-            let peers = PeerConnector::new(Arc::new(channel));
-            let cooperation = Cooperation::new("n0", "dc1/a", layers, peers);
+            let cooperation = Cooperation::new("n0", "dc1/a", layers, Arc::new(channel));
             let homes = Homes::new(&Arc::new(cooperation));
             assert_eq!(homes.may_know_all(), may_begin, "{layers}");
         }

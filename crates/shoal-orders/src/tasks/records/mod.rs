@@ -161,7 +161,6 @@ mod tests {
     use super::{Bulletin, Key, Kind, Records, new_id};
     use crate::tasks::{TaskKind, TaskState};
     use shoal_cache::cooperation::Cooperation;
-    use shoal_cache::peer::PeerConnector;
     use shoal_net::channel::Channel;
     use shoal_net::clock;
 
@@ -181,8 +180,7 @@ mod tests {
 
     fn cooperation() -> Arc<Cooperation> {
         let channel = Channel::new("n0", [""], 8);
-        let peers = PeerConnector::new(Arc::new(channel));
-        Arc::new(Cooperation::new("n0", "dc1/a", 1, peers))
+        Arc::new(Cooperation::new("n0", "dc1/a", 1, Arc::new(channel)))
     }
 
     fn put(bulletin: &Bulletin, body: &serde_json::Value) -> u128 {

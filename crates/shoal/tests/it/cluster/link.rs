@@ -1,6 +1,5 @@
 //! Nodes that share the bandwidth of their cluster, and pass on the purpose of blocks.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use futures_util::future::join_all;
 use http::header::ETAG;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body_util::BodyExt as _;
-use shoal_cache::{BlockRequest, CallerName, Obtain, Peer, PeerConnector};
+use shoal_cache::{BlockRequest, CallerName, Obtain, Peer};
 use shoal_net::link::{PlannedRate, Purpose};
 use shoal_net::{Channel, node_id};
 use shoal_node::config::{BandwidthScope, Config};
@@ -149,11 +148,10 @@ struct Asker {
 impl Asker {
     fn new(cluster: &Cluster, key: &str, blocks: u64) -> Self {
         let channel = Arc::new(Channel::new("asker", [SECRET], 10));
-        let peers = PeerConnector::new(channel);
         let etag = cluster.lake.object("b", key).unwrap().etag;
         let headers = HeaderMap::from_iter([(ETAG, HeaderValue::try_from(etag).unwrap())]);
         Self {
-            peer: peers.at(node_id("n0"), "n0", cluster.ways[0].address(), &HashMap::new()),
+            peer: Arc::new(Peer::new(node_id("n0"), "n0", cluster.ways[0].address(), &channel)),
             version: Version::from_response(ObjectId([1; 16]), &headers, blocks * BLOCK, BLOCK).unwrap(),
             name: ObjectName {
                 bucket: "b".into(),

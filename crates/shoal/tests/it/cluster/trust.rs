@@ -1,6 +1,5 @@
 //! Stories of trust between nodes: a node accepts nothing without proof.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +11,7 @@ use http::header::ETAG;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt as _;
-use shoal_cache::{BlockRequest, Peer, PeerConnector};
+use shoal_cache::{BlockRequest, Peer};
 use shoal_net::endpoint::{Endpoint, EndpointRequest, LakeAccount, RequestBody};
 use shoal_net::{AuthFailure, Channel, node_id};
 use shoal_policy::ObjectId;
@@ -175,8 +174,8 @@ async fn peer_that_answers_once() -> (Arc<Peer>, Arc<AtomicU64>) {
     let address = listener.local_addr().unwrap();
     let asked = Arc::<AtomicU64>::default();
     tokio::spawn(answers_once(listener, channel("n1"), Arc::clone(&asked)));
-    let peers = PeerConnector::new(channel("n0"));
-    (peers.at(node_id("n1"), "n1", address, &HashMap::new()), asked)
+    let peer = Peer::new(node_id("n1"), "n1", address, &channel("n0"));
+    (Arc::new(peer), asked)
 }
 
 /// Answers the first request of each connection; reads the next one, and hangs up.

@@ -1,12 +1,11 @@
 //! Nodes that hold parts of the same objects and keep objects whole together (C2P).
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
 use serde_json::Value;
-use shoal_cache::{Peer, PeerConnector};
+use shoal_cache::Peer;
 use shoal_net::{Channel, node_id};
 use shoal_node::config::{Config, CooperationMode, SplitRule};
 use shoal_policy::eviction::PolicyName;
@@ -120,7 +119,7 @@ impl Cluster {
     fn liar_to(&self, node: usize) -> std::sync::Arc<Peer> {
         let channel = std::sync::Arc::new(Channel::new("liar", [SECRET], 10));
         let name = format!("n{node}");
-        PeerConnector::new(channel).at(node_id(&name), &name, self.ways[node].address(), &HashMap::new())
+        Arc::new(Peer::new(node_id(&name), &name, self.ways[node].address(), &channel))
     }
 }
 
