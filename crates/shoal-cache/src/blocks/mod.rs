@@ -17,9 +17,9 @@ use shoal_store::Store;
 pub use self::reading::{Reading, Residency};
 
 use crate::fetch::read_context::ReadContext;
-use crate::fetch::{Fetcher, JoinedFetch, StreamHandle};
+use crate::fetch::{Fetcher, StreamHandle};
 use crate::nodes::obtain::Obtain;
-use crate::single_flight::{FetchError, Sender};
+use crate::single_flight::{FetchError, Sender, Waiter};
 
 /// Retries of a block whose fetch, started by another reader, failed or was abandoned.
 const TRIES: u8 = 3;
@@ -122,7 +122,7 @@ enum BlockState {
     Resident(Bytes),
     /// Being opened; the future returns another state.
     Opening(Pin<Box<dyn Future<Output = Self> + Send>>),
-    Fetching(JoinedFetch),
+    Fetching(Waiter),
     /// The block was cached when its slot was planned, and has been evicted since.
     NotHeld,
 }
@@ -130,8 +130,8 @@ enum BlockState {
 impl BlockState {
     /// Returns the same state, in which bytes are read from the beginning of `wanted`.
     fn at(mut self, wanted: ByteRange) -> Self {
-        if let Self::Fetching(joined) = &mut self {
-            joined.waiter.seek(wanted.start);
+        if let Self::Fetching(waiter) = &mut self {
+            waiter.seek(wanted.start);
         }
         self
     }
@@ -342,7 +342,7 @@ impl BlockSlot {
     /// Returns true if the block was near, as far as is known when its first byte is sent.
     fn was_near(&self) -> bool {
         match &self.state {
-            BlockState::Fetching(joined) => joined.waiter.was_near(),
+            BlockState::Fetching(waiter) => waiter.was_near(),
             BlockState::Resident(_) | BlockState::Opening(_) | BlockState::NotHeld => true,
         }
     }
@@ -350,7 +350,7 @@ impl BlockSlot {
     /// Returns the sender of the block, if known.
     fn sender(&self) -> Option<Sender> {
         match &self.state {
-            BlockState::Fetching(joined) => joined.waiter.sender().or(self.sender),
+            BlockState::Fetching(waiter) => waiter.sender().or(self.sender),
             BlockState::Opening(_) | BlockState::Resident(_) | BlockState::NotHeld => self.sender,
         }
     }
@@ -384,9 +384,9 @@ impl BlockSlot {
                 }
                 BlockState::Opening(_) => return Poll::Pending,
                 BlockState::NotHeld => return Poll::Ready(Err(FetchError::NotHeld)),
-                BlockState::Fetching(joined) => {
-                    let (own, source) = (joined.led, joined.waiter.source());
-                    let piece = ready!(joined.waiter.poll_piece(cx));
+                BlockState::Fetching(waiter) => {
+                    let (own, source) = (waiter.led, waiter.source());
+                    let piece = ready!(waiter.poll_piece(cx));
                     match piece.expect("a slot wants no byte past its block") {
                         Ok(mut piece) => {
                             piece.truncate(piece.len().min(self.wanted.len() as usize));

@@ -14,6 +14,7 @@ use shoal_s3::range::ByteRange;
 
 use super::Fetcher;
 use super::body_reader::{BodyReader, bytes_before, lake_error, range_header, resumption};
+use super::peers::FromPeers;
 use crate::fetch::read_context::ReadContext;
 use crate::grants::is_refusal;
 use crate::nodes::directory::Claim;
@@ -26,6 +27,8 @@ pub(super) struct BlockFetch {
     pub(super) index: u32,
     pub(super) context: Arc<ReadContext>,
     pub(super) obtain: Obtain,
+    /// Delivers the bytes to the readers.
+    pub(super) leader: Leader,
     /// The transfer that carries the block; `None` if a client has waited for it from the start.
     pub(super) transfer: Option<Transfer>,
 }
@@ -35,58 +38,61 @@ impl BlockFetch {
     pub(super) fn unhurried(&self) -> Option<&Transfer> {
         self.transfer.as_ref().filter(|transfer| !transfer.is_hurried())
     }
+
+    /// Returns the bytes of the block that have not arrived.
+    pub(super) fn missing(&self) -> ByteRange {
+        ByteRange {
+            start: self.leader.received(),
+            end: self.leader.span().len,
+        }
+    }
 }
 
 impl Fetcher {
-    /// Delivers all bytes of the block to the leader. Sets `claim` if the directory assigned the fetch from
-    /// the lake to this node.
-    pub(super) async fn fetch_block(
-        &self,
-        fetch: &BlockFetch,
-        leader: &Leader,
-        claim: &mut Option<Claim>,
-    ) -> Result<(), FetchError> {
-        let len = fetch.version.block_len(fetch.index);
-        leader.hold_memory(self.reserve(fetch, len).await?);
+    /// Delivers all bytes of the block to the leader. Returns the claim if the directory assigned the fetch
+    /// from the lake to this node.
+    pub(super) async fn fetch_block(&self, fetch: &BlockFetch) -> Result<Option<Claim>, FetchError> {
+        let leader = &fetch.leader;
+        leader.hold_memory(self.reserve(fetch).await?);
         let layer = match &fetch.obtain {
             Obtain::FromHomes(layer) => *layer,
             Obtain::Handover(giver) | Obtain::Push(giver, _) => {
-                return self.peers.take_over(*giver, fetch, leader).await;
+                return self.peers.take_over(*giver, fetch).await.map(|()| None);
             }
-            Obtain::Kept(bytes) => return read_kept(&**bytes, fetch, leader).await,
+            Obtain::Kept(bytes) => return read_kept(&**bytes, fetch).await.map(|()| None),
             Obtain::Locally | Obtain::Join => return Err(FetchError::NotHeld),
         };
-        if self.peers.fetch(layer, fetch, leader, claim).await {
-            return Ok(());
-        }
+        let claim = match self.peers.fetch(layer, fetch).await {
+            FromPeers::Sent => return Ok(None),
+            FromPeers::Missing(claim) => claim,
+        };
         let check = self.peers.integrity.of(&fetch.version, &fetch.context)?;
         leader.set_source(Source::Lake);
         leader.set_sender(Sender::Other);
-        let rest = ByteRange {
-            start: leader.received(),
-            end: len,
-        };
+        let rest = fetch.missing();
         let filled = async {
-            let reading = (&*fetch.context, fetch.transfer.as_ref());
-            self.ask_lake(&fetch.version, fetch.index, rest, reading)
+            let transfer = fetch.transfer.as_ref();
+            self.ask_lake(&fetch.version, fetch.index, rest, &fetch.context, transfer)
                 .await?
                 .fill(leader, rest.len(), check.as_ref())
                 .await
         };
         let renewing = async {
-            match claim {
+            match &claim {
                 Some(claim) => claim.keep_renewing().await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
-            filled = filled => filled,
+            filled = filled => filled?,
             never = renewing => match never {},
         }
+        Ok(claim)
     }
 
-    /// Waits for memory for a block of `len` bytes.
-    async fn reserve(&self, fetch: &BlockFetch, len: u64) -> Result<BlockMemory, FetchError> {
+    /// Waits for memory for the block.
+    async fn reserve(&self, fetch: &BlockFetch) -> Result<BlockMemory, FetchError> {
+        let len = fetch.leader.span().len;
         let payer = fetch.context.caller().payer();
         if let Some(transfer) = fetch.unhurried() {
             tokio::select! {
@@ -103,7 +109,8 @@ impl Fetcher {
         version: &Version,
         index: u32,
         part: ByteRange,
-        (context, transfer): (&ReadContext, Option<&Transfer>),
+        context: &ReadContext,
+        transfer: Option<&Transfer>,
     ) -> Result<BodyReader, FetchError> {
         debug_assert!(
             part.end <= version.block_len(index),
@@ -138,18 +145,19 @@ impl Fetcher {
 }
 
 /// Delivers the bytes of a block to the leader from where they are kept.
-async fn read_kept(bytes: &dyn KeptBytes, fetch: &BlockFetch, leader: &Leader) -> Result<(), FetchError> {
+async fn read_kept(bytes: &dyn KeptBytes, fetch: &BlockFetch) -> Result<(), FetchError> {
+    let leader = &fetch.leader;
     leader.set_source(Source::Tier);
     let start = u64::from(fetch.index) * fetch.version.block_bytes;
-    let len = fetch.version.block_len(fetch.index);
+    let missing = fetch.missing();
     let mut pieces = bytes.read(ByteRange {
-        start: start + leader.received(),
-        end: start + len,
+        start: start + missing.start,
+        end: start + missing.end,
     });
     while let Some(piece) = pieces.next().await {
         leader.push(piece.map_err(|error| FetchError::Kept(error.to_string().into()))?);
     }
-    let is_whole = leader.received() == len;
+    let is_whole = fetch.missing().is_empty();
     is_whole
         .then_some(())
         .ok_or_else(|| FetchError::Kept("fewer bytes are kept than the object has".into()))

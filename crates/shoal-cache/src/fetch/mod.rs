@@ -91,21 +91,6 @@ enum Arrival {
     Given,
 }
 
-/// A reader's handle of a fetch that it joined or started.
-#[derive(Debug)]
-pub struct JoinedFetch {
-    /// Reads the block.
-    pub waiter: Waiter,
-    /// True if this reader started the fetch. A failure of the fetch is then final for the reader.
-    pub led: bool,
-}
-
-impl JoinedFetch {
-    const fn of_another(waiter: Waiter) -> Self {
-        Self { waiter, led: false }
-    }
-}
-
 impl Fetcher {
     /// Creates a fetcher that keeps at most `window_bytes` in flight; `ahead` is a reader's read-ahead in
     /// blocks.
@@ -192,7 +177,7 @@ impl Fetcher {
         index: u32,
         context: &Arc<ReadContext>,
         obtain: Obtain,
-    ) -> Option<JoinedFetch> {
+    ) -> Option<Waiter> {
         assert!(
             !obtain.is_passive(),
             "only a read that may ask others starts a fetch"
@@ -200,38 +185,38 @@ impl Fetcher {
         let waiters_changed = Arc::new(Notify::new());
         match self.join_or_lead(span_of(version, index, 0), &waiters_changed) {
             Join::Stored => None,
-            Join::Joined(waiter) => Some(JoinedFetch::of_another(hurried(waiter, context))),
-            Join::Lead(leader, waiter) => {
+            Join::Joined(waiter) => Some(hurried(waiter, context)),
+            Join::Lead(leader, mut waiter) => {
+                waiter.led = true;
                 let transfer = context.purpose().transfer();
                 if let Some(transfer) = &transfer {
                     leader.carried_by(transfer.clone());
                 }
+                let is_read = matches!(context.purpose(), Purpose::Client);
+                let missed = is_read.then(|| self.requested(version, index, false)).flatten();
                 let fetch = BlockFetch {
                     transfer,
                     version: Arc::clone(version),
                     index,
                     context: Arc::clone(context),
                     obtain,
+                    leader,
                 };
-                let is_read = matches!(fetch.context.purpose(), Purpose::Client);
-                let missed = is_read.then(|| self.requested(version, index, false)).flatten();
-                let this = Arc::clone(self);
-                tokio::spawn(async move { this.run(fetch, missed, leader, waiters_changed).await });
-                Some(JoinedFetch { waiter, led: true })
+                tokio::spawn(Arc::clone(self).run(fetch, missed, waiters_changed));
+                Some(waiter)
             }
         }
     }
 
     /// Joins the fetch of a block that has arrived completely and waits to be written to disk.
-    pub fn join_whole(&self, block: BlockId) -> Option<JoinedFetch> {
-        let waiter = self.parts.single_flight.join_whole(block)?;
-        Some(JoinedFetch::of_another(waiter))
+    pub fn join_whole(&self, block: BlockId) -> Option<Waiter> {
+        self.parts.single_flight.join_whole(block)
     }
 
     /// Joins the fetch of a block that is in flight or waits to be written to disk, for a read in `context`.
-    pub fn join_running(&self, block: BlockId, context: &ReadContext) -> Option<JoinedFetch> {
+    pub fn join_running(&self, block: BlockId, context: &ReadContext) -> Option<Waiter> {
         let waiter = self.parts.single_flight.join_running(block)?;
-        Some(JoinedFetch::of_another(hurried(waiter, context)))
+        Some(hurried(waiter, context))
     }
 
     /// Fills blocks from a response that starts at byte `range.start` of the version and ends at `range.end`.
@@ -303,30 +288,28 @@ impl Fetcher {
         self: Arc<Self>,
         fetch: BlockFetch,
         missed: Option<MissTimer>,
-        leader: Leader,
         waiters_changed: Arc<Notify>,
     ) {
-        let mut claim = None;
         let fetched = tokio::select! {
-            fetched = self.fetch_block(&fetch, &leader, &mut claim) => fetched,
+            fetched = self.fetch_block(&fetch) => fetched,
             // Dropping the response closes its connection.
-            () = abandoned(&leader, &waiters_changed) => return,
+            () = abandoned(&fetch.leader, &waiters_changed) => return,
         };
         match fetched {
-            Ok(()) => {
+            Ok(claim) => {
                 if let Some(missed) = missed {
                     missed.answered();
                 }
-                let arrival = self.arrival(&fetch, &leader);
-                self.write_to_store(fetch.version, leader, (urgency(&fetch.obtain), arrival), claim);
+                let (urgency, arrival) = (urgency(&fetch.obtain), self.arrival(&fetch));
+                self.write_to_store(fetch.version, fetch.leader, urgency, arrival, claim);
             }
-            Err(error) => leader.fail(error),
+            Err(error) => fetch.leader.fail(error),
         }
     }
 
     /// Returns the initial weight of a block that has arrived. Reports the use of a peer's copy to the
     /// directory.
-    fn arrival(&self, fetch: &BlockFetch, leader: &Leader) -> Arrival {
+    fn arrival(&self, fetch: &BlockFetch) -> Arrival {
         match fetch.obtain {
             Obtain::Push(_, worth) => Arrival::Pushed(worth),
             // An operator wants the block here, whatever its source, and no client has used it.
@@ -335,11 +318,11 @@ impl Fetcher {
             {
                 Arrival::Used
             }
-            Obtain::FromHomes(_) if self.has_gwf && leader.source() == Source::Peer => {
-                let (block, len) = (leader.span().id, fetch.version.block_len(fetch.index));
+            Obtain::FromHomes(_) if self.has_gwf && fetch.leader.source() == Source::Peer => {
+                let BlockSpan { id, len, .. } = fetch.leader.span();
                 if let Some(directory) = self.peers.directory_for(len) {
                     // With additive ageing, every use has the same weight.
-                    directory.used(block, 1);
+                    directory.used(id, 1);
                 }
                 Arrival::Copy
             }
@@ -359,7 +342,8 @@ impl Fetcher {
         &self,
         version: Arc<Version>,
         leader: Leader,
-        (urgency, arrival): (Urgency, Arrival),
+        urgency: Urgency,
+        arrival: Arrival,
         claim: Option<Claim>,
     ) {
         let BlockSpan { id: block, len, .. } = leader.span();

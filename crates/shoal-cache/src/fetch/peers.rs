@@ -14,7 +14,6 @@ use shoal_net::metrics::Counts;
 use shoal_policy::route::Stop;
 use shoal_policy::{BlockId, Layer, NodeId, Source};
 use shoal_s3::object::Version;
-use shoal_s3::range::ByteRange;
 
 use super::block_fetch::BlockFetch;
 use super::body_reader::BodyReader;
@@ -24,7 +23,7 @@ use crate::nodes::cooperation::Cooperation;
 use crate::nodes::directory::{BlockDirectory, Claim};
 use crate::nodes::obtain::Obtain;
 use crate::nodes::peer::{BlockRequest, Peer, PeerError};
-use crate::single_flight::{Awaited, FetchError, Leader, Sender};
+use crate::single_flight::{Awaited, FetchError, Sender};
 
 /// How long a peer may send nothing before it is probed.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -50,27 +49,6 @@ pub(super) struct PeerSource {
     hedges: RetryBudget,
     /// Requests for blocks to peers, except those of abandoned fetches.
     pub(super) hops: Counts<HopOutcome>,
-}
-
-/// One request to a node for the missing rest of a block.
-#[derive(Clone, Copy)]
-struct Hop<'a> {
-    node: NodeId,
-    /// How the node may obtain the block.
-    obtain: &'a Obtain,
-    fetch: &'a BlockFetch,
-    leader: &'a Leader,
-}
-
-impl<'a> Hop<'a> {
-    fn new(node: NodeId, obtain: &'a Obtain, fetch: &'a BlockFetch, leader: &'a Leader) -> Self {
-        Self {
-            node,
-            obtain,
-            fetch,
-            leader,
-        }
-    }
 }
 
 /// Why a peer did not send all of a block. The next stop of the route is asked for the rest.
@@ -110,14 +88,13 @@ impl HopOutcome {
     }
 }
 
-/// Result of fetching a block through the directory.
-enum Led {
+/// Result of requesting a block from other nodes.
+pub(super) enum FromPeers {
     /// A node sent the block.
-    ToTheBlock,
-    /// The lake must be asked: no node holds the block, or none that can be reached.
-    ToTheLake,
-    /// The directory does not answer.
-    Nowhere,
+    Sent,
+    /// The lake must be asked: no node holds the block, or none that can be reached. The directory may have
+    /// assigned that to this node.
+    Missing(Option<Claim>),
 }
 
 impl PeerSource {
@@ -131,64 +108,42 @@ impl PeerSource {
         }
     }
 
-    /// Fetches the block by the directory, or from its homes while that does not answer. Returns true if a
-    /// node sent it. Sets `claim` if the directory assigned the fetch from the lake to this node.
-    pub(super) async fn fetch(
-        &self,
-        layer: Layer,
-        fetch: &BlockFetch,
-        leader: &Leader,
-        claim: &mut Option<Claim>,
-    ) -> bool {
-        let len = fetch.version.block_len(fetch.index);
-        let led = match self.directory_for(len) {
-            Some(directory) => self.fetch_as_located(directory, fetch, leader, claim).await,
-            None => Led::Nowhere,
+    /// Fetches the block by the directory, or from its homes while that does not answer.
+    pub(super) async fn fetch(&self, layer: Layer, fetch: &BlockFetch) -> FromPeers {
+        let located = match self.directory_for(fetch.leader.span().len) {
+            Some(directory) => self.fetch_as_located(directory, fetch).await,
+            None => None,
         };
-        match led {
-            Led::ToTheBlock => true,
-            Led::ToTheLake => false,
-            Led::Nowhere => self.fetch_by_route(layer, fetch, leader).await,
+        match located {
+            Some(located) => located,
+            None => self.fetch_by_route(layer, fetch).await,
         }
     }
 
-    /// Asks the homes of a block for it. Returns true if one of them sent it.
-    async fn fetch_by_route(&self, layer: Layer, fetch: &BlockFetch, leader: &Leader) -> bool {
-        let block = fetch.version.block(fetch.index);
+    /// Asks the homes of a block for it.
+    async fn fetch_by_route(&self, layer: Layer, fetch: &BlockFetch) -> FromPeers {
         let mut tried = Vec::new();
         while tried.len() < HOPS_MAX
-            && let Some((node, obtain)) = self.next_peer(block, layer, &tried)
+            && let Some((node, obtain)) = self.next_peer(fetch.leader.span().id, layer, &tried)
         {
-            leader.set_source(Source::Peer);
-            let Err(error) = self.ask(Hop::new(node, &obtain, fetch, leader)).await else {
-                return true;
+            fetch.leader.set_source(Source::Peer);
+            let Err(error) = self.ask(node, &obtain, fetch).await else {
+                return FromPeers::Sent;
             };
             tracing::debug!(?node, ?obtain, %error, "a node broke off while it sent a block");
             tried.push(node);
         }
-        false
+        FromPeers::Missing(None)
     }
 
     /// Asks the nodes that the directory lists as holders of a block (dissertation 4.5.1). A stale entry is
-    /// corrected, and the directory is queried again.
-    async fn fetch_as_located(
-        &self,
-        directory: &BlockDirectory,
-        fetch: &BlockFetch,
-        leader: &Leader,
-        claim: &mut Option<Claim>,
-    ) -> Led {
-        let block = fetch.version.block(fetch.index);
+    /// corrected, and the directory is queried again. Returns `None` if the directory does not answer.
+    async fn fetch_as_located(&self, directory: &BlockDirectory, fetch: &BlockFetch) -> Option<FromPeers> {
+        let block = fetch.leader.span().id;
         let mut tried = Vec::new();
         for _ in 0..HOPS_MAX {
-            let Some(located) = directory.locate(block, &tried).await else {
-                return Led::Nowhere;
-            };
-            let (node, obtain) = match located {
-                Located::Yours => {
-                    *claim = Some(directory.claim(block));
-                    return Led::ToTheLake;
-                }
+            let (node, obtain) = match directory.locate(block, &tried).await? {
+                Located::Yours => return Some(FromPeers::Missing(Some(directory.claim(block)))),
                 Located::Claimed(node) => (node, Obtain::Join),
                 Located::Held(holders) => {
                     for gone in self.cooperation.non_members(&holders) {
@@ -202,10 +157,10 @@ impl PeerSource {
                     (node, Obtain::Locally)
                 }
             };
-            leader.set_source(Source::Peer);
-            leader.set_sender(Sender::Node(node));
-            let Err(error) = self.ask(Hop::new(node, &obtain, fetch, leader)).await else {
-                return Led::ToTheBlock;
+            fetch.leader.set_source(Source::Peer);
+            fetch.leader.set_sender(Sender::Node(node));
+            let Err(error) = self.ask(node, &obtain, fetch).await else {
+                return Some(FromPeers::Sent);
             };
             tracing::debug!(?node, ?obtain, %error, "a holder listed in the directory did not send a block");
             tried.push(node);
@@ -213,7 +168,7 @@ impl PeerSource {
                 directory.correct(block, node).await;
             }
         }
-        Led::ToTheLake
+        Some(FromPeers::Missing(None))
     }
 
     /// Returns the directory, if it has entries for blocks of this length.
@@ -224,14 +179,9 @@ impl PeerSource {
 
     /// Fetches the block from the node that hands it over. The block has no reader, so no other node is asked
     /// for it on any caller's behalf.
-    pub(super) async fn take_over(
-        &self,
-        giver: NodeId,
-        fetch: &BlockFetch,
-        leader: &Leader,
-    ) -> Result<(), FetchError> {
-        leader.set_source(Source::Peer);
-        let taken = self.ask(Hop::new(giver, &Obtain::Locally, fetch, leader)).await;
+    pub(super) async fn take_over(&self, giver: NodeId, fetch: &BlockFetch) -> Result<(), FetchError> {
+        fetch.leader.set_source(Source::Peer);
+        let taken = self.ask(giver, &Obtain::Locally, fetch).await;
         taken.map_err(|error| {
             tracing::debug!(?giver, %error, "a block was not handed over");
             FetchError::NotHeld
@@ -262,20 +212,16 @@ impl PeerSource {
         }
     }
 
-    /// Asks one node for the missing rest of a block, and counts the outcome.
-    async fn ask(&self, hop: Hop<'_>) -> Result<(), HopError> {
-        let asked = self.ask_uncounted(hop).await;
+    /// Asks one node for the missing rest of a block, which it may obtain in this way, and counts the
+    /// outcome.
+    async fn ask(&self, node: NodeId, obtain: &Obtain, fetch: &BlockFetch) -> Result<(), HopError> {
+        let asked = self.ask_uncounted(node, obtain, fetch).await;
         self.hops.count(HopOutcome::of(&asked));
         asked
     }
 
-    async fn ask_uncounted(&self, hop: Hop<'_>) -> Result<(), HopError> {
-        let Hop {
-            node,
-            obtain,
-            fetch,
-            leader,
-        } = hop;
+    async fn ask_uncounted(&self, node: NodeId, obtain: &Obtain, fetch: &BlockFetch) -> Result<(), HopError> {
+        let leader = &fetch.leader;
         assert!(
             !matches!(fetch.obtain, Obtain::Kept(_)),
             "no peer takes part in bytes that the lake does not have"
@@ -289,7 +235,7 @@ impl PeerSource {
         let mut request = BlockRequest {
             version: Version::clone(&fetch.version),
             index: fetch.index,
-            part: missing_part(fetch, leader),
+            part: fetch.missing(),
             obtain: obtain.clone(),
             caller: fetch.context.caller().into(),
             name: fetch.context.name().cloned(),
@@ -313,13 +259,13 @@ impl PeerSource {
                 }
             };
             tokio::select! {
-                brought = self.unless_silent(&peer, hop, filling) => break brought,
+                brought = self.unless_silent(&peer, fetch, filling) => break brought,
                 () = hurried => {}
             }
             // A client now waits. Ask for the rest without a class, so that the peer stops holding back,
             // before dropping the first request.
             transfer = None;
-            request.part = missing_part(fetch, leader);
+            request.part = fetch.missing();
             body = BodyReader::new(peer.get_block_for(&request, None).await?.body);
         };
         if matches!(brought, Err(HopError::BrokeOff(_) | HopError::Dead)) {
@@ -332,9 +278,10 @@ impl PeerSource {
     async fn unless_silent(
         &self,
         peer: &Peer,
-        Hop { fetch, leader, .. }: Hop<'_>,
+        fetch: &BlockFetch,
         filling: impl Future<Output = Result<(), FetchError>>,
     ) -> Result<(), HopError> {
+        let leader = &fetch.leader;
         let mut filling = std::pin::pin!(filling);
         let (mut received, mut silences) = (leader.received(), 0);
         loop {
@@ -359,13 +306,5 @@ impl PeerSource {
                 return Err(HopError::Stuck);
             }
         }
-    }
-}
-
-/// Returns the bytes of a block that have not arrived.
-fn missing_part(fetch: &BlockFetch, leader: &Leader) -> ByteRange {
-    ByteRange {
-        start: leader.received(),
-        end: fetch.version.block_len(fetch.index),
     }
 }

@@ -13,9 +13,9 @@ use shoal_store::Urgency;
 use tokio::sync::Notify;
 
 use super::body_reader::{BodyReader, resumption};
-use super::{Arrival, Fetcher, JoinedFetch, span_of};
+use super::{Arrival, Fetcher, span_of};
 use crate::fetch::read_context::ReadContext;
-use crate::single_flight::{BlockSpan, FetchError, Join, Leader};
+use crate::single_flight::{BlockSpan, FetchError, Join, Leader, Waiter};
 
 /// A response of the lake that fills a run of blocks.
 pub(super) struct ResponseStream {
@@ -41,7 +41,7 @@ pub(super) struct ResponseStream {
 #[derive(Debug)]
 pub struct StreamHandle {
     /// The reader's handle of the first block of the response.
-    first: Option<JoinedFetch>,
+    first: Option<Waiter>,
     _owner: Arc<()>,
     waiters_changed: Arc<Notify>,
 }
@@ -49,9 +49,9 @@ pub struct StreamHandle {
 impl StreamHandle {
     /// Returns the kept handle if it belongs to `block`. It is offered only for the first block that the
     /// reader asks for.
-    pub fn take_first(&mut self, block: BlockId) -> Option<JoinedFetch> {
+    pub fn take_first(&mut self, block: BlockId) -> Option<Waiter> {
         let first = self.first.take()?;
-        (first.waiter.block() == block).then_some(first)
+        (first.block() == block).then_some(first)
     }
 }
 
@@ -114,7 +114,7 @@ impl ResponseStream {
     ///
     /// Returns the handle of the first block. The handles of the others are dropped at once, because a block
     /// is fetched for its readers and not for the stream itself.
-    fn announce(&mut self) -> Option<JoinedFetch> {
+    fn announce(&mut self) -> Option<Waiter> {
         let mut first = None;
         while self.next < self.end && self.announced.len() <= self.fetcher.ahead as usize {
             let first_byte = std::mem::take(&mut self.first);
@@ -127,7 +127,7 @@ impl ResponseStream {
                     // not timed.
                     self.fetcher.requested(&self.version, self.next, false);
                     self.announced.push_back(leader);
-                    first.get_or_insert(JoinedFetch::of_another(waiter));
+                    first.get_or_insert(waiter);
                 }
                 Join::Joined(_) | Join::Stored => self.end = self.next,
             }
@@ -161,7 +161,8 @@ impl ResponseStream {
                 self.fetcher.write_to_store(
                     Arc::clone(&self.version),
                     leader,
-                    (Urgency::Late, Arrival::Used),
+                    Urgency::Late,
+                    Arrival::Used,
                     None,
                 );
             }
@@ -191,13 +192,13 @@ impl ResponseStream {
             let brought = async {
                 let check = fetcher.peers.integrity.of(&version, &context)?;
                 fetcher
-                    .ask_lake(&version, id.index, head, (&context, None))
+                    .ask_lake(&version, id.index, head, &context, None)
                     .await?
                     .fill(&leader, first, check.as_ref())
                     .await
             };
             match brought.await {
-                Ok(()) => fetcher.write_to_store(version, leader, (Urgency::Late, Arrival::Used), None),
+                Ok(()) => fetcher.write_to_store(version, leader, Urgency::Late, Arrival::Used, None),
                 Err(error) => leader.fail(error),
             }
         });
@@ -241,7 +242,7 @@ mod tests {
             panic!("no other fetch is in flight");
         };
         StreamHandle {
-            first: Some(JoinedFetch::of_another(waiter)),
+            first: Some(waiter),
             _owner: Arc::default(),
             waiters_changed: Arc::default(),
         }

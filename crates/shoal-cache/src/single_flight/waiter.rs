@@ -14,6 +14,8 @@ use super::{BlockSpan, Fetch, FetchError, FetchPhase, Sender};
 #[derive(Debug)]
 pub struct Waiter {
     fetch: Arc<Fetch>,
+    /// True if its reader started the fetch. A failure of the fetch is then final for the reader.
+    pub led: bool,
     /// True if the whole block had arrived when this waiter joined.
     found_here: bool,
     /// Next byte to read, relative to the start of the block.
@@ -29,6 +31,7 @@ impl Waiter {
         fetch.waiters_changed.notify_one();
         Self {
             fetch: Arc::clone(fetch),
+            led: false,
             found_here,
             offset: 0,
             piece: (0, 0),

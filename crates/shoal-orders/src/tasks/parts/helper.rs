@@ -169,19 +169,19 @@ impl TaskHelper {
         context: &Arc<ReadContext>,
     ) -> Result<Option<Source>, NotFilled> {
         let (block, TaskParts { store, fetcher, .. }) = (version.block(index), &*self.parts);
-        let joined = loop {
+        let waiter = loop {
             if store.contains(block) {
                 return Ok(None);
             }
             if fetcher.memory().is_busy() {
                 return Err(NotFilled::Busy);
             }
-            if let Some(joined) = fetcher.join(version, index, context, obtain.clone()) {
-                break joined;
+            if let Some(waiter) = fetcher.join(version, index, context, obtain.clone()) {
+                break waiter;
             }
         };
-        Err(match joined.waiter.is_stored().await {
-            Ok(true) => return Ok(Some(joined.waiter.source())),
+        Err(match waiter.is_stored().await {
+            Ok(true) => return Ok(Some(waiter.source())),
             Ok(false) => NotFilled::from(match store.absence(block) {
                 Some(Absence::Refused(refusal)) => refusal,
                 _ => Refusal::NoRoom,
