@@ -78,7 +78,7 @@ impl ReadTally {
         Some((found, self.near + self.far > 1))
     }
 
-    fn add(&mut self, source: Source, bytes: usize) {
+    pub(crate) fn add(&mut self, source: Source, bytes: usize) {
         self.bytes[source as usize] += bytes as u64;
     }
 

@@ -2,108 +2,86 @@
 //! bytes came from.
 
 use std::borrow::Cow;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use http::HeaderValue;
+use http::header::USER_AGENT;
+use http::request::Parts;
+use shoal_policy::Source;
+use shoal_s3::hop_by_hop::JOB_HEADER;
+use shoal_s3::identity::Caller;
+use shoal_s3::operation::Classified;
 use shoal_s3::time::rfc3339;
 use tracing::info;
+
+use super::record::{CacheStatus, Record};
+use crate::blocks::ReadTally;
 
 /// The `tracing` target of the lines, so that a filter can select them.
 pub const TARGET: &str = "shoal::access";
 
-/// A request and its response, as the access log shows them. Contains no secrets: an access key is public.
-#[derive(Clone, Debug)]
-pub struct AccessRecord<'request> {
+/// The caller and its request, for the access log. The log contains no secrets: an access key is public.
+#[derive(Debug)]
+pub struct Subject {
     /// Time of arrival.
     pub at: SystemTime,
-    /// The id of the request in its response.
-    pub request_id: &'request str,
     /// Address of the client.
-    pub peer: std::net::SocketAddr,
-    /// Access key that signed the request; `None` for an anonymous request.
-    pub access_key: Option<&'request str>,
-    /// The operation's label in metrics.
-    pub operation: &'static str,
-    /// Method of the request.
-    pub method: &'request str,
-    /// Bucket, if the request names one.
-    pub bucket: Option<&'request str>,
-    /// Key, percent-decoded, if the request names one.
-    pub key: Option<&'request [u8]>,
-    /// Query as sent. Its credentials are omitted from the line.
-    pub query: Option<&'request str>,
-    /// Status of the response.
-    pub status: u16,
-    /// Bytes of the response's body that were sent.
-    pub body_bytes: u64,
-    /// The part of an object that the response carries; `None` for other responses.
-    pub part: Option<Part>,
-    /// Name of the job, from `x-shoal-job`.
-    pub job: Option<&'request [u8]>,
-    /// The `User-Agent` header.
-    pub user_agent: Option<&'request [u8]>,
-    /// Time from the request's head to the last byte of the response.
-    pub duration: Duration,
-    /// `X-Cache` of the response.
-    pub x_cache: Option<&'static str>,
-    /// Bytes of the body from this node's disk.
-    pub local_bytes: u64,
-    /// Bytes of the body from other nodes.
-    pub peer_bytes: u64,
-    /// Bytes of the body from a tier.
-    pub tier_bytes: u64,
-    /// Bytes of the body from the lake.
-    pub lake_bytes: u64,
-}
-
-/// The part of an object in a response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// Offset of the first byte.
-    pub offset_bytes: u64,
-    /// Size of the whole object.
-    pub object_bytes: u64,
+    pub peer: SocketAddr,
+    /// The sender of the request.
+    pub caller: Caller,
+    /// The parsed request.
+    pub classified: Classified,
+    /// Head of the request.
+    pub client: Arc<Parts>,
 }
 
 /// Maximum number of bytes of a client's header in a line.
 const HEADER_BYTES_MAX: usize = 256;
 
-/// Logs one request.
-pub fn access_line(access: &AccessRecord<'_>) {
+/// Logs one request, whose response has ended. `tally` counts the sources of its blocks.
+pub(super) fn access_line(record: &Record, subject: &Subject, tally: ReadTally, duration: Duration) {
     // Skip rendering if there is no subscriber.
     if !tracing::enabled!(target: TARGET, tracing::Level::INFO) {
         return;
     }
-    let key = access.key.map(String::from_utf8_lossy);
-    let query = access.query.map(without_credentials);
-    let (job, user_agent) = (access.job.map(beginning), access.user_agent.map(beginning));
+    let Subject {
+        classified, client, ..
+    } = subject;
+    let name = classified.object.as_ref();
+    let key = name.map(|name| String::from_utf8_lossy(&name.key));
+    let query = client.uri.query().map(without_credentials);
+    let [job, user_agent] = [JOB_HEADER, USER_AGENT].map(|name| client.headers.get(name).map(beginning));
     info!(
         target: TARGET,
-        time = %rfc3339(access.at),
-        request_id = access.request_id,
-        peer = %access.peer,
-        caller = access.access_key.unwrap_or("anonymous"),
-        operation = access.operation,
-        method = access.method,
-        bucket = access.bucket,
+        time = %rfc3339(subject.at),
+        request_id = record.request_id.as_str(),
+        peer = %subject.peer,
+        caller = subject.caller.name(),
+        operation = record.operation.as_str(),
+        method = client.method.as_str(),
+        bucket = classified.bucket.as_deref(),
         key = key.as_deref(),
         query,
-        status = access.status,
-        bytes = access.body_bytes,
-        offset_bytes = access.part.map(|part| part.offset_bytes),
-        object_bytes = access.part.map(|part| part.object_bytes),
-        duration_ms = access.duration.as_secs_f64() * 1000.0,
-        x_cache = access.x_cache,
-        local_bytes = access.local_bytes,
-        peer_bytes = access.peer_bytes,
-        tier_bytes = access.tier_bytes,
-        lake_bytes = access.lake_bytes,
+        status = record.status.as_u16(),
+        bytes = record.sent_bytes,
+        offset_bytes = record.part.map(|(range, _)| range.start),
+        object_bytes = record.part.map(|(_, object_bytes)| object_bytes),
+        duration_ms = duration.as_secs_f64() * 1000.0,
+        x_cache = record.cache.map(CacheStatus::as_str),
+        local_bytes = tally.bytes(Source::Local),
+        peer_bytes = tally.bytes(Source::Peer),
+        tier_bytes = tally.bytes(Source::Tier),
+        lake_bytes = tally.bytes(Source::Lake),
         job = job.as_deref(),
         user_agent = user_agent.as_deref(),
     );
 }
 
 /// Returns the beginning of a header as text.
-fn beginning(value: &[u8]) -> Cow<'_, str> {
+fn beginning(value: &HeaderValue) -> Cow<'_, str> {
+    let value = value.as_bytes();
     String::from_utf8_lossy(&value[..value.len().min(HEADER_BYTES_MAX)])
 }
 
@@ -137,14 +115,18 @@ pub fn without_credentials(query: &str) -> String {
 mod tests {
     use std::io;
     use std::path::Path;
-    use std::sync::{Arc, Mutex};
-    use std::time::{Duration, SystemTime};
+    use std::sync::Mutex;
 
-    use shoal_s3::operation::Operation;
+    use http::{Request, StatusCode};
+    use shoal_base::secret::Secret;
+    use shoal_s3::error_xml::RequestId;
+    use shoal_s3::identity::Identity;
+    use shoal_s3::operation::{Operation, classify};
+    use shoal_s3::range::ByteRange;
     use shoal_sim::Granularity;
     use shoal_sim::trace::{self, Format, Trace};
 
-    use super::{AccessRecord, HEADER_BYTES_MAX, Part, access_line, without_credentials};
+    use super::*;
 
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<u8>>>);
@@ -160,35 +142,53 @@ mod tests {
         }
     }
 
-    fn access() -> AccessRecord<'static> {
-        AccessRecord {
-            at: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),
-            request_id: "00000000000000AB",
-            peer: "127.0.0.1:4000".parse().unwrap(),
-            access_key: Some("AKREADER"),
-            operation: Operation::GetObject.as_str(),
-            method: "GET",
-            bucket: Some("data"),
-            key: Some(b"a/\xff\nb"),
-            query: Some("versionId=7&X-Amz-Signature=deadbeef"),
-            status: 206,
-            body_bytes: 4096,
-            part: Some(Part {
-                offset_bytes: 8192,
-                object_bytes: 12_345,
-            }),
-            job: Some(b"etl \"nightly\"\t\xff"),
-            user_agent: Some(b"etl/nightly, Hadoop 3.3.4"),
-            duration: Duration::from_micros(1500),
-            x_cache: Some("HIT"),
-            local_bytes: 4096,
-            peer_bytes: 0,
-            tier_bytes: 0,
-            lake_bytes: 0,
+    /// A request and its response.
+    struct Access {
+        record: Record,
+        subject: Subject,
+    }
+
+    fn client(job: &[u8], user_agent: &[u8]) -> Parts {
+        let request = Request::get("/data/a/%FF%0Ab?versionId=7&X-Amz-Signature=deadbeef");
+        let (mut client, ()) = request.body(()).unwrap().into_parts();
+        for (name, value) in [(JOB_HEADER, job), (USER_AGENT, user_agent)] {
+            client
+                .headers
+                .insert(name, HeaderValue::from_bytes(value).unwrap());
+        }
+        client
+    }
+
+    fn access() -> Access {
+        let client = client(b"etl \"nightly\"\t\xff", b"etl/nightly, Hadoop 3.3.4");
+        let target = client.uri.path_and_query().unwrap();
+        let identity = Identity {
+            index: 0,
+            access_key: "AKREADER".into(),
+            secret_key: Secret::new("secret"),
+            share: 1,
+            lake_account: None,
+        };
+        let mut record = Record::begin(Arc::default(), RequestId::new(0xab));
+        record.operation = Operation::GetObject;
+        record.status = StatusCode::PARTIAL_CONTENT;
+        let (start, end) = (8192, 12_288);
+        record.part = Some((ByteRange { start, end }, 12_345));
+        record.cache = Some(CacheStatus::Hit);
+        record.sent(4096);
+        Access {
+            record,
+            subject: Subject {
+                at: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),
+                peer: "127.0.0.1:4000".parse().unwrap(),
+                caller: Caller::Identity(identity.into()),
+                classified: classify(&client.method, target, None, &client.headers, None).unwrap(),
+                client: client.into(),
+            },
         }
     }
 
-    fn line_of(access: &AccessRecord<'_>, filter: &str) -> String {
+    fn line_of(access: &Access, filter: &str) -> String {
         let written = Written::default();
         let writer = written.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -197,7 +197,17 @@ mod tests {
             .with_env_filter(filter)
             .with_writer(move || writer.clone())
             .finish();
-        tracing::subscriber::with_default(subscriber, || access_line(access));
+        let mut tally = ReadTally::default();
+        tally.add(Source::Local, 4096);
+        let log = || {
+            access_line(
+                &access.record,
+                &access.subject,
+                tally,
+                Duration::from_micros(1500),
+            )
+        };
+        tracing::subscriber::with_default(subscriber, log);
         String::from_utf8(written.0.lock().unwrap().clone()).unwrap()
     }
 
@@ -230,7 +240,7 @@ mod tests {
     fn a_line_of_the_access_log_can_be_simulated() {
         let simulated = |operation: Operation| -> Vec<_> {
             let mut access = access();
-            access.operation = operation.as_str();
+            access.record.operation = operation;
             let line = std::io::Cursor::new(line_of(&access, "info"));
             let trace = Trace::read(
                 line,
@@ -260,7 +270,7 @@ mod tests {
     fn a_long_name_of_a_job_is_cut() {
         let long = vec![b'j'; 100_000];
         let mut access = access();
-        (access.job, access.user_agent) = (Some(long.as_slice()), Some(long.as_slice()));
+        access.subject.client = client(&long, &long).into();
         let line = line_of(&access, "info");
         let fields: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert_eq!(fields["job"].as_str().unwrap().len(), HEADER_BYTES_MAX);
@@ -269,12 +279,11 @@ mod tests {
 
     #[test]
     fn the_line_of_a_plain_request_has_no_fields_without_a_value() {
-        let access = AccessRecord {
-            part: None,
-            job: None,
-            user_agent: None,
-            ..access()
-        };
+        let mut access = access();
+        access.record.part = None;
+        let mut client = client(b"", b"");
+        client.headers.clear();
+        access.subject.client = client.into();
         let line = line_of(&access, "info");
         for field in ["job", "user_agent", "offset_bytes", "object_bytes"] {
             assert!(!line.contains(&format!("\"{field}\"")), "{line}");

@@ -2,13 +2,10 @@
 //!
 //! Outcomes become metrics and log lines here, at the edge; the read and write paths do not deal with either.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
-use http::header::USER_AGENT;
-use http::request::Parts;
-use http::{HeaderMap, HeaderName, StatusCode};
+use http::{HeaderMap, StatusCode};
 use shoal_net::clock;
 use shoal_net::endpoint::causes;
 use shoal_net::fair::in_flight::InFlightPermit;
@@ -17,14 +14,14 @@ use shoal_net::metrics::{GaugeGuard, Metrics};
 use shoal_net::words;
 use shoal_policy::Source;
 use shoal_s3::error_xml::RequestId;
-use shoal_s3::hop_by_hop::JOB_HEADER;
-use shoal_s3::identity::Caller;
 use shoal_s3::object::Uncacheable;
-use shoal_s3::operation::{Classified, Operation};
+use shoal_s3::operation::Operation;
+use shoal_s3::range::ByteRange;
 
-use super::access_log::{AccessRecord, Part, access_line};
+pub use super::access_log::Subject;
+use super::access_log::access_line;
 use crate::blocks::{ReadTally, Reading, Residency};
-use crate::fetch::{content_range, whole_range};
+use crate::fetch::sent_range;
 
 words! {
     /// How much of a response this node had, by the values of `X-Cache`.
@@ -66,8 +63,8 @@ pub struct Record {
     pub operation: Operation,
     /// The status of the response.
     pub status: StatusCode,
-    /// The part of an object that the response carries, for the access log.
-    pub part: Option<Part>,
+    /// The bytes of an object that the response carries, and the object's size, for the access log.
+    pub part: Option<(ByteRange, u64)>,
     /// How much of the response this node had.
     pub cache: Option<CacheStatus>,
     /// The reason why the response was not cached.
@@ -76,36 +73,8 @@ pub struct Record {
     pub subject: Option<Box<Subject>>,
     /// Held until the request ends.
     pub permit: Option<InFlightPermit>,
-    sent_bytes: u64,
-}
-
-/// The caller and its request, for the access log.
-#[derive(Debug)]
-pub struct Subject {
-    at: SystemTime,
-    peer: SocketAddr,
-    caller: Caller,
-    classified: Classified,
-    client: Arc<Parts>,
-}
-
-impl Subject {
-    /// Creates the access log's fields for a request that arrived at `at`.
-    pub fn new(
-        at: SystemTime,
-        peer: SocketAddr,
-        client: &Arc<Parts>,
-        classified: &Classified,
-        caller: &Caller,
-    ) -> Self {
-        Self {
-            at,
-            peer,
-            caller: caller.clone(),
-            classified: classified.clone(),
-            client: Arc::clone(client),
-        }
-    }
+    /// Bytes of the body that were handed to the connection.
+    pub(super) sent_bytes: u64,
 }
 
 impl Record {
@@ -136,7 +105,7 @@ impl Record {
     pub fn answered(&mut self, status: StatusCode, headers: &HeaderMap) {
         self.status = status;
         if self.subject.is_some() && self.operation == Operation::GetObject {
-            self.part = part(status, headers);
+            self.part = sent_range(status, headers);
         }
     }
 
@@ -178,72 +147,8 @@ impl Record {
         if let Some(reason) = self.reason {
             self.metrics.uncached.count(reason.as_str());
         }
-        let Some(subject) = &self.subject else { return };
-        access_line(&AccessRecord {
-            at: subject.at,
-            request_id: self.request_id.as_str(),
-            peer: subject.peer,
-            access_key: match &subject.caller {
-                Caller::Anonymous => None,
-                Caller::Identity(identity) => Some(&identity.access_key),
-            },
-            operation: self.operation.as_str(),
-            method: subject.client.method.as_str(),
-            bucket: subject.classified.bucket.as_deref(),
-            key: subject.classified.object.as_ref().map(|name| &*name.key),
-            query: subject.client.uri.query(),
-            status: self.status.as_u16(),
-            body_bytes: self.sent_bytes,
-            part: self.part,
-            job: header(&subject.client, &JOB_HEADER),
-            user_agent: header(&subject.client, &USER_AGENT),
-            duration,
-            x_cache: self.cache.map(CacheStatus::as_str),
-            local_bytes: tally.bytes(Source::Local),
-            peer_bytes: tally.bytes(Source::Peer),
-            tier_bytes: tally.bytes(Source::Tier),
-            lake_bytes: tally.bytes(Source::Lake),
-        });
-    }
-}
-
-/// Returns the part of an object that a response with this status and these headers carries.
-fn part(status: StatusCode, headers: &HeaderMap) -> Option<Part> {
-    let (range, object_bytes) = match status {
-        StatusCode::OK => whole_range(headers),
-        StatusCode::PARTIAL_CONTENT => content_range(headers),
-        _ => None,
-    }?;
-    Some(Part {
-        offset_bytes: range.start,
-        object_bytes,
-    })
-}
-
-fn header<'request>(client: &'request Parts, name: &HeaderName) -> Option<&'request [u8]> {
-    client.headers.get(name).map(http::HeaderValue::as_bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use http::header::{CONTENT_LENGTH, CONTENT_RANGE};
-    use http::{HeaderMap, StatusCode};
-
-    use super::part;
-
-    #[test]
-    fn an_answer_tells_which_part_of_its_object_it_is() {
-        let told = |status: StatusCode, range: &str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(CONTENT_LENGTH, "5".parse().unwrap());
-            headers.insert(CONTENT_RANGE, range.parse().unwrap());
-            part(status, &headers).map(|part| (part.offset_bytes, part.object_bytes))
-        };
-        assert_eq!(told(StatusCode::OK, "x"), Some((0, 5)));
-        assert_eq!(told(StatusCode::PARTIAL_CONTENT, "bytes 7-11/20"), Some((7, 20)));
-        for range in ["bytes 7-11/*", "bytes */20", "7-11/20", "bytes x-1/20"] {
-            assert_eq!(told(StatusCode::PARTIAL_CONTENT, range), None, "{range}");
+        if let Some(subject) = &self.subject {
+            access_line(self, subject, tally, duration);
         }
-        assert_eq!(told(StatusCode::NOT_FOUND, "bytes 7-11/20"), None);
     }
 }

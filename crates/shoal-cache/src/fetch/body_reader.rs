@@ -126,8 +126,21 @@ fn content_length(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
+/// Returns the range of an object's bytes that a response with this status and these headers carries, and the
+/// size of the object.
+pub fn sent_range(status: StatusCode, headers: &HeaderMap) -> Option<(ByteRange, u64)> {
+    match status {
+        StatusCode::OK => {
+            let (start, end) = (0, content_length(headers)?);
+            Some((ByteRange { start, end }, end))
+        }
+        StatusCode::PARTIAL_CONTENT => content_range(headers),
+        _ => None,
+    }
+}
+
 /// Parses `Content-Range: bytes first-last/size` into the range and the size.
-pub fn content_range(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
+fn content_range(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
     let value = headers.get(header::CONTENT_RANGE)?.to_str().ok()?;
     let (range, size) = value.strip_prefix("bytes ")?.split_once('/')?;
     let (first, last) = range.split_once('-')?;
@@ -138,18 +151,6 @@ pub fn content_range(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
             end: last + 1,
         },
         size,
-    ))
-}
-
-/// Returns the byte range and the size of a response without `Content-Range`.
-pub fn whole_range(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
-    let size_bytes = headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()?;
-    Some((
-        ByteRange {
-            start: 0,
-            end: size_bytes,
-        },
-        size_bytes,
     ))
 }
 
@@ -200,6 +201,21 @@ mod tests {
             response = response.header(*name, *value);
         }
         response.body(()).unwrap()
+    }
+
+    #[test]
+    fn a_response_tells_which_part_of_its_object_it_carries() {
+        let told = |status: StatusCode, range: &str| {
+            let headers = [("content-length", "5"), ("content-range", range)];
+            let sent = sent_range(status, response(200, &headers).headers());
+            sent.map(|(range, object_bytes)| (range.start, object_bytes))
+        };
+        assert_eq!(told(StatusCode::OK, "x"), Some((0, 5)));
+        assert_eq!(told(StatusCode::PARTIAL_CONTENT, "bytes 7-11/20"), Some((7, 20)));
+        for range in ["bytes 7-11/*", "bytes */20", "7-11/20", "bytes x-1/20"] {
+            assert_eq!(told(StatusCode::PARTIAL_CONTENT, range), None, "{range}");
+        }
+        assert_eq!(told(StatusCode::NOT_FOUND, "bytes 7-11/20"), None);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use shoal_s3::range::ByteRange;
 use shoal_store::{Ranks, Store, Urgency};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
-pub use self::body_reader::{content_range, range_header, whole_range};
+pub use self::body_reader::{range_header, sent_range};
 pub use self::hops::HopOutcome;
 pub use self::response_stream::StreamHandle;
 pub use self::window::MemoryWindow;

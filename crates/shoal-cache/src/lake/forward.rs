@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Response, header};
 use http_body_util::BodyExt;
 use shoal_net::endpoint::{
     Endpoint, EndpointRequest, LakeAccount, LakeBody, OnContradiction, RepeatableGet, RequestBody,
@@ -24,7 +24,7 @@ use super::errors;
 use crate::exchange::location::Addresses;
 use crate::exchange::respond::{relay, relay_addressed};
 use crate::exchange::{Admitted, ResponseBody};
-use crate::fetch::{content_range, whole_range};
+use crate::fetch::sent_range;
 use crate::grants::{Grants, is_refusal};
 use crate::write::BodyCopy;
 
@@ -157,11 +157,7 @@ fn resumed(
     contradicted: OnContradiction,
 ) -> Response<LakeBody> {
     let headers = response.headers();
-    let sent = match response.status() {
-        StatusCode::OK => whole_range(headers),
-        StatusCode::PARTIAL_CONTENT => content_range(headers),
-        _ => None,
-    };
+    let sent = sent_range(response.status(), headers);
     let etag = headers.get(header::ETAG).cloned();
     let etag = etag.filter(|etag| etag.to_str().is_ok_and(names_version));
     let (Some((range, size_bytes)), Some(etag)) = (sent, etag) else {

@@ -12,6 +12,7 @@ use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Uncacheable, Version, of_caller};
 use shoal_s3::operation::{Classified, Operation};
 use shoal_s3::range::{ByteRange, RangeRequest};
+use shoal_s3::read_head::Question;
 use shoal_s3::xml::ListedObject;
 use shoal_store::Store;
 
@@ -22,7 +23,7 @@ use super::{
 };
 use crate::exchange::location::Addresses;
 use crate::exchange::{Admitted, ResponseResult};
-use crate::fetch::{Fetcher, content_range, range_header, whole_range};
+use crate::fetch::{Fetcher, range_header, sent_range};
 use crate::grants::freshness::Reuse;
 use crate::grants::{Checksums, Grants, QuestionStamp, is_refusal};
 use crate::nodes::coherence::Coherence;
@@ -356,19 +357,13 @@ impl PlainLake {
         headers: &HeaderMap,
         stamp: QuestionStamp,
     ) -> Result<(Arc<Version>, ByteRange), Uncacheable> {
-        let is_part = status == StatusCode::PARTIAL_CONTENT;
-        let sent = if is_part {
-            content_range(headers)
-        } else {
-            whole_range(headers)
-        };
-        let (range, size_bytes) = sent.ok_or(Uncacheable::NoLength)?;
+        let (range, size_bytes) = sent_range(status, headers).ok_or(Uncacheable::NoLength)?;
         let version = Version::from_response(request.object, headers, size_bytes, self.parts.block_bytes)?;
         // Checksums in a `206` need not cover the whole object.
-        let (version, checksums) = match (is_part, request.checksum_mode) {
-            (true, _) => (version.without_checksums(), Checksums::NotRequested),
-            (false, true) => (version, Checksums::Requested),
-            (false, false) => (version, Checksums::NotRequested),
+        let (version, checksums) = match (status, request.checksum_mode) {
+            (StatusCode::PARTIAL_CONTENT, _) => (version.without_checksums(), Checksums::NotRequested),
+            (_, true) => (version, Checksums::Requested),
+            (_, false) => (version, Checksums::NotRequested),
         };
         let version = Arc::new(version);
         self.parts.grants.learn(
@@ -377,7 +372,7 @@ impl PlainLake {
             &version,
             checksums,
             stamp,
-            request.plain,
+            request.question == Question::Plain,
         );
         Ok((version, range))
     }

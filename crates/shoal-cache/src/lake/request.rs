@@ -33,10 +33,8 @@ pub struct ReadRequest {
     pub only_if_cached: bool,
     /// `x-amz-checksum-mode: ENABLED`
     pub checksum_mode: bool,
-    /// True if no request header affects the permission to read, so that the grant may be reused by other
-    /// requests.
-    pub plain: bool,
-    /// How far the headers let an answer of the lake also apply to another read.
+    /// How far an answer of the lake also applies to another read. If it is plain, no header affects the
+    /// permission to read, and other requests may reuse the grant.
     pub question: Question,
 }
 
@@ -80,6 +78,8 @@ pub enum NoBytes {
     PreconditionFailed(&'static str),
     /// `416`
     Unsatisfiable,
+    /// `504`: the client sent `only-if-cached`, and part of the range is not cached.
+    NotCached,
     /// A range of an empty object. Stores disagree on the response, so the request is forwarded to the lake.
     Dialect,
 }

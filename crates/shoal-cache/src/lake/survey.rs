@@ -13,7 +13,7 @@ use shoal_s3::xml::{ListedObject, Listing};
 
 use super::PlainLake;
 use crate::fetch::read_context::{Purpose, ReadContext};
-use crate::fetch::whole_range;
+use crate::fetch::sent_range;
 use crate::grants::{Checksums, is_refusal};
 pub use shoal_net::endpoint::s3::{PAGE_KEYS, PageRequest};
 
@@ -80,8 +80,8 @@ impl PlainLake {
             }
             .into());
         }
-        let size_bytes = whole_range(&head.headers).map(|(_, size_bytes)| size_bytes);
-        let size_bytes = size_bytes.ok_or(LakeRefusal::Uncacheable(Uncacheable::NoLength))?;
+        let sent = sent_range(head.status, &head.headers);
+        let (_, size_bytes) = sent.ok_or(LakeRefusal::Uncacheable(Uncacheable::NoLength))?;
         let version = Version::from_response(object, &head.headers, size_bytes, self.parts.block_bytes);
         let version = Arc::new(version.map_err(LakeRefusal::Uncacheable)?);
         self.parts

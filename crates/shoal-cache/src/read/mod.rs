@@ -11,12 +11,12 @@ use shoal_s3::object::Uncacheable;
 use shoal_s3::range::RangeRequest;
 use shoal_store::Store;
 
-pub use self::answer::{GetAnswer, HeadAnswer, KnownAnswer};
+pub use self::answer::GetAnswer;
 
 use crate::blocks::{BlockReader, BlockStream, ReadAheadWindow, Reading, Residency};
 use crate::fetch::Fetcher;
 use crate::grants::Grants;
-use crate::lake::{Lake, PinOutcome, Pinned, ReadError, ReadRequest};
+use crate::lake::{Lake, NoBytes, PinOutcome, Pinned, ReadError, ReadRequest};
 use crate::nodes::obtain::{KeptBytes, Obtain};
 use crate::single_flight::FetchError;
 
@@ -92,9 +92,8 @@ impl ObjectReader {
         } = pinned;
         let range = match request.locate(&version) {
             Ok(range) => range,
-            Err(why) => {
-                return Ok(GetAnswer::without_bytes(why, &version).with_caller_headers(caller_headers));
-            }
+            Err(NoBytes::Dialect) => return Ok(GetAnswer::Bypass(Uncacheable::Dialect)),
+            Err(why) => return Ok(GetAnswer::NoBytes(why, version, caller_headers)),
         };
         assert!(range.end <= version.size_bytes, "a range lies within its version");
         assert!(
@@ -107,7 +106,7 @@ impl ObjectReader {
             Residency::of(&version, range, |block| self.holds(block))
         };
         if request.only_if_cached && residency != Residency::All {
-            return Ok(GetAnswer::Known(KnownAnswer::NotCached, caller_headers));
+            return Ok(GetAnswer::NoBytes(NoBytes::NotCached, version, caller_headers));
         }
         let reader = BlockReader {
             store: Arc::clone(&self.store),
@@ -125,7 +124,7 @@ impl ObjectReader {
             blocks,
             residency,
         };
-        Ok(GetAnswer::Known(KnownAnswer::Object(reading), caller_headers))
+        Ok(GetAnswer::Object(reading, caller_headers))
     }
 
     /// Returns true if the block is on disk or about to be written there. Checks the mapped blocks first,

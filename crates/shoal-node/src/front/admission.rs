@@ -84,13 +84,13 @@ impl Admission {
         remote.payer.set(verified.caller.payer());
         let parts = Arc::new(parts);
         if self.writes_access_log.load(Ordering::Relaxed) {
-            record.subject = Some(Box::new(Subject::new(
-                now,
-                remote.address,
-                &parts,
-                &classified,
-                &verified.caller,
-            )));
+            record.subject = Some(Box::new(Subject {
+                at: now,
+                peer: remote.address,
+                caller: verified.caller.clone(),
+                classified: classified.clone(),
+                client: Arc::clone(&parts),
+            }));
         }
         Ok(Box::new(Admitted {
             parts,

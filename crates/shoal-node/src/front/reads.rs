@@ -5,11 +5,11 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use http::{HeaderValue, Response};
 use shoal_cache::exchange::record::Record;
-use shoal_cache::exchange::respond::{CacheStatus, X_CACHE_REASON, relay};
+use shoal_cache::exchange::respond::{self, CacheStatus, X_CACHE_REASON, relay};
 use shoal_cache::exchange::{Admitted, ResponseBody};
 use shoal_cache::freshness::FreshnessRules;
 use shoal_cache::lake::{Asked, Lake, ReadError, errors};
-use shoal_cache::read::{GetAnswer, HeadAnswer, ObjectReader};
+use shoal_cache::read::{GetAnswer, ObjectReader};
 use shoal_cache::write::WriteThrough;
 use shoal_net::endpoint::Endpoint;
 use shoal_s3::error::S3Error;
@@ -74,8 +74,17 @@ impl Reads {
         }
         let answer = self.reader.read(&wanted.request).await;
         Ok(match answer.map_err(|error| errors::unread(&error))? {
-            GetAnswer::Known(known, caller_headers) => {
-                wanted.respond(known, caller_headers, admitted.parts.uri.path(), record)
+            GetAnswer::Object(reading, caller_headers) => {
+                record.cache = Some(CacheStatus::of(&reading, caller_headers.is_some()));
+                respond::object(reading, caller_headers, wanted.request.range, &wanted.wishes)
+            }
+            GetAnswer::NoBytes(why, version, caller_headers) => {
+                let path = admitted.parts.uri.path();
+                let mut response = wanted.respond_without_bytes(why, &version, path, record);
+                if let Some(caller_headers) = caller_headers {
+                    respond::tell_page(response.headers_mut(), &caller_headers);
+                }
+                response
             }
             GetAnswer::Relay(response) => {
                 record.cache = Some(CacheStatus::Miss);
@@ -133,9 +142,7 @@ impl Reads {
             let question = match asked.map_err(|error| errors::unread(&error))? {
                 Asked::Known(version) => {
                     debug_assert!(answerable, "a read that is not answerable is forwarded");
-                    let answer = HeadAnswer::of(request, version);
-                    let answer = answer.expect("the answer follows from a version that is known");
-                    return Ok(wanted.respond_to_head(answer, record));
+                    return Ok(wanted.respond_to_head(&version, record));
                 }
                 Asked::AtLake(question) => question,
             };

@@ -4,17 +4,16 @@ use std::sync::Arc;
 
 use http::{Response, StatusCode};
 use shoal_cache::exchange::record::Record;
-use shoal_cache::exchange::respond::{self, CacheStatus, CallerHeaders, Wishes};
+use shoal_cache::exchange::respond::{self, CacheStatus, Wishes};
 use shoal_cache::exchange::{Admitted, ResponseBody};
 use shoal_cache::freshness::Reuse;
-use shoal_cache::lake::{ReadRequest, errors};
-use shoal_cache::read::{HeadAnswer, KnownAnswer};
+use shoal_cache::lake::{NoBytes, ReadRequest, errors};
 use shoal_cache::read_context::ReadContext;
 use shoal_net::clock;
 use shoal_net::endpoint::Endpoint;
 use shoal_s3::auth::Credentials;
 use shoal_s3::error::{ErrorCode, S3Error};
-use shoal_s3::object::{ObjectName, Uncacheable};
+use shoal_s3::object::{ObjectName, Uncacheable, Version};
 use shoal_s3::range::RangeRequest;
 use shoal_s3::read_head::{Question, ReadHead};
 
@@ -40,12 +39,11 @@ impl Wanted {
         let wishes = Wishes::parse(&admitted.classified.query, head.checksum_mode)?;
         let reason = uncacheable(admitted, &head, &wishes);
         let caller = &admitted.verified.caller;
-        let plain = match head.question {
-            Question::Plain => true,
-            Question::Referred => admitted.verified.credentials == Credentials::Header,
-            Question::Particular | Question::Foreign => false,
+        let question = match head.question {
+            Question::Referred if admitted.verified.credentials == Credentials::Header => Question::Plain,
+            question => question,
         };
-        let reusable = plain && !head.cache_control.no_cache;
+        let reusable = question == Question::Plain && !head.cache_control.no_cache;
         let context = ReadContext::new(
             lake.account_for(caller),
             caller.clone(),
@@ -61,8 +59,7 @@ impl Wanted {
             reuse: if reusable { reuse } else { Reuse::NEVER },
             only_if_cached: head.cache_control.only_if_cached,
             checksum_mode: head.checksum_mode,
-            plain,
-            question: head.question,
+            question,
             name,
         };
         Ok(Self {
@@ -78,46 +75,40 @@ impl Wanted {
         self.request.range != RangeRequest::Whole
     }
 
-    /// Returns the response to a GET of `path`.
-    pub(super) fn respond(
+    /// Returns the response to a GET of `path` that carries no bytes of `version`.
+    pub(super) fn respond_without_bytes(
         &self,
-        known: KnownAnswer,
-        caller_headers: CallerHeaders,
+        why: NoBytes,
+        version: &Version,
         path: &str,
         record: &mut Record,
     ) -> Response<ResponseBody> {
         record.cache = Some(CacheStatus::Hit);
-        let mut response = match known {
-            KnownAnswer::Object(reading) => {
-                record.cache = Some(CacheStatus::of(&reading, caller_headers.is_some()));
-                return respond::object(reading, caller_headers, self.request.range, &self.wishes);
-            }
-            KnownAnswer::NotModified(version) => respond::not_modified(&version),
-            KnownAnswer::PreconditionFailed(condition) => {
+        match why {
+            NoBytes::NotModified => respond::not_modified(version),
+            NoBytes::PreconditionFailed(condition) => {
                 let error = errors::precondition_failed().with("Condition", condition);
                 respond::error(&error, path, record.request_id)
             }
-            KnownAnswer::Unsatisfiable(size) => {
-                respond::unsatisfiable(self.request.range, size, path, record.request_id)
+            NoBytes::Unsatisfiable => {
+                respond::unsatisfiable(self.request.range, version.size_bytes, path, record.request_id)
             }
-            KnownAnswer::NotCached => respond::error(&not_cached(), path, record.request_id),
-        };
-        if let Some(caller_headers) = caller_headers {
-            respond::tell_page(response.headers_mut(), &caller_headers);
+            NoBytes::NotCached => respond::error(&not_cached(), path, record.request_id),
+            NoBytes::Dialect => unreachable!("the lake answers requests that stores disagree on"),
         }
-        response
     }
 
-    /// Returns the response to a HEAD.
-    pub(super) fn respond_to_head(&self, answer: HeadAnswer, record: &mut Record) -> Response<ResponseBody> {
+    /// Returns the response to a HEAD of `version`: the head of the response to a GET.
+    pub(super) fn respond_to_head(&self, version: &Version, record: &mut Record) -> Response<ResponseBody> {
         record.cache = Some(CacheStatus::Hit);
-        match answer {
-            HeadAnswer::Object(version, range) => {
-                respond::head(&version, range, self.request.range, &self.wishes)
+        match self.request.locate(version) {
+            Ok(range) => respond::head(version, range, self.request.range, &self.wishes),
+            Err(NoBytes::NotModified) => respond::not_modified(version),
+            Err(NoBytes::PreconditionFailed(_)) => respond::empty(StatusCode::PRECONDITION_FAILED),
+            Err(NoBytes::Unsatisfiable) => respond::unsatisfiable_head(version.size_bytes),
+            Err(NoBytes::NotCached | NoBytes::Dialect) => {
+                unreachable!("the answer follows from a version that is known")
             }
-            HeadAnswer::NotModified(version) => respond::not_modified(&version),
-            HeadAnswer::PreconditionFailed => respond::empty(StatusCode::PRECONDITION_FAILED),
-            HeadAnswer::Unsatisfiable(size) => respond::unsatisfiable_head(size),
         }
     }
 }
