@@ -111,8 +111,7 @@ pub fn head(
 
 /// Returns `304` with the headers that RFC 9110 requires.
 pub fn not_modified(version: &Version) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody::empty());
-    *response.status_mut() = StatusCode::NOT_MODIFIED;
+    let mut response = empty(StatusCode::NOT_MODIFIED);
     for name in [
         header::ETAG,
         header::LAST_MODIFIED,

@@ -138,7 +138,11 @@ impl PeerSource {
 
     /// Asks the nodes that the directory lists as holders of a block (dissertation 4.5.1). A stale entry is
     /// corrected, and the directory is queried again. Returns `None` if the directory does not answer.
-    async fn fetch_as_located(&self, directory: &BlockDirectory, fetch: &BlockFetch) -> Option<FromPeers> {
+    async fn fetch_as_located(
+        &self,
+        directory: &Arc<BlockDirectory>,
+        fetch: &BlockFetch,
+    ) -> Option<FromPeers> {
         let block = fetch.leader.span().id;
         let mut tried = Vec::new();
         for _ in 0..HOPS_MAX {
@@ -172,8 +176,8 @@ impl PeerSource {
     }
 
     /// Returns the directory, if it has entries for blocks of this length.
-    pub(super) fn directory_for(&self, block_bytes: u64) -> Option<&BlockDirectory> {
-        let directory = self.directory.as_deref()?;
+    pub(super) fn directory_for(&self, block_bytes: u64) -> Option<&Arc<BlockDirectory>> {
+        let directory = self.directory.as_ref()?;
         BlockDirectory::enters(block_bytes).then_some(directory)
     }
 

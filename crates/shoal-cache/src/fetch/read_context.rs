@@ -37,14 +37,7 @@ impl ReadContext {
     /// Creates the context of a client's read of `name`. `client` is the head of its request; requests to the
     /// lake are signed by `account` on behalf of `caller`.
     pub fn new(account: LakeAccount, caller: Caller, client: Arc<Parts>, name: ObjectName) -> Self {
-        Self {
-            account,
-            caller,
-            client,
-            name: Some(name),
-            purpose: Purpose::Client,
-            forwarded: OnceLock::new(),
-        }
+        Self::of_parts(account, caller, client, Some(name))
     }
 
     /// Creates the context of a read for another node: `headers` are those that node would send to the lake.
@@ -57,10 +50,14 @@ impl ReadContext {
     ) -> Self {
         let (mut client, ()) = http::Request::new(()).into_parts();
         client.headers = headers;
+        Self::of_parts(account, caller, Arc::new(client), name)
+    }
+
+    fn of_parts(account: LakeAccount, caller: Caller, client: Arc<Parts>, name: Option<ObjectName>) -> Self {
         Self {
             account,
             caller,
-            client: Arc::new(client),
+            client,
             name,
             purpose: Purpose::Client,
             forwarded: OnceLock::new(),

@@ -31,6 +31,7 @@ use futures_util::future::join_all;
 use lru::LruCache;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use shoal_directory::guard::Kind;
 use shoal_directory::{Group, Left, NodeState, WEIGHT_MAX};
 use shoal_policy::eviction::gwf::{Action, Facts, Peer, Reading, Weight, Worth, decide};
 use shoal_policy::fingerprint::Placed as _;
@@ -179,7 +180,9 @@ impl Keeper {
             average_rank: ranks.average.to_u64_saturating(),
             takes_pushes: self.takes_pushes(),
         };
-        let mut others = self.directory.exchange(mine).await.unwrap_or_default();
+        let guard = self.directory.guard();
+        let exchanged = guard.ask(Kind::Exchange, |directory| directory.exchange(mine));
+        let mut others = exchanged.await.unwrap_or_default();
         others.retain(|state| state.node != mine.node);
         let ages = others.iter().map(|state| state.age);
         // No node reports a greater age. Such an age would make all blocks equal.
@@ -319,9 +322,13 @@ impl Keeper {
                 break;
             }
         }
-        // Before the next query about these blocks.
-        let taken = taken.iter();
-        join_all(taken.map(|(group, weights)| self.directory.take(*group, weights))).await;
+        // Before the next query about these blocks. If the directory does not answer, weights may be counted
+        // twice.
+        let guard = self.directory.guard();
+        let taken = taken
+            .iter()
+            .map(|(group, weights)| guard.ask(Kind::Leave, |directory| directory.take(*group, weights)));
+        join_all(taken).await;
         self.store.part_with(dropped).await;
         has_judged
     }

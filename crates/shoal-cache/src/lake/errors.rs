@@ -26,10 +26,7 @@ pub fn unread(error: &ReadError) -> S3Error {
         ReadError::LakeStatus(status) => of_status(*status),
         ReadError::Fetch(error) => not_brought(error),
         ReadError::Refused(error) => error.clone(),
-        ReadError::ChangesTooOften => S3Error::new(
-            ErrorCode::ServiceUnavailable,
-            "The object changes faster than it can be read.",
-        ),
+        ReadError::ChangesTooOften => not_brought(&FetchError::Changed),
     }
 }
 

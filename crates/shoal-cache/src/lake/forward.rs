@@ -20,39 +20,25 @@ use shoal_s3::hop_by_hop::end_to_end;
 use shoal_s3::operation::{COPY_SOURCE, Classified, CopySource, Effect, Operation};
 use shoal_s3::payload::{CheckedBody, Outcome};
 
-use super::errors;
-use crate::exchange::location::Addresses;
+use super::{PlainLakeParts, errors};
 use crate::exchange::respond::{relay, relay_addressed};
 use crate::exchange::{Admitted, ResponseBody};
 use crate::fetch::sent_range;
 use crate::grants::{Grants, is_refusal};
 use crate::write::BodyCopy;
 
-/// Forwards requests to the lake and returns its responses.
-pub(super) struct Forwarder {
-    lake: Arc<Endpoint>,
-    grants: Arc<Grants>,
-    addresses: Arc<Addresses>,
-}
+/// Forwards requests to the lake, and returns its responses. Grants for what a request may change are
+/// invalidated, and responses name the addresses of this node.
+pub(super) struct Forwarder(pub(super) Arc<PlainLakeParts>);
 
 impl Forwarder {
-    /// Forwards requests to `lake`. Invalidates what they may change in `grants`, and rewrites responses to
-    /// name this node's `addresses`.
-    pub(super) fn new(lake: Arc<Endpoint>, grants: Arc<Grants>, addresses: Arc<Addresses>) -> Self {
-        Self {
-            lake,
-            grants,
-            addresses,
-        }
-    }
-
     /// Forwards a request to the lake, and returns the response for the client.
     ///
     /// # Errors
     ///
     /// As for [`Forwarder::send`].
     pub(super) async fn pass_on(&self, admitted: Box<Admitted>) -> Result<Response<ResponseBody>, S3Error> {
-        let relocation = self.addresses.relocation(&admitted);
+        let relocation = self.0.addresses.relocation(&admitted);
         // The node does not read the response if the request changes no object, so the client may get it
         // encoded. The response to a change may report an error in its document.
         let is_unread =
@@ -97,10 +83,15 @@ impl Forwarder {
             permit,
             ..
         } = *admitted;
-        let _forgotten = Forget::of(&self.grants, &classified);
+        let PlainLakeParts {
+            endpoint: lake,
+            grants,
+            ..
+        } = &*self.0;
+        let _forgotten = Forget::of(grants, &classified);
         let caller = verified.caller.id();
-        let (account, payer) = (self.lake.account_for(&verified.caller), verified.caller.payer());
-        let target = target(&self.lake, &classified, &verified)?;
+        let (account, payer) = (lake.account_for(&verified.caller), verified.caller.payer());
+        let target = target(lake, &classified, &verified)?;
         let payload = verified.payload.hash;
         let (body, outcome) = request_body(&parts, body, verified, gathering).await?;
         let mut headers = headers(&parts, &classified);
@@ -117,13 +108,13 @@ impl Forwarder {
             account,
             payer,
         };
-        let question = is_resumable(&classified).then(|| RepeatableGet::of(&self.lake, &request));
+        let question = is_resumable(&classified).then(|| RepeatableGet::of(lake, &request));
         let options = SendOptions::permitted_by(permit.as_ref());
-        let answered = self.lake.send_with(request, options).await;
+        let answered = lake.send_with(request, options).await;
         let contradicted = classified
             .object
             .as_ref()
-            .map(|name| self.grants.revoker(caller, name.id(self.lake.url())));
+            .map(|name| grants.revoker(caller, name.id(lake.url())));
         // If the lake refuses any operation on the object, its earlier grants to this caller are no longer
         // reliable.
         if let (Ok(response), Some(contradicted)) = (&answered, &contradicted)

@@ -17,7 +17,6 @@ use shoal_s3::xml::ListedObject;
 use shoal_store::Store;
 
 use super::forward::Forwarder;
-use super::through::Writes;
 use super::{
     Asked, Lake, LakeQuestion, LakeRefusal, PageRequest, PinOutcome, Pinned, ReadError, ReadRequest, Write,
 };
@@ -58,12 +57,11 @@ pub struct PlainLakeParts {
 
 /// The lake, asked in the name of each caller.
 pub struct PlainLake {
-    pub(super) parts: PlainLakeParts,
+    pub(super) parts: Arc<PlainLakeParts>,
     /// Objects that are opened for the first time, each by one read. Like nginx's `proxy_cache_lock`, other
     /// reads wait until it finishes.
     opening: Underway,
-    forwarder: Arc<Forwarder>,
-    through: Writes,
+    forwarder: Forwarder,
 }
 
 impl Lake for PlainLake {
@@ -149,7 +147,7 @@ impl Lake for PlainLake {
     fn put<'a>(&'a self, admitted: Box<Admitted>, write: Write<'a>) -> BoxFuture<'a, ResponseResult> {
         match write.mode {
             WriteMode::Around => self.forward(admitted),
-            WriteMode::Through | WriteMode::Back => self.through.write(admitted, write.name).boxed(),
+            WriteMode::Through | WriteMode::Back => self.forwarder.write(admitted, write.name).boxed(),
         }
     }
 
@@ -172,7 +170,7 @@ impl Lake for PlainLake {
     fn forward(&self, admitted: Box<Admitted>) -> BoxFuture<'_, ResponseResult> {
         let is_abort = admitted.classified.operation == Operation::AbortMultipartUpload;
         match admitted.classified.object.clone().filter(|_| is_abort) {
-            Some(name) => async move { self.through.abort(admitted, &name).await }.boxed(),
+            Some(name) => async move { self.forwarder.abort(admitted, &name).await }.boxed(),
             None => self.forwarder.pass_on(admitted).boxed(),
         }
     }
@@ -185,12 +183,9 @@ impl Lake for PlainLake {
 impl PlainLake {
     /// Asks the lake, and remembers its answers.
     pub fn new(parts: PlainLakeParts) -> Self {
-        let (endpoint, grants) = (Arc::clone(&parts.endpoint), Arc::clone(&parts.grants));
-        let forwarder = Forwarder::new(Arc::clone(&endpoint), grants, Arc::clone(&parts.addresses));
-        let forwarder = Arc::new(forwarder);
+        let parts = Arc::new(parts);
         Self {
-            through: Writes::new(endpoint, Arc::clone(&parts.through), Arc::clone(&forwarder)),
-            forwarder,
+            forwarder: Forwarder(Arc::clone(&parts)),
             parts,
             opening: Underway::default(),
         }

@@ -1,10 +1,7 @@
 //! Writes through the cache: the lake carries them out, and the node caches what it commits. Parts of an
 //! upload that pass through this node are kept until the lake has completed the upload.
 
-use std::sync::Arc;
-
 use http::{Response, StatusCode, header};
-use shoal_net::endpoint::Endpoint;
 use shoal_s3::error::S3Error;
 use shoal_s3::object::ObjectName;
 use shoal_s3::operation::Operation;
@@ -12,25 +9,9 @@ use shoal_s3::operation::Operation;
 use super::forward::Forwarder;
 use crate::exchange::respond::{self, relay};
 use crate::exchange::{Admitted, ResponseBody};
-use crate::write::{Spread, Uncached, Upload, WriteThrough};
+use crate::write::{Spread, Uncached, Upload};
 
-/// Writes through the cache.
-pub(super) struct Writes {
-    lake: Arc<Endpoint>,
-    through: Arc<WriteThrough>,
-    forwarder: Arc<Forwarder>,
-}
-
-impl Writes {
-    /// Sends writes by `forwarder`, and caches by `through` what the lake commits.
-    pub(super) fn new(lake: Arc<Endpoint>, through: Arc<WriteThrough>, forwarder: Arc<Forwarder>) -> Self {
-        Self {
-            lake,
-            through,
-            forwarder,
-        }
-    }
-
+impl Forwarder {
     /// Writes an object or a part of an upload. The node caches the object that the lake commits; otherwise
     /// the response contains the reason.
     pub(super) async fn write(
@@ -46,19 +27,15 @@ impl Writes {
         let Admitted {
             parts, classified, ..
         } = &*admitted;
-        let gathering = self.through.gather(classified, parts);
-        let response = self
-            .forwarder
-            .send(admitted, gathering.as_ref().ok().cloned())
-            .await?;
-        let mut relayed = relay(response);
+        let gathering = self.0.through.gather(classified, parts);
+        let mut relayed = relay(self.send(admitted, gathering.as_ref().ok().cloned()).await?);
         if relayed.status() != StatusCode::OK {
             return Ok(relayed);
         }
-        let object = name.id(self.lake.url());
+        let object = name.id(self.0.endpoint.url());
         let cached = gathering.and_then(|gathering| {
             let answer = relayed.headers();
-            self.through.commit(&gathering, (object, answer), Spread::Homes)
+            self.0.through.commit(&gathering, (object, answer), Spread::Homes)
         });
         respond::written(relayed.headers_mut(), cached);
         Ok(relayed)
@@ -71,16 +48,17 @@ impl Writes {
         admitted: Box<Admitted>,
         name: &ObjectName,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let object = name.id(self.lake.url());
+        let object = name.id(self.0.endpoint.url());
         let gathered = self
+            .0
             .through
             .gather_part(object, &admitted.classified, &admitted.parts.headers);
         let gathering = gathered.as_ref().ok().map(|(_, gathering)| gathering.clone());
-        let mut relayed = relay(self.forwarder.send(admitted, gathering).await?);
+        let mut relayed = relay(self.send(admitted, gathering).await?);
         if relayed.status() == StatusCode::OK {
             let kept = gathered.and_then(|(part, gathering)| {
                 let etag = relayed.headers().get(header::ETAG);
-                self.through.keep_part(part, &gathering, etag)
+                self.0.through.keep_part(part, &gathering, etag)
             });
             respond::written(relayed.headers_mut(), kept);
         }
@@ -94,11 +72,11 @@ impl Writes {
         admitted: Box<Admitted>,
         name: &ObjectName,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let upload = Upload::named(name.id(self.lake.url()), &admitted.classified);
-        let mut relayed = self.forwarder.pass_on(admitted).await?;
+        let upload = Upload::named(name.id(self.0.endpoint.url()), &admitted.classified);
+        let mut relayed = self.pass_on(admitted).await?;
         if relayed.status() == StatusCode::OK {
             let upload = upload.ok_or(Uncached::Multipart);
-            let committed = upload.and_then(|upload| self.through.commit_upload(&upload));
+            let committed = upload.and_then(|upload| self.0.through.commit_upload(&upload));
             respond::written(relayed.headers_mut(), committed);
         }
         Ok(relayed)
@@ -110,10 +88,10 @@ impl Writes {
         admitted: Box<Admitted>,
         name: &ObjectName,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let upload = Upload::named(name.id(self.lake.url()), &admitted.classified);
-        let response = self.forwarder.pass_on(admitted).await?;
+        let upload = Upload::named(name.id(self.0.endpoint.url()), &admitted.classified);
+        let response = self.pass_on(admitted).await?;
         if let Some(upload) = upload.filter(|_| response.status().is_success()) {
-            self.through.forget_upload(&upload);
+            self.0.through.forget_upload(&upload);
         }
         Ok(response)
     }

@@ -94,7 +94,6 @@ struct UnderWay {
 pub struct ChangeUnderWay {
     coherence: Arc<Coherence>,
     change: Change,
-    is_ended: bool,
 }
 
 impl Coherence {
@@ -195,7 +194,6 @@ impl Coherence {
         let begun = ChangeUnderWay {
             coherence: Arc::clone(self),
             change,
-            is_ended: false,
         };
         if self.attachment.lock().may_change_before_report(clock::instant()) {
             let coherence = Arc::clone(self);
@@ -282,10 +280,9 @@ impl Coherence {
     /// `None`: the node is then detached.
     async fn report(&self, change: Change, names: &[ObjectId]) -> Option<Vec<Option<Promoted>>> {
         let reported = join_all(names.iter().map(|name| self.report_name(*name, change)));
-        let reported = match timeout(REPORT_TIMEOUT, reported).await {
-            Ok(servers) => return Some(servers),
-            Err(_) => None,
-        };
+        if let Ok(servers) = timeout(REPORT_TIMEOUT, reported).await {
+            return Some(servers);
+        }
         let mut attachment = self.attachment.lock();
         if attachment.is_attached() {
             tracing::warn!(
@@ -293,7 +290,7 @@ impl Coherence {
             );
         }
         attachment.failed(clock::instant());
-        reported
+        None
     }
 
     /// Reports a change of one name, retrying until the directory answers.
@@ -329,8 +326,7 @@ impl Coherence {
 
 impl ChangeUnderWay {
     /// Marks the change as finished, in effect or failed. The directory is updated in the background.
-    pub fn end(mut self) {
-        self.is_ended = true;
+    pub fn end(self) {
         let (coherence, change) = (Arc::clone(&self.coherence), self.change);
         let ended = coherence.under_way.lock().remove(&change);
         tokio::spawn(async move {
@@ -347,12 +343,9 @@ impl ChangeUnderWay {
 
 impl Drop for ChangeUnderWay {
     fn drop(&mut self) {
-        if self.is_ended {
-            return;
-        }
-        let until = clock::instant() + CHANGE_LIFE;
+        // A change that has ended is not among them.
         if let Some(under_way) = self.coherence.under_way.lock().get_mut(&self.change) {
-            under_way.until = Some(until);
+            under_way.until = Some(clock::instant() + CHANGE_LIFE);
         }
     }
 }

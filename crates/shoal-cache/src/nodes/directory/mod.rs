@@ -19,7 +19,7 @@ use shoal_directory::extensions::{Extension, SHORT};
 use shoal_directory::guard::{Counts, Guard, Kind};
 use shoal_directory::redis::{Redis, SettingsError};
 use shoal_directory::reporter::{Change, Inventory, Reporter, Reporting};
-use shoal_directory::{CLAIM_LIFE, Directory, Entry, GROUP_BLOCKS, Group, Left, Located, NodeState};
+use shoal_directory::{CLAIM_LIFE, Directory, Entry, GROUP_BLOCKS, Group, Left, Located};
 use shoal_policy::{BlockId, NodeId};
 use shoal_s3::object::Version;
 use shoal_store::{BlockEvent, Store};
@@ -58,10 +58,7 @@ type Claims = Mutex<HashSet<BlockId>>;
 /// The obligation to fetch a block from the lake while other nodes wait for this one. Released on drop,
 /// unless the block has been stored by then.
 pub struct Claim {
-    me: NodeId,
-    guard: Arc<Guard>,
-    reporter: Reporter,
-    claims: Arc<Claims>,
+    directory: Arc<BlockDirectory>,
     block: BlockId,
     is_stored: bool,
 }
@@ -116,13 +113,10 @@ impl BlockDirectory {
     }
 
     /// Returns the claim of a block that [`locate`](Self::locate) assigned to this node.
-    pub fn claim(&self, block: BlockId) -> Claim {
+    pub fn claim(self: &Arc<Self>, block: BlockId) -> Claim {
         self.claims.lock().insert(block);
         Claim {
-            me: self.me,
-            guard: Arc::clone(&self.guard),
-            reporter: self.reporter.clone(),
-            claims: Arc::clone(&self.claims),
+            directory: Arc::clone(self),
             block,
             is_stored: false,
         }
@@ -155,24 +149,6 @@ impl BlockDirectory {
     /// if the directory does not answer.
     pub async fn leave(&self, group: Group, copies: &[(u32, u64)]) -> Option<Vec<Left>> {
         self.guard.leave(self.me, group, copies).await.ok()
-    }
-
-    /// Takes global weights out of entries, see [`Directory::take`]. If the directory does not answer, they
-    /// may be counted twice.
-    pub async fn take(&self, group: Group, weights: &[(u32, u64)]) {
-        let _ = self
-            .guard
-            .ask(Kind::Leave, |directory| directory.take(group, weights))
-            .await;
-    }
-
-    /// Publishes the state of this node and returns those of all nodes. `None` if the directory does not
-    /// answer.
-    pub async fn exchange(&self, mine: NodeState) -> Option<Vec<NodeState>> {
-        self.guard
-            .ask(Kind::Exchange, |directory| directory.exchange(mine))
-            .await
-            .ok()
     }
 
     /// Returns the entry of a block. `None` if the directory does not answer.
@@ -293,7 +269,7 @@ impl Claim {
         loop {
             tokio::time::sleep(RENEWAL).await;
             // If another node holds or claims the block by now, it is fetched twice.
-            let _ = self.guard.locate(self.me, self.block, &[]).await;
+            let _ = self.directory.locate(self.block, &[]).await;
         }
     }
 
@@ -305,9 +281,9 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.claims.lock().remove(&self.block);
+        self.directory.claims.lock().remove(&self.block);
         if !self.is_stored {
-            self.reporter.report(self.block, Change::Dropped);
+            self.directory.reporter.report(self.block, Change::Dropped);
         }
     }
 }

@@ -72,7 +72,7 @@ pub(super) struct Group<'a> {
 impl<'a> Batch<'a> {
     pub(super) fn of(sender: NodeId, messages: &'a [Queued]) -> Self {
         let groups = Kind::ALL.into_iter().map(|kind| Group {
-            kind: kind as u8,
+            kind: kind.number(),
             messages: messages
                 .iter()
                 .filter(|message| message.kind == kind)

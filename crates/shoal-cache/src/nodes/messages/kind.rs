@@ -2,35 +2,27 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use shoal_net::words;
 
-/// Kind of a message. Its number is used on the wire and must never be reused for another kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Kind {
-    /// An event of a block in a cache (C2P, table 2a).
-    CacheEvent = 1,
+words! {
+    /// Kind of a message.
+    pub enum Kind {
+        /// An event of a block in a cache (C2P, table 2a).
+        CacheEvent = "cache-event",
+    }
 }
 
 impl Kind {
-    /// Every kind.
-    pub const ALL: [Self; 1] = [Self::CacheEvent];
-
-    /// Label in metrics and `/status`.
-    pub const fn as_str(self) -> &'static str {
+    /// Returns the number on the wire, which must never be used for another kind.
+    pub const fn number(self) -> u8 {
         match self {
-            Self::CacheEvent => "cache-event",
+            Self::CacheEvent => 1,
         }
     }
 
     /// Returns the kind with this number; `None` if this build does not know it.
     pub fn of(number: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| *kind as u8 == number)
-    }
-
-    /// Returns the position among all kinds.
-    pub(super) fn place(self) -> usize {
-        let place = Self::ALL.iter().position(|kind| *kind == self);
-        place.expect("every kind is among all")
+        Self::ALL.into_iter().find(|kind| kind.number() == number)
     }
 }
 

@@ -163,7 +163,7 @@ impl Messages {
             handler(sender, messages);
             count
         };
-        let _ = self.handlers[M::KIND.place()].set(Box::new(handler));
+        let _ = self.handlers[M::KIND as usize].set(Box::new(handler));
     }
 
     /// Queues a message for other nodes. Never blocks.
@@ -302,7 +302,7 @@ impl Messages {
             let Some(kind) = Kind::of(group.kind) else {
                 continue;
             };
-            let Some(handler) = self.handlers[kind.place()].get() else {
+            let Some(handler) = self.handlers[kind as usize].get() else {
                 continue;
             };
             let taken = handler(sender, group);
@@ -315,7 +315,7 @@ impl Messages {
     /// Returns the current counts.
     pub fn figures(&self) -> MessageFigures {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let of_kind = |kind: Kind| (kind.as_str().to_owned(), self.counts[kind.place()].by_word());
+        let of_kind = |kind: Kind| (kind.as_str().to_owned(), self.counts[kind as usize].by_word());
         MessageFigures {
             kinds: Kind::ALL.map(of_kind).into(),
             batches: self.batches.by_word(),
@@ -325,7 +325,7 @@ impl Messages {
     }
 
     fn count(&self, kind: Kind, outcome: MessageOutcome, messages: usize) {
-        self.counts[kind.place()].add(outcome, messages as u64);
+        self.counts[kind as usize].add(outcome, messages as u64);
     }
 
     fn now(&self) -> Duration {
