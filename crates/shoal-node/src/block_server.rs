@@ -174,12 +174,12 @@ impl BlockServer {
 
     /// Returns how this node obtains a block for a peer, which asked for it in this way.
     fn admit(&self, id: BlockId, is_held: bool, asked: Obtain) -> Result<Obtain, ServeOutcome> {
-        let fetcher = &self.core.fetcher;
+        let (fetcher, single_flight) = (&self.core.fetcher, &self.core.single_flight);
         match asked {
             Obtain::Join if is_held => Ok(Obtain::Locally),
             Obtain::Locally if !is_held => Err(ServeOutcome::NotHeld),
-            Obtain::Join if !fetcher.is_in_flight(id) => Err(ServeOutcome::NotHeld),
-            Obtain::Join if fetcher.waits_for_a_node(id) => Err(ServeOutcome::Circular),
+            Obtain::Join if !single_flight.contains(id) => Err(ServeOutcome::NotHeld),
+            Obtain::Join if single_flight.awaited(id).is_some() => Err(ServeOutcome::Circular),
             Obtain::FromHomes(layer) if fetcher.waits_for_home(id, layer) => Err(ServeOutcome::Circular),
             // No reader waits for the block, so readers of other blocks go first.
             Obtain::Handover(_) if fetcher.memory().is_busy() => Err(ServeOutcome::Busy),

@@ -13,12 +13,10 @@ mod window;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use shoal_policy::admission::Refusal;
 use shoal_policy::eviction::gwf::Worth;
 use shoal_policy::link::Class;
 use shoal_policy::{BlockId, Layer, Source};
 use shoal_s3::object::Version;
-use shoal_s3::range::ByteRange;
 use shoal_store::{Ranks, Store, Urgency};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
@@ -26,12 +24,11 @@ pub use self::body_reader::{range_header, sent_range};
 pub use self::hops::HopOutcome;
 pub use self::response_stream::StreamHandle;
 pub use self::window::MemoryWindow;
-use shoal_net::endpoint::{Endpoint, LakeBody};
+use shoal_net::endpoint::Endpoint;
 use shoal_net::metrics::WordCounts;
 
 use self::block_fetch::BlockFetch;
 use self::peers::PeerSource;
-use self::response_stream::ResponseStream;
 use crate::fetch::read_context::{Purpose, ReadContext};
 use crate::grants::Grants;
 use crate::nodes::cooperation::Cooperation;
@@ -159,16 +156,6 @@ impl Fetcher {
         self.peers.first_sender(version, index, obtain)
     }
 
-    /// Returns true if the block is in flight or waits to be written to disk.
-    pub fn is_in_flight(&self, block: BlockId) -> bool {
-        self.parts.single_flight.contains(block)
-    }
-
-    /// Returns true if a block in flight waits for another node.
-    pub fn waits_for_a_node(&self, block: BlockId) -> bool {
-        self.parts.single_flight.awaited(block).is_some()
-    }
-
     /// Joins the fetch of a block, or starts one in a separate task. Returns `None` if the block is in the
     /// store by now.
     pub fn join(
@@ -219,21 +206,6 @@ impl Fetcher {
         Some(hurried(waiter, context))
     }
 
-    /// Fills blocks from a response that starts at byte `range.start` of the version and ends at `range.end`.
-    /// If it starts inside a block, the bytes before it are requested later, in `context`, because the
-    /// reader's bytes come first.
-    /// Announces the first blocks before returning, so that their readers join instead of asking the lake
-    /// again. Returns `None` and drops the response if these blocks are in flight already.
-    pub fn stream(
-        self: &Arc<Self>,
-        version: &Arc<Version>,
-        range: ByteRange,
-        body: LakeBody,
-        context: &Arc<ReadContext>,
-    ) -> Option<StreamHandle> {
-        ResponseStream::begin(self, version, range, body, context)
-    }
-
     /// Takes a complete block that was written here: readers find it immediately, and it is on disk when the
     /// returned future completes. Returns `None` if the block is already cached or in flight.
     ///
@@ -264,7 +236,8 @@ impl Fetcher {
             let block = version.block(index);
             let stored = store.put(block, version, leader.pieces(), urgency).await;
             store.cache_events().added(block);
-            complete(leader, stored);
+            // A block that was not stored costs time but fails no read; the store has counted the reason.
+            leader.complete(stored.ok());
         })
     }
 
@@ -364,7 +337,7 @@ impl Fetcher {
                 {
                     claim.stored();
                 }
-                complete(leader, stored);
+                leader.complete(stored.ok());
             });
     }
 }
@@ -376,15 +349,6 @@ fn hurried(waiter: Waiter, context: &ReadContext) -> Waiter {
         waiter.hurry();
     }
     waiter
-}
-
-/// Completes the fetch of a block, stored or not.
-fn complete(leader: Leader, stored: Result<Bytes, Refusal>) {
-    match stored {
-        Ok(mapped) => leader.complete(mapped),
-        // A block that was not stored costs time but fails no read; the store has counted the reason.
-        Err(_refused) => leader.complete_unstored(),
-    }
 }
 
 /// Resolves once the last reader has left before the first byte arrived. After the first byte the fetch runs

@@ -249,7 +249,7 @@ impl PeerSource {
         let check = check.map_err(HopError::BrokeOff)?;
         self.hedges.earn();
         let mut transfer = fetch.unhurried();
-        let sent = peer.get_block_for(&request, transfer).await?;
+        let sent = peer.get_block(&request, transfer).await?;
         if !sent.was_held {
             leader.set_far();
         }
@@ -270,7 +270,7 @@ impl PeerSource {
             // before dropping the first request.
             transfer = None;
             request.part = fetch.missing();
-            body = BodyReader::new(peer.get_block_for(&request, None).await?.body);
+            body = BodyReader::new(peer.get_block(&request, None).await?.body);
         };
         if matches!(brought, Err(HopError::BrokeOff(_) | HopError::Dead)) {
             peer.note_failure();

@@ -18,7 +18,7 @@ use crate::fetch::read_context::ReadContext;
 use crate::single_flight::{BlockSpan, FetchError, Join, Leader, Waiter};
 
 /// A response of the lake that fills a run of blocks.
-pub(super) struct ResponseStream {
+struct ResponseStream {
     fetcher: Arc<Fetcher>,
     version: Arc<Version>,
     context: Arc<ReadContext>,
@@ -61,10 +61,14 @@ impl Drop for StreamHandle {
     }
 }
 
-impl ResponseStream {
-    /// See [`Fetcher::stream`].
-    pub(super) fn begin(
-        fetcher: &Arc<Fetcher>,
+impl Fetcher {
+    /// Fills blocks from a response that starts at byte `range.start` of the version and ends at `range.end`.
+    /// If it starts inside a block, the bytes before it are requested later, in `context`, because the
+    /// reader's bytes come first.
+    /// Announces the first blocks before returning, so that their readers join instead of asking the lake
+    /// again. Returns `None` and drops the response if these blocks are in flight already.
+    pub fn stream(
+        self: &Arc<Self>,
         version: &Arc<Version>,
         range: ByteRange,
         body: LakeBody,
@@ -75,16 +79,13 @@ impl ResponseStream {
         } else {
             range.end / version.block_bytes
         };
-        let question = RepeatableGet::of(&fetcher.parts.lake, &context.request(Method::GET));
+        let question = RepeatableGet::of(&self.parts.lake, &context.request(Method::GET));
         let part = range.start..range.end;
-        let contradicted = fetcher
-            .parts
-            .grants
-            .revoker(context.caller().id(), version.object);
+        let contradicted = self.parts.grants.revoker(context.caller().id(), version.object);
         let resumption = resumption(question, version, part, contradicted);
         let owner = Arc::new(());
-        let mut stream = Self {
-            fetcher: Arc::clone(fetcher),
+        let mut stream = ResponseStream {
+            fetcher: Arc::clone(self),
             version: Arc::clone(version),
             context: Arc::clone(context),
             announced: VecDeque::new(),
@@ -108,7 +109,9 @@ impl ResponseStream {
         }
         Some(handle)
     }
+}
 
+impl ResponseStream {
     /// Announces blocks until the window is full. The stream ends before a block that is cached or in flight
     /// already, so that the lake does not send blocks that this node has.
     ///

@@ -100,15 +100,6 @@ pub enum Checksums {
     NotRequested,
 }
 
-/// A remembered grant of the lake.
-#[derive(Clone, Debug)]
-pub struct Granted {
-    /// The version.
-    pub version: Arc<Version>,
-    /// Tells whether the version's checksum headers are known.
-    pub checksums: Checksums,
-}
-
 /// Returns true if the lake's answer refuses this object to this caller.
 pub fn is_refusal(status: StatusCode) -> bool {
     matches!(
@@ -158,24 +149,21 @@ impl Grants {
 
     /// Returns the current version if the lake granted it to this caller less than `reuse` before `stamp`,
     /// and no write has voided the grant: a write through this node or, for a coherent object, through any
-    /// node.
+    /// node. Also returns how the headers of the version were requested.
     pub fn granted(
         &self,
         caller: CallerId,
         object: ObjectId,
         stamp: QuestionStamp,
         reuse: Duration,
-    ) -> Option<Granted> {
+    ) -> Option<(Arc<Version>, Checksums)> {
         let mut shard = self.shard(object).lock();
         let known = shard.get(&object)?;
         let grant = known.grants.iter().find(|grant| grant.caller == caller)?;
         let holds = grant.epoch == stamp.epoch
             && grant.tokens == stamp.tokens
             && stamp.at.saturating_duration_since(grant.at) < reuse;
-        holds.then(|| Granted {
-            version: Arc::clone(&known.version),
-            checksums: known.checksums,
-        })
+        holds.then(|| (Arc::clone(&known.version), known.checksums))
     }
 
     /// Records that the lake granted the object to `caller`. Other reads may reuse the grant only if

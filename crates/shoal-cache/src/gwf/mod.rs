@@ -48,7 +48,7 @@ use self::pushes::Pushes;
 use crate::fetch::Fetcher;
 use crate::nodes::cooperation::Cooperation;
 use crate::nodes::directory::BlockDirectory;
-use crate::nodes::peer::PeerError;
+use crate::nodes::peer::{BlockRequest, PeerError};
 
 /// Number of blocks in one query to the directory.
 const BATCH: usize = 64;
@@ -375,7 +375,8 @@ impl Keeper {
         let Some(version) = self.store.version_of(block).await else {
             return PushOutcome::Gone;
         };
-        match self.cooperation.push(&version, block.index, to, worth).await {
+        let request = BlockRequest::push(&version, block.index, self.cooperation.me(), worth);
+        match self.cooperation.offer(&request, to).await {
             Some(Ok(())) => PushOutcome::Taken,
             Some(Err(PeerError::Refused { .. })) => PushOutcome::Refused,
             Some(Err(error)) => {

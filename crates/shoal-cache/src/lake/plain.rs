@@ -244,12 +244,10 @@ impl PlainLake {
         if within.is_zero() || (coherent && stamp.tokens().is_none()) {
             return None;
         }
-        let known = self
-            .parts
-            .grants
-            .granted(request.caller, request.object, stamp, within)?;
-        let is_enough = known.checksums == Checksums::Requested || !wants_checksums(request);
-        is_enough.then_some(known.version)
+        let grants = &self.parts.grants;
+        let (version, checksums) = grants.granted(request.caller, request.object, stamp, within)?;
+        let is_enough = checksums == Checksums::Requested || !wants_checksums(request);
+        is_enough.then_some(version)
     }
 
     /// Returns true if a version of the object is known, so that some of its blocks may be cached.

@@ -400,36 +400,22 @@ impl Leader {
         pieces
     }
 
-    /// Completes the fetch of a block that is now in the store: its mapping replaces the pieces.
+    /// Completes the fetch of a block whose bytes have all arrived. If it is now in the store, its mapping
+    /// replaces the pieces. Otherwise current waiters read it from memory, and no new ones join.
     ///
     /// # Panics
     ///
-    /// Panics if the mapping has another length than the block.
-    pub fn complete(self, mapped: Bytes) {
-        assert_eq!(
-            mapped.len() as u64,
-            self.fetch.span.len,
-            "a stored block is whole"
-        );
+    /// Panics if bytes are missing, or the mapping has another length than the block.
+    pub fn complete(self, stored: Option<Bytes>) {
+        let len = self.fetch.span.len;
+        assert_eq!(self.received(), len, "only a complete block serves its waiters");
+        let Some(mapped) = stored else { return };
+        assert_eq!(mapped.len() as u64, len, "a stored block is whole");
         self.change(|state| {
             state.pieces = Vec::new();
             state.memory = None;
             state.phase = FetchPhase::Stored(mapped);
         });
-    }
-
-    /// Completes the fetch of a block that the store refused: current waiters read it from memory, and no new
-    /// ones join.
-    ///
-    /// # Panics
-    ///
-    /// Panics if bytes are missing.
-    pub fn complete_unstored(self) {
-        let state = self.fetch.state.lock();
-        assert_eq!(
-            state.received, self.fetch.span.len,
-            "only a complete block serves its waiters"
-        );
     }
 
     /// Fails the fetch for all waiters: no more bytes will come.

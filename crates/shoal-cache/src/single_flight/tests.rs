@@ -81,7 +81,7 @@ async fn a_reader_of_a_complete_block_waits_for_nothing_and_reads_from_this_node
     );
     assert_eq!(single_flight.coalesced(), 1, "the late one waits for nothing");
     assert_eq!(rest(late).await, b"abcdef");
-    leader.complete_unstored();
+    leader.complete(None);
     assert!(!holds(&single_flight), "the disk did not take it");
     assert!(single_flight.holds(ID, || true), "the store knows what it holds");
 }
@@ -93,7 +93,7 @@ async fn a_stored_block_serves_the_rest_from_its_mapping() {
     leader.push(Bytes::from_static(b"ab"));
     assert_eq!(next(&mut waiter).await.unwrap().unwrap(), "ab");
     leader.push(Bytes::from_static(b"cdef"));
-    leader.complete(Bytes::from_static(b"ABCDEF"));
+    leader.complete(Some(Bytes::from_static(b"ABCDEF")));
     assert_eq!(rest(waiter).await, b"CDEF");
     assert_eq!(single_flight.count(), 0);
     assert!(matches!(
@@ -109,7 +109,7 @@ async fn a_waiter_may_start_in_the_middle() {
     waiter.seek(4);
     leader.push(Bytes::from_static(b"abc"));
     leader.push(Bytes::from_static(b"def"));
-    leader.complete_unstored();
+    leader.complete(None);
     assert_eq!(rest(waiter).await, b"ef");
 }
 

@@ -19,6 +19,7 @@ use super::parts::PartTable;
 use crate::fetch::Fetcher;
 use crate::grants::Grants;
 use crate::nodes::cooperation::Cooperation;
+use crate::nodes::peer::BlockRequest;
 use crate::single_flight::Underway;
 
 /// Divisor of the disk's capacity that limits the size of one object: the blocks of an object cannot evict
@@ -201,8 +202,12 @@ impl WriteThrough {
         });
         stream::iter(offers)
             .for_each_concurrent(OFFERS, |(index, node)| async move {
+                let request = BlockRequest::offer(version, index, self.cooperation.me());
                 // A home that does not accept the block fetches it from the lake when it is read.
-                let _ = self.cooperation.offer(version, index, node).await;
+                if let Some(Err(error)) = self.cooperation.offer(&request, node).await {
+                    let peer = self.cooperation.name_of(node);
+                    tracing::debug!(peer, %error, "the home of a written block did not store it");
+                }
             })
             .await;
     }

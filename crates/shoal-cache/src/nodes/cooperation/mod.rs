@@ -14,13 +14,11 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use shoal_policy::eviction::gwf::Worth;
 use shoal_policy::fingerprint::Placed as _;
 use shoal_policy::nearest::shared_levels;
 use shoal_policy::ring::{ORDINARY_WEIGHT, Ring};
 use shoal_policy::route::{Hierarchy, Neighbourhood, Stop};
 use shoal_policy::{BlockId, Layer, NodeId};
-use shoal_s3::object::Version;
 use tokio::sync::watch;
 
 pub use self::config::{CooperationConfig, CooperationMode};
@@ -148,37 +146,14 @@ impl Cooperation {
         stays && view.reachable(node).is_some()
     }
 
-    /// Offers a block of this node to another one, and waits until that has stored it. Returns true if it
-    /// did.
-    pub async fn offer(&self, version: &Version, index: u32, node: NodeId) -> bool {
-        let Some(peer) = self.peer(node) else {
-            return false;
-        };
-        let offered = peer.offer(&BlockRequest::offer(version, index, self.me)).await;
-        if let Err(error) = &offered {
-            tracing::debug!(peer = peer.name(), %error, "the home of a written block did not store it");
-        }
-        offered.is_ok()
-    }
-
-    /// Pushes a block of this node to another one, with its worth there, and waits until that has stored it.
-    /// Returns `None` if the node has left.
+    /// Offers a block of this node to another one, and waits until that has stored it. Returns `None` if the
+    /// node has left.
     ///
     /// # Errors
     ///
     /// Fails if the node refuses the block, or does not have all of it in time.
-    pub async fn push(
-        &self,
-        version: &Version,
-        index: u32,
-        node: NodeId,
-        worth: Worth,
-    ) -> Option<Result<(), PeerError>> {
-        let peer = self.peer(node)?;
-        Some(
-            peer.offer(&BlockRequest::push(version, index, self.me, worth))
-                .await,
-        )
+    pub async fn offer(&self, request: &BlockRequest, to: NodeId) -> Option<Result<(), PeerError>> {
+        Some(self.peer(to)?.offer(request).await)
     }
 
     /// Returns the ring of the nodes at a place (a node's name or a topology prefix), and the widest layer

@@ -138,22 +138,13 @@ impl Peer {
         }
     }
 
-    /// Requests a part of a block.
+    /// Requests a part of a block, for `transfer` if no client waits for it. If the peer fetches the block from
+    /// the lake, it does so in the class of the transfer.
     ///
     /// # Errors
     ///
     /// Fails if the peer refuses, cannot be reached, or does not answer in time.
-    pub async fn get_block(&self, request: &BlockRequest) -> Result<SentBlock, PeerError> {
-        self.get_block_for(request, None).await
-    }
-
-    /// Requests a part of a block for `transfer`. If the peer fetches it from the lake, it does so in the
-    /// class of the transfer.
-    ///
-    /// # Errors
-    ///
-    /// Fails as [`get_block`](Self::get_block) does.
-    pub async fn get_block_for(
+    pub async fn get_block(
         &self,
         request: &BlockRequest,
         transfer: Option<&Transfer>,
@@ -189,7 +180,7 @@ impl Peer {
     ///
     /// Fails if the peer refuses the block or does not have all of it in time.
     pub async fn offer(&self, request: &BlockRequest) -> Result<(), PeerError> {
-        let mut body = self.get_block(request).await?.body;
+        let mut body = self.get_block(request, None).await?.body;
         let arrives = async {
             while body.frame().await.transpose()?.is_some() {}
             Ok::<_, EndpointError>(())

@@ -174,7 +174,7 @@ impl Asker {
         };
         let sent = self
             .peer
-            .get_block_for(&request, purpose.transfer().as_ref())
+            .get_block(&request, purpose.transfer().as_ref())
             .await
             .unwrap();
         sent.body.collect().await.unwrap().to_bytes()

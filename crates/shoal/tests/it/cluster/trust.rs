@@ -116,7 +116,7 @@ async fn a_request_for_a_block_is_sent_again_when_its_connection_was_kept_and_br
         node_id("n0"),
     );
     for expected in [1, 3] {
-        let body = peer.get_block(&request).await.unwrap().body;
+        let body = peer.get_block(&request, None).await.unwrap().body;
         assert_eq!(body.collect().await.unwrap().to_bytes().len(), 0);
         assert_eq!(asked.load(Ordering::Relaxed), expected);
     }
