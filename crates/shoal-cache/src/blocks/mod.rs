@@ -291,10 +291,7 @@ impl BlockStream {
         let index = (self.planned.start / version.block_bytes) as u32;
         let block_start = u64::from(index) * version.block_bytes;
         let end = self.planned.end.min(block_start + version.block_bytes);
-        let wanted = ByteRange {
-            start: self.planned.start - block_start,
-            end: end - block_start,
-        };
+        let wanted = ByteRange::new(self.planned.start - block_start, end - block_start);
         let block = version.block(index);
         let first = self
             .stream_handle

@@ -35,14 +35,14 @@ pub const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 /// The client's options for the form of the response.
 #[derive(Clone, Debug, Default)]
-pub struct Wishes {
+pub struct ResponseOptions {
     /// `response-*` parameters.
     pub overrides: Vec<(HeaderName, HeaderValue)>,
     /// `x-amz-checksum-mode: ENABLED`
     pub checksum_mode: bool,
 }
 
-impl Wishes {
+impl ResponseOptions {
     /// Parses the `response-*` parameters.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ pub fn object(
     reading: Reading,
     caller_headers: CallerHeaders,
     asked: RangeRequest,
-    wishes: &Wishes,
+    options: &ResponseOptions,
 ) -> Response<ResponseBody> {
     let Reading {
         version,
@@ -95,7 +95,7 @@ pub fn object(
     } = reading;
     let caller_headers = caller_headers.map_or_else(HeaderMap::new, |caller_headers| *caller_headers);
     let body = ResponseBody::blocks(blocks, range.len());
-    described(body, &version, caller_headers, range, asked, wishes)
+    described(body, &version, caller_headers, range, asked, options)
 }
 
 /// Returns the response to a HEAD of a version that this node knows, with the headers of a GET of `range`.
@@ -103,10 +103,10 @@ pub fn head(
     version: &Version,
     range: ByteRange,
     asked: RangeRequest,
-    wishes: &Wishes,
+    options: &ResponseOptions,
 ) -> Response<ResponseBody> {
     let body = ResponseBody::head(range.len());
-    described(body, version, HeaderMap::new(), range, asked, wishes)
+    described(body, version, HeaderMap::new(), range, asked, options)
 }
 
 /// Returns `304` with the headers that RFC 9110 requires.
@@ -127,7 +127,7 @@ pub fn not_modified(version: &Version) -> Response<ResponseBody> {
 
 /// Adds the headers of the lake's response to this caller that let a web page read a response without an
 /// object (CORS).
-pub fn tell_page(headers: &mut HeaderMap, caller_headers: &HeaderMap) {
+pub fn add_page_headers(headers: &mut HeaderMap, caller_headers: &HeaderMap) {
     for (name, value) in caller_headers {
         if name == header::VARY || name.as_str().starts_with("access-control-") {
             headers.append(name.clone(), value.clone());
@@ -153,19 +153,19 @@ pub fn unsatisfiable(
         .with("RangeRequested", asked.to_string())
         .with("ActualObjectSize", size_bytes.to_string());
     let mut response = self::error(&error, resource, request_id);
-    tell_size(response.headers_mut(), size_bytes);
+    add_size(response.headers_mut(), size_bytes);
     response
 }
 
 /// Returns `416` to a HEAD, with the size.
 pub fn unsatisfiable_head(size_bytes: u64) -> Response<ResponseBody> {
     let mut response = empty(StatusCode::RANGE_NOT_SATISFIABLE);
-    tell_size(response.headers_mut(), size_bytes);
+    add_size(response.headers_mut(), size_bytes);
     response
 }
 
 /// Adds the `Content-Range` of a `416`.
-fn tell_size(headers: &mut HeaderMap, size_bytes: u64) {
+fn add_size(headers: &mut HeaderMap, size_bytes: u64) {
     let range = HeaderValue::try_from(format!("bytes */{size_bytes}")).expect("digits are a header value");
     headers.insert(header::CONTENT_RANGE, range);
 }
@@ -228,24 +228,24 @@ fn described(
     caller_headers: HeaderMap,
     range: ByteRange,
     asked: RangeRequest,
-    wishes: &Wishes,
+    options: &ResponseOptions,
 ) -> Response<ResponseBody> {
     /// The number of headers that this function and [`stamp`] add. Growing the map later would cost a hit
     /// more than filling it.
     const ADDED: usize = 7;
     let is_part = asked != RangeRequest::Whole;
     // The checksums cover the whole object; a client would verify the part against them.
-    let checksums = wishes.checksum_mode && !is_part;
+    let checksums = options.checksum_mode && !is_part;
     let mut response = Response::new(body);
     let headers = response.headers_mut();
-    headers.reserve(version.headers.len() + caller_headers.len() + wishes.overrides.len() + ADDED);
+    headers.reserve(version.headers.len() + caller_headers.len() + options.overrides.len() + ADDED);
     for (name, value) in &version.headers {
         if checksums || !name.as_str().starts_with("x-amz-checksum-") {
             headers.append(name.clone(), value.clone());
         }
     }
     headers.extend(caller_headers);
-    for (name, value) in &wishes.overrides {
+    for (name, value) in &options.overrides {
         headers.insert(name, value.clone());
     }
     headers

@@ -41,10 +41,7 @@ impl BlockFetch {
 
     /// Returns the bytes of the block that have not arrived.
     pub(super) fn missing(&self) -> ByteRange {
-        ByteRange {
-            start: self.leader.received(),
-            end: self.leader.span().len,
-        }
+        ByteRange::new(self.leader.received(), self.leader.span().len)
     }
 }
 
@@ -117,10 +114,7 @@ impl Fetcher {
             "a part lies within its block"
         );
         let block_start = u64::from(index) * version.block_bytes;
-        let wanted = ByteRange {
-            start: block_start + part.start,
-            end: block_start + part.end,
-        };
+        let wanted = ByteRange::new(block_start + part.start, block_start + part.end);
         let request = block_request(version, wanted, context);
         let question = RepeatableGet::of(&self.parts.lake, &request).within(transfer);
         let options = SendOptions::within(transfer);
@@ -150,10 +144,7 @@ async fn read_kept(bytes: &dyn KeptBytes, fetch: &BlockFetch) -> Result<(), Fetc
     leader.set_source(Source::Tier);
     let start = u64::from(fetch.index) * fetch.version.block_bytes;
     let missing = fetch.missing();
-    let mut pieces = bytes.read(ByteRange {
-        start: start + missing.start,
-        end: start + missing.end,
-    });
+    let mut pieces = bytes.read(ByteRange::new(start + missing.start, start + missing.end));
     while let Some(piece) = pieces.next().await {
         leader.push(piece.map_err(|error| FetchError::Kept(error.to_string().into()))?);
     }

@@ -145,13 +145,7 @@ fn content_range(headers: &HeaderMap) -> Option<(ByteRange, u64)> {
     let (range, size) = value.strip_prefix("bytes ")?.split_once('/')?;
     let (first, last) = range.split_once('-')?;
     let (first, last, size): (u64, u64, u64) = (first.parse().ok()?, last.parse().ok()?, size.parse().ok()?);
-    (first <= last && last < size).then_some((
-        ByteRange {
-            start: first,
-            end: last + 1,
-        },
-        size,
-    ))
+    (first <= last && last < size).then_some((ByteRange::new(first, last + 1), size))
 }
 
 /// Returns the resumption that repeats `question` if the lake's response with the bytes `part` of `version`

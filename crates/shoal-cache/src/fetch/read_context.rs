@@ -98,17 +98,12 @@ impl ReadContext {
 
     fn forwarded(&self) -> &Forwarded {
         self.forwarded.get_or_init(|| Forwarded {
-            target: self.written(),
+            target: match &self.name {
+                Some(name) => target::of_object(name).expect("a name that is too long was refused"),
+                None => PathAndQuery::from_static("/"),
+            },
             headers: unconditional(end_to_end(&self.client.headers)),
         })
-    }
-
-    /// Builds the target from the name; `/` without a name.
-    fn written(&self) -> PathAndQuery {
-        match &self.name {
-            Some(name) => target::of_object(name).expect("a name that is too long was refused"),
-            None => PathAndQuery::from_static("/"),
-        }
     }
 
     /// Returns a request for the object without a range or condition. End-to-end headers such as

@@ -202,7 +202,7 @@ impl PlainLake {
         }
     }
 
-    fn stamp_now(&self, request: &ReadRequest) -> QuestionStamp {
+    pub(super) fn stamp_now(&self, request: &ReadRequest) -> QuestionStamp {
         self.parts
             .grants
             .stamp(request.caller, &request.name, request.object, clock::instant())
@@ -300,7 +300,7 @@ impl PlainLake {
 
     /// Sends a request to the lake on behalf of the caller. If the lake refuses it, revokes the caller's
     /// grants for the object.
-    async fn send(
+    pub(super) async fn send(
         &self,
         request: &ReadRequest,
         lake_request: EndpointRequest,
@@ -343,7 +343,7 @@ impl PlainLake {
 
     /// Parses the version and the range of the body from a `200` or `206`, and grants the caller that
     /// version.
-    fn learn(
+    pub(super) fn learn(
         &self,
         request: &ReadRequest,
         status: StatusCode,

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, Method, StatusCode};
-use shoal_net::clock;
 use shoal_net::endpoint::causes;
 use shoal_net::endpoint::s3::{CallError, Refusal, S3Client};
+use shoal_s3::conditions::Conditions;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Uncacheable, Version};
+use shoal_s3::range::RangeRequest;
+use shoal_s3::read_head::Question;
 use shoal_s3::target;
 use shoal_s3::xml::{ListedObject, Listing};
 
-use super::PlainLake;
+use super::{PlainLake, ReadRequest};
 use crate::fetch::read_context::{Purpose, ReadContext};
-use crate::fetch::sent_range;
-use crate::grants::{Checksums, is_refusal};
+use crate::grants::freshness::Reuse;
 pub use shoal_net::endpoint::s3::{PAGE_KEYS, PageRequest};
 
 /// Why the lake does not say what it was asked.
@@ -56,38 +57,36 @@ impl PlainLake {
             return Err(LakeRefusal::Trouble("its name is too long".into()));
         }
         let lake = &self.parts.endpoint;
-        let context = ReadContext::of_peer(
-            lake.account_for(caller),
-            caller.clone(),
-            Some(name.clone()),
-            HeaderMap::new(),
-        );
-        let request = context.with_purpose(Purpose::Prefetch).request(Method::HEAD);
-        let (caller, object) = (caller.id(), name.id(lake.url()));
-        let stamp = self.parts.grants.stamp(caller, name, object, clock::instant());
-        let answer = lake.send(request).await;
-        let head = answer
+        let account = lake.account_for(caller);
+        let context = ReadContext::of_peer(account, caller.clone(), Some(name.clone()), HeaderMap::new());
+        let request = ReadRequest {
+            caller: caller.id(),
+            name: name.clone(),
+            object: name.id(lake.url()),
+            range: RangeRequest::Whole,
+            conditions: Conditions::default(),
+            context: Arc::new(context.with_purpose(Purpose::Prefetch)),
+            reuse: Reuse::NEVER,
+            only_if_cached: false,
+            checksum_mode: false,
+            question: Question::Plain,
+        };
+        let stamp = self.stamp_now(&request);
+        let answer = self.send(&request, request.context.request(Method::HEAD)).await;
+        let (head, _) = answer
             .map_err(|error| LakeRefusal::Trouble(causes(&error)))?
-            .into_parts()
-            .0;
+            .into_parts();
         if head.status != StatusCode::OK {
-            if is_refusal(head.status) {
-                self.parts.grants.revoke(caller, object);
-            }
             return Err(Refusal {
                 status: head.status,
                 error: None,
             }
             .into());
         }
-        let sent = sent_range(head.status, &head.headers);
-        let (_, size_bytes) = sent.ok_or(LakeRefusal::Uncacheable(Uncacheable::NoLength))?;
-        let version = Version::from_response(object, &head.headers, size_bytes, self.parts.block_bytes);
-        let version = Arc::new(version.map_err(LakeRefusal::Uncacheable)?);
-        self.parts
-            .grants
-            .learn(caller, name, &version, Checksums::NotRequested, stamp, true);
-        Ok(version)
+        let learnt = self.learn(&request, head.status, &head.headers, stamp);
+        learnt
+            .map(|(version, _)| version)
+            .map_err(LakeRefusal::Uncacheable)
     }
 }
 

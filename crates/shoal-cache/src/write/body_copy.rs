@@ -4,7 +4,6 @@
 //! Until the lake has committed the write, the bytes may be wrong or may be discarded: no reader finds them
 //! before the blocks get their names.
 
-use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -116,12 +115,6 @@ impl BodyCopy {
             drafts: std::mem::take(&mut state.drafts),
             in_memory: std::mem::take(&mut state.in_memory),
         })
-    }
-}
-
-impl fmt::Debug for BodyCopy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BodyCopy").finish_non_exhaustive()
     }
 }
 

@@ -170,10 +170,7 @@ impl WriteThrough {
     /// Cuts a block of the object out of its parts' blocks. Returns `None` if some of those were evicted.
     async fn cut(&self, parts: &[Arc<Version>], version: &Version, index: u32) -> Option<Vec<Bytes>> {
         let start = u64::from(index) * version.block_bytes;
-        let range = ByteRange {
-            start,
-            end: start + version.block_len(index),
-        };
+        let range = ByteRange::new(start, start + version.block_len(index));
         let sizes: Vec<u64> = parts.iter().map(|part| part.size_bytes).collect();
         let mut pieces = Vec::new();
         for (at, within) in overlaps(&sizes, range) {
@@ -196,10 +193,7 @@ fn overlaps(sizes: &[u64], range: ByteRange) -> Vec<(usize, ByteRange)> {
         let end = start + size;
         let (first, behind) = (range.start.max(start), range.end.min(end));
         if first < behind {
-            let within = ByteRange {
-                start: first - start,
-                end: behind - start,
-            };
+            let within = ByteRange::new(first - start, behind - start);
             met.push((at, within));
         }
         start = end;

@@ -89,22 +89,16 @@ impl Look {
 
     /// Gives each follower its answer, and returns the leader's.
     pub(super) fn share(self, answers: Result<Vec<Located>, Silent>) -> Answer {
-        match answers {
-            Ok(located) => {
-                let mut located = located.into_iter();
-                let mine = located.next().expect("an answer about each block");
-                for (follower, answer) in self.followers.into_iter().zip(located) {
-                    // A follower may be gone.
-                    let _ = follower.send(Ok(answer));
-                }
-                Ok(mine)
-            }
-            Err(silent) => {
-                for follower in self.followers {
-                    let _ = follower.send(Err(silent.clone()));
-                }
-                Err(silent)
-            }
+        let answers = match answers {
+            Ok(located) => located.into_iter().map(Ok).collect(),
+            Err(silent) => vec![Err(silent); self.indexes.len()],
+        };
+        let mut answers = answers.into_iter();
+        let mine = answers.next().expect("an answer about each block");
+        for (follower, answer) in self.followers.into_iter().zip(answers) {
+            // A follower may be gone.
+            let _ = follower.send(answer);
         }
+        mine
     }
 }

@@ -76,13 +76,13 @@ impl Reads {
         Ok(match answer.map_err(|error| errors::unread(&error))? {
             GetAnswer::Object(reading, caller_headers) => {
                 record.cache = Some(CacheStatus::of(&reading, caller_headers.is_some()));
-                respond::object(reading, caller_headers, wanted.request.range, &wanted.wishes)
+                respond::object(reading, caller_headers, wanted.request.range, &wanted.options)
             }
             GetAnswer::NoBytes(why, version, caller_headers) => {
                 let path = admitted.parts.uri.path();
                 let mut response = wanted.respond_without_bytes(why, &version, path, record);
                 if let Some(caller_headers) = caller_headers {
-                    respond::tell_page(response.headers_mut(), &caller_headers);
+                    respond::add_page_headers(response.headers_mut(), &caller_headers);
                 }
                 response
             }
@@ -134,9 +134,9 @@ impl Reads {
         answerable: bool,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let Wanted { request, wishes, .. } = wanted;
+        let Wanted { request, options, .. } = wanted;
         let is_of_whole = answerable && !wanted.is_about_a_part();
-        let is_plain = is_of_whole && request.conditions.is_empty() && wishes.overrides.is_empty();
+        let is_plain = is_of_whole && request.conditions.is_empty() && options.overrides.is_empty();
         for _ in 0..ATTEMPTS {
             let asked = self.lake.ask(request, answerable).await;
             let question = match asked.map_err(|error| errors::unread(&error))? {

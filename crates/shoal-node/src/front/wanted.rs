@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{Response, StatusCode};
 use shoal_cache::exchange::record::Record;
-use shoal_cache::exchange::respond::{self, CacheStatus, Wishes};
+use shoal_cache::exchange::respond::{self, CacheStatus, ResponseOptions};
 use shoal_cache::exchange::{Admitted, ResponseBody};
 use shoal_cache::freshness::Reuse;
 use shoal_cache::lake::{NoBytes, ReadRequest, errors};
@@ -22,7 +22,7 @@ pub(super) struct Wanted {
     /// The object, range and conditions.
     pub(super) request: ReadRequest,
     /// The client's options for the form of the response.
-    pub(super) wishes: Wishes,
+    pub(super) options: ResponseOptions,
     /// The reason if only the lake can answer.
     pub(super) reason: Option<Uncacheable>,
 }
@@ -36,8 +36,8 @@ impl Wanted {
         reuse: Reuse,
     ) -> Result<Self, S3Error> {
         let head = ReadHead::parse(&admitted.parts.headers);
-        let wishes = Wishes::parse(&admitted.classified.query, head.checksum_mode)?;
-        let reason = uncacheable(admitted, &head, &wishes);
+        let options = ResponseOptions::parse(&admitted.classified.query, head.checksum_mode)?;
+        let reason = uncacheable(admitted, &head, &options);
         let caller = &admitted.verified.caller;
         let question = match head.question {
             Question::Referred if admitted.verified.credentials == Credentials::Header => Question::Plain,
@@ -64,7 +64,7 @@ impl Wanted {
         };
         Ok(Self {
             request,
-            wishes,
+            options,
             reason,
         })
     }
@@ -102,7 +102,7 @@ impl Wanted {
     pub(super) fn respond_to_head(&self, version: &Version, record: &mut Record) -> Response<ResponseBody> {
         record.cache = Some(CacheStatus::Hit);
         match self.request.locate(version) {
-            Ok(range) => respond::head(version, range, self.request.range, &self.wishes),
+            Ok(range) => respond::head(version, range, self.request.range, &self.options),
             Err(NoBytes::NotModified) => respond::not_modified(version),
             Err(NoBytes::PreconditionFailed(_)) => respond::empty(StatusCode::PRECONDITION_FAILED),
             Err(NoBytes::Unsatisfiable) => respond::unsatisfiable_head(version.size_bytes),
@@ -114,7 +114,7 @@ impl Wanted {
 }
 
 /// Returns the reason if only the lake may answer this GET or HEAD.
-fn uncacheable(admitted: &Admitted, head: &ReadHead, wishes: &Wishes) -> Option<Uncacheable> {
+fn uncacheable(admitted: &Admitted, head: &ReadHead, options: &ResponseOptions) -> Option<Uncacheable> {
     let unsigned = admitted.verified.credentials == Credentials::None;
     if http_body::Body::size_hint(&admitted.body).exact() != Some(0) {
         Some(Uncacheable::RequestBody)
@@ -124,10 +124,10 @@ fn uncacheable(admitted: &Admitted, head: &ReadHead, wishes: &Wishes) -> Option<
         Some(Uncacheable::PartNumber)
     } else if head.range.is_none()
         || (!head.conditions.is_empty() && head.conditions.is_dialect(clock::utc_now()))
-        || wishes.overrides.iter().any(|(_, value)| value.is_empty())
+        || options.overrides.iter().any(|(_, value)| value.is_empty())
     {
         Some(Uncacheable::Dialect)
-    } else if unsigned && !wishes.overrides.is_empty() {
+    } else if unsigned && !options.overrides.is_empty() {
         Some(Uncacheable::UnsignedOverride)
     } else if head.cache_control.no_store {
         Some(Uncacheable::NoStore)

@@ -238,10 +238,7 @@ impl Cooperation {
         let departed = self.departed.lock();
         let mut traffic = departed.clone();
         for peer in self.peers() {
-            traffic
-                .entry(peer.name().to_owned())
-                .or_default()
-                .add(peer.traffic());
+            add_traffic(&mut traffic, &peer);
         }
         traffic
     }
@@ -319,10 +316,7 @@ impl Cooperation {
         let mut departed = self.departed.lock();
         for (id, peer) in &before.peers {
             if !view.peers.get(id).is_some_and(|stays| Arc::ptr_eq(stays, peer)) {
-                departed
-                    .entry(peer.name().to_owned())
-                    .or_default()
-                    .add(peer.traffic());
+                add_traffic(&mut departed, peer);
             }
         }
         self.view.store(Arc::new(view));
@@ -357,6 +351,13 @@ impl Cooperation {
         }
         peers
     }
+}
+
+fn add_traffic(traffic: &mut BTreeMap<String, PeerTraffic>, peer: &Peer) {
+    traffic
+        .entry(peer.name().to_owned())
+        .or_default()
+        .add(peer.traffic());
 }
 
 fn same_homes(before: &Hierarchy, after: &Hierarchy) -> bool {

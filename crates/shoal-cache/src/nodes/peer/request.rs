@@ -223,10 +223,7 @@ impl<'a> Message<'a> {
             headers: self.headers.into_headers()?,
             version: self.version.into_version()?,
             index: self.index,
-            part: ByteRange {
-                start: self.part.0,
-                end: self.part.1,
-            },
+            part: ByteRange::new(self.part.0, self.part.1),
         };
         let is_consistent = request.index < request.version.block_count()
             && request.part.start < request.part.end
