@@ -36,7 +36,7 @@ pub enum TaskPage {
 }
 
 impl TaskPage {
-    /// The page at a path, if it is one of tasks.
+    /// Returns the page at a path, if it is one of tasks.
     pub fn at(path: &str) -> Option<Self> {
         if path == PLAN {
             return Some(Self::Plan);
@@ -51,7 +51,7 @@ impl TaskPage {
         }
     }
 
-    /// Whether a request for the page gives an order.
+    /// Returns true if a request for the page gives an order.
     pub fn is_order(&self, method: &Method) -> bool {
         match self {
             Self::All => *method == Method::POST,
@@ -142,7 +142,7 @@ async fn post_plan(tasks: &Tasks, request: Request<ClientBody>) -> Result<Task, 
     tasks.post_plan(request.into_body(), identity.as_deref()).await
 }
 
-/// The order in a query: its fields as parameters.
+/// Returns the order in a query, which has its fields as parameters.
 fn of_query(query: Option<&str>) -> Result<TaskRequest, TaskRefusal> {
     let query = Query::parse(query).map_err(|error| OrderError::Body(error.message.to_string()))?;
     let fields = query.iter().map(|(name, value)| {

@@ -12,20 +12,16 @@ impl Observer {
     /// Returns the conditions that currently hold.
     pub(super) fn holding(&self) -> Vec<Condition> {
         let mut conditions = self.of_the_lake();
-        if self
-            .drain()
-            .is_some_and(|drain| drain.state != HandoffPhase::Serving)
-        {
-            conditions.push(Condition::new(
+        let drain = self.drain().filter(|drain| drain.state != HandoffPhase::Serving);
+        conditions.extend(drain.map(|_| {
+            Condition::new(
                 ConditionName::Draining,
                 "it hands its blocks over before it is stopped; `shoal node undrain` ends this",
-            ));
-        }
+            )
+        }));
         if let Health::Paused { why } = self.core.store.health() {
-            conditions.push(Condition::new(
-                ConditionName::StorePaused,
-                format!("it stores nothing: {why}"),
-            ));
+            let detail = format!("it stores nothing: {why}");
+            conditions.push(Condition::new(ConditionName::StorePaused, detail));
         }
         conditions.extend(self.write_back.figures().conditions());
         if self.core.config.cooperation.mode != CooperationMode::Solo {
@@ -74,30 +70,21 @@ impl Observer {
         let mut conditions = Vec::new();
         if notices.seeds.is_alone() {
             let seeds = self.core.config.cooperation.seeds.join(", ");
-            conditions.push(Condition::new(
-                ConditionName::Alone,
-                format!("no other node has answered; its seeds are {seeds}"),
-            ));
+            let detail = format!("no other node has answered; its seeds are {seeds}");
+            conditions.push(Condition::new(ConditionName::Alone, detail));
         }
-        if self
-            .core
-            .directory
-            .as_ref()
-            .is_some_and(|directory| !directory.answers())
-        {
-            let detail = "blocks are looked for at their homes until it answers".to_owned();
+        let directory = self.core.directory.as_ref();
+        if directory.is_some_and(|directory| !directory.answers()) {
+            let detail = "blocks are looked for at their homes until it answers";
             conditions.push(Condition::new(ConditionName::DirectorySilent, detail));
         }
-        let unknown = notices.seeds.unknown();
+        let unknown = notices.seeds.unknown().join(", ");
         if !unknown.is_empty() {
-            let unknown = unknown.join(", ");
-            conditions.push(Condition::new(
-                ConditionName::SeedUnknown,
-                format!("these seeds have no address: {unknown}"),
-            ));
+            let detail = format!("these seeds have no address: {unknown}");
+            conditions.push(Condition::new(ConditionName::SeedUnknown, detail));
         }
-        let unheard = notices.rejected.recent(clock::instant());
-        conditions.extend(unheard.into_iter().map(|seen| {
+        let rejected = notices.rejected.recent(clock::instant());
+        conditions.extend(rejected.into_iter().map(|seen| {
             let hint = seen.why.hint();
             Condition::new(ConditionName::GossipRejected, format!("{seen}; {hint}"))
         }));

@@ -84,6 +84,17 @@ impl File {
     }
 }
 
+impl Assignment {
+    /// Assigns the text of a variable or of a flag.
+    pub(in crate::config) fn bare(position: usize, text: &str, provenance: Provenance) -> Self {
+        Self {
+            position,
+            given: RawValue::Bare(text.into()),
+            provenance,
+        }
+    }
+}
+
 impl Entry {
     /// Parses the value of a key; `None` if it is absent, or invalid (then recorded in `problems`).
     pub(in crate::config) fn take<T: Value>(&self, key: &str, problems: &mut Vec<Problem>) -> Option<T> {

@@ -63,13 +63,9 @@ impl Sources {
     }
 
     fn file(&self) -> Option<PathBuf> {
-        let variable = self
-            .variables
-            .iter()
-            .find(|(name, value)| name == FILE_VARIABLE && !value.is_empty());
-        self.file
-            .clone()
-            .or_else(|| variable.map(|(_, path)| path.into()))
+        let mut variables = self.variables.iter();
+        let variable = variables.find(|(name, value)| name == FILE_VARIABLE && !value.is_empty());
+        self.file.clone().or_else(|| Some(variable?.1.clone().into()))
     }
 }
 
@@ -105,34 +101,27 @@ impl Config {
     pub fn load_over(defaults: Self, sources: &Sources) -> Result<Loaded, ConfigError> {
         let mut loader = Loader {
             draft: ConfigDraft::over(defaults),
-            problems: Vec::new(),
-            strangers: Vec::new(),
-            warnings: Vec::new(),
+            ..Loader::default()
         };
         loader.run(sources);
-        let Loader {
-            draft,
-            mut problems,
-            warnings,
-            ..
-        } = loader;
+        let mut problems = loader.problems;
         if problems.is_empty() {
-            Ok(Loaded {
-                config: draft.config,
-                warnings,
-            })
-        } else {
-            problems.sort_by_key(|problem| match problem.provenance {
-                Provenance::File { line, .. } => (0, line),
-                Provenance::Env(_) => (1, 0),
-                Provenance::Flag(_) => (2, 0),
-                Provenance::Default => (3, 0),
+            return Ok(Loaded {
+                config: loader.draft.config,
+                warnings: loader.warnings,
             });
-            Err(ConfigError { problems })
         }
+        problems.sort_by_key(|problem| match problem.provenance {
+            Provenance::File { line, .. } => (0, line),
+            Provenance::Env(_) => (1, 0),
+            Provenance::Flag(_) => (2, 0),
+            Provenance::Default => (3, 0),
+        });
+        Err(ConfigError { problems })
     }
 }
 
+#[derive(Default)]
 struct Loader {
     draft: ConfigDraft,
     problems: Vec<Problem>,
@@ -255,13 +244,7 @@ impl Loader {
         for (name, value) in ours {
             let provenance = Provenance::Env(name.clone());
             match SETTINGS.iter().position(|setting| setting.variable() == *name) {
-                Some(position) => {
-                    layer.push(Assignment {
-                        position,
-                        given: RawValue::Bare(value.clone()),
-                        provenance,
-                    });
-                }
+                Some(position) => layer.push(Assignment::bare(position, value, provenance)),
                 None => self.unknown_variable(name, &provenance, sources.role),
             }
         }
@@ -464,11 +447,7 @@ fn flag((name, value): &(String, String)) -> Assignment {
         .iter()
         .position(names_it)
         .expect("flags are read off the table");
-    Assignment {
-        position,
-        given: RawValue::Bare(value.clone()),
-        provenance: Provenance::Flag(format!("--{name}")),
-    }
+    Assignment::bare(position, value, Provenance::Flag(format!("--{name}")))
 }
 
 fn both_secrets(title: &str, key: &str, provenance: &Provenance) -> Problem {

@@ -22,20 +22,12 @@ const TIME_UNITS_MS: [(&str, u64); 5] = [
     ("ms", 1),
 ];
 
-/// Rates in bytes a second. Network units are decimal and count bits.
-const RATE_UNITS: [(&str, u64); 12] = [
-    ("TB", 1_000_000_000_000),
+/// Units of networks, which are decimal and count bits, in bytes a second.
+const BIT_UNITS: [(&str, u64); 4] = [
     ("Tbit", 125_000_000_000),
-    ("GiB", 1 << 30),
-    ("GB", 1_000_000_000),
     ("Gbit", 125_000_000),
-    ("MiB", 1 << 20),
-    ("MB", 1_000_000),
     ("Mbit", 125_000),
-    ("KiB", 1 << 10),
-    ("KB", 1_000),
     ("kbit", 125),
-    ("B", 1),
 ];
 
 /// Parses bytes such as `"100GiB"`; `None` if the unit is unknown or the number does not fit.
@@ -52,13 +44,13 @@ pub fn parse_time(text: &str) -> Option<Duration> {
 /// number does not fit.
 pub(super) fn parse_rate(text: &str) -> Option<u64> {
     let text = text.strip_suffix("/s").unwrap_or(text);
-    parse(text.trim_end(), &RATE_UNITS)
+    let text = text.trim_end();
+    parse(text, &BIT_UNITS).or_else(|| parse_size(text))
 }
 
 /// Returns the shortest exact text of a rate, in bits a second if possible.
 pub(super) fn format_rate(bytes_per_second: u64) -> String {
-    let is_wanted = |unit: &&(&str, u64)| unit.0.ends_with("bit") || unit.0 == "B";
-    format(bytes_per_second, RATE_UNITS.iter().filter(is_wanted))
+    format(bytes_per_second, BIT_UNITS.iter().chain([&("B", 1)]))
 }
 
 /// Returns the shortest exact text of a size, always in binary units.

@@ -11,7 +11,7 @@ use shoal_orders::{JobStatus, TaskState};
 
 use super::admin::{AdminPort, failed};
 use super::link::link_words;
-use super::overview::{Answer, NodeView, Overview, TasksView, Traffic};
+use super::overview::{Answer, NodeView, Numbers, Overview, TasksView, Traffic};
 use super::plan_state::job_counts;
 use super::progress::line;
 use super::task::what;
@@ -204,56 +204,50 @@ fn shares(traffic: Traffic, lake_p99_ms: Option<f64>) -> [String; 8] {
     ]
 }
 
-/// Formats what has no column in the table.
+/// Formats what has no column in the table, one remark a line.
 pub(crate) fn remarks(node: &NodeView) -> String {
     let name = terminal::line(&node.name);
-    let mut text = String::new();
-    match &node.answer {
-        Answer::Unreachable(why) => {
-            let _ = writeln!(text, "{name}: no numbers: {why}");
-        }
-        Answer::Numbers(numbers) => {
-            let conditions = numbers.conditions.iter();
-            for condition in conditions.filter(|condition| !is_in_the_table(condition)) {
-                let _ = writeln!(text, "{name}: {}", condition.detail);
-            }
-            if numbers.layers.len() > 1 {
-                let layers = numbers.layers.iter().map(|layer| {
-                    let (used, target) = (bytes(layer.used_bytes), bytes(layer.target_bytes));
-                    format!("{} {used} of {target}", layer.layer)
-                });
-                let _ = writeln!(text, "{name}: split {}", layers.collect::<Vec<_>>().join(", "));
-            }
-            let pins = &numbers.store.counts.pins;
-            if pins.objects > 0 {
-                let (size, most) = (bytes(pins.bytes), bytes(pins.bytes_max));
-                let objects = counted(pins.objects, "object");
-                let _ = writeln!(text, "{name}: pinned {objects}, {size} of at most {most}");
-            }
-            if let Some(directory) = &numbers.directory {
-                let _ = writeln!(text, "{name}: {}", directory_words(directory, numbers.traffic));
-                if let Some(coherent) = &directory.coherent {
-                    let _ = writeln!(text, "{name}: {}", coherent_words(coherent));
-                }
-            }
-            if let Some(link) = &numbers.link {
-                let _ = writeln!(text, "{name}: {}", link_words(link));
-            }
-            for tier in &numbers.tiers {
-                let _ = writeln!(text, "{name}: {}", backlog(tier));
-            }
-            if let Some(drain) = numbers.drain.filter(|drain| drain.state != HandoffPhase::Serving) {
-                let (given, kept) = (counted(drain.blocks_given, "block"), drain.blocks_kept);
-                let size = bytes(drain.bytes_given);
-                let left = drain.blocks_left;
-                let _ = writeln!(
-                    text,
-                    "{name}: handed over {given} ({size}), {left} left, {kept} that no other node took"
-                );
-            }
-        }
+    let remarks = match &node.answer {
+        Answer::Unreachable(why) => vec![format!("no numbers: {why}")],
+        Answer::Numbers(numbers) => remarks_on(numbers),
+    };
+    let lines = remarks.iter().map(|remark| format!("{name}: {remark}\n"));
+    lines.collect()
+}
+
+fn remarks_on(numbers: &Numbers) -> Vec<String> {
+    let conditions = numbers.conditions.iter();
+    let conditions = conditions.filter(|condition| !is_in_the_table(condition));
+    let mut remarks: Vec<String> = conditions.map(|condition| condition.detail.clone()).collect();
+    if numbers.layers.len() > 1 {
+        let layers = numbers.layers.iter().map(|layer| {
+            let (used, target) = (bytes(layer.used_bytes), bytes(layer.target_bytes));
+            format!("{} {used} of {target}", layer.layer)
+        });
+        remarks.push(format!("split {}", layers.collect::<Vec<_>>().join(", ")));
     }
-    text
+    let pins = &numbers.store.counts.pins;
+    if pins.objects > 0 {
+        let (size, most) = (bytes(pins.bytes), bytes(pins.bytes_max));
+        let objects = counted(pins.objects, "object");
+        remarks.push(format!("pinned {objects}, {size} of at most {most}"));
+    }
+    if let Some(directory) = &numbers.directory {
+        remarks.push(directory_words(directory, numbers.traffic));
+        remarks.extend(directory.coherent.as_ref().map(coherent_words));
+    }
+    remarks.extend(numbers.link.as_ref().map(link_words));
+    remarks.extend(numbers.tiers.iter().map(backlog));
+    if let Some(drain) = numbers.drain.filter(|drain| drain.state != HandoffPhase::Serving) {
+        remarks.push(format!(
+            "handed over {} ({}), {} left, {} that no other node took",
+            counted(drain.blocks_given, "block"),
+            bytes(drain.bytes_given),
+            drain.blocks_left,
+            drain.blocks_kept
+        ));
+    }
+    remarks
 }
 
 /// Describes the health of the directory, and its savings: bytes from peers instead of from the lake.
@@ -267,7 +261,8 @@ fn directory_words(directory: &DirectoryPage, traffic: Traffic) -> String {
     let _ = write!(text, ", {} from other nodes", bytes(traffic.peer_bytes));
     if let Some(GwfFigures { kept, pushes, .. }) = &directory.gwf {
         let pushed = pushes.get("taken").copied().unwrap_or_default();
-        let _ = write!(text, ", {} kept, {pushed} pushed", counted_last_copies(*kept));
+        let copies = if *kept == 1 { "copy" } else { "copies" };
+        let _ = write!(text, ", {kept} last {copies} kept, {pushed} pushed");
     }
     text
 }
@@ -288,13 +283,6 @@ fn coherent_words(coherent: &CoherenceFigures) -> String {
         );
     }
     text
-}
-
-fn counted_last_copies(count: u64) -> String {
-    match count {
-        1 => "1 last copy".into(),
-        count => format!("{count} last copies"),
-    }
 }
 
 /// Describes a node's dirty objects in one tier.

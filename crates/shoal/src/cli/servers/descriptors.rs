@@ -24,7 +24,7 @@ pub(crate) fn raise(limits: &Limits) {
         limits.connections() as u64 + BESIDES,
     );
     if let Some(open) = open.filter(|&open| open < needed) {
-        let hint = "raise the hard limit of open files (LimitNOFILE= of systemd, ulimit -Hn) or lower limits.connections";
+        let hint = "raise the hard limit of open files (LimitNOFILE= of systemd, ulimit -Hn) or lower limits.requests";
         tracing::warn!(
             open,
             needed,
