@@ -6,7 +6,6 @@
 //! the blocks that it has.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,7 +50,7 @@ pub struct Handoff {
     current: Mutex<Current>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Current {
     /// Number of the current order; work for an earlier order stops.
     order: u64,
@@ -97,14 +96,6 @@ enum GiveOutcome {
     Kept,
     /// The block was evicted before it was offered.
     Gone,
-}
-
-impl fmt::Debug for Handoff {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Handoff")
-            .field("current", &self.current)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Handoff {

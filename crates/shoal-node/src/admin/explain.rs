@@ -274,22 +274,19 @@ impl Explainer<'_> {
 
     /// Returns the completeness of these blocks' groups, by layer, as far as this node knows.
     fn completeness(&self, blocks: &[BlockId], version: Option<&Version>) -> Vec<GroupCompleteness> {
-        let mut firsts: Vec<BlockId> = blocks.to_vec();
-        for block in &mut firsts {
-            block.index -= block.index % GROUP_BLOCKS;
-        }
-        firsts.dedup();
-        let layers = self.0.store.layers().rooms();
-        let of_layers = firsts
-            .iter()
-            .flat_map(|first| layers.iter().map(move |room| (*first, room.layer)));
-        let groups = of_layers.filter_map(|(first, layer)| {
-            let known = self.0.store.cache_events().knowledge(layer, first)?;
+        let (layers, events) = (self.0.store.layers().rooms(), self.0.store.cache_events());
+        let mut groups = Vec::new();
+        for members in blocks.chunk_by(|one, other| one.index / GROUP_BLOCKS == other.index / GROUP_BLOCKS) {
+            let mut first = members[0];
+            first.index -= first.index % GROUP_BLOCKS;
             let end = version.map_or(first.index + GROUP_BLOCKS, Version::block_count);
             let blocks = end.saturating_sub(first.index).min(GROUP_BLOCKS);
-            Some(self.group(first, layer, blocks, &known))
-        });
-        groups.collect()
+            groups.extend(layers.iter().filter_map(|room| {
+                let known = events.knowledge(room.layer, first)?;
+                Some(self.group(first, room.layer, blocks, &known))
+            }));
+        }
+        groups
     }
 
     fn group(&self, first: BlockId, layer: Layer, blocks: u32, known: &GroupKnowledge) -> GroupCompleteness {

@@ -272,27 +272,9 @@ pub(super) fn of_section(section: &str) -> impl Iterator<Item = &'static Setting
     SETTINGS.iter().filter(move |setting| setting.section == section)
 }
 
-/// Returns true if earlier builds had settings in this section.
-pub(super) fn is_former_section(section: &str) -> bool {
-    REMOVED.iter().any(|(former, ..)| *former == section)
-}
-
-/// Returns what to write instead of a setting of an earlier build.
-pub(super) fn instead_of(section: &str, key: &str) -> Option<&'static str> {
-    let removed = REMOVED
-        .iter()
-        .find(|(of, name, _)| (*of, *name) == (section, key));
-    removed.map(|(_, _, hint)| *hint)
-}
-
-fn variable_of(section: &str, key: &str) -> String {
+/// Returns the variable of a setting.
+pub(super) fn variable_of(section: &str, key: &str) -> String {
     format!("SHOAL_{section}_{key}").to_uppercase()
-}
-
-/// Returns the setting of an earlier build that a variable names: section, key, and what to write instead.
-pub(super) fn removed_variable(variable: &str) -> Option<(&'static str, &'static str, &'static str)> {
-    let mut removed = REMOVED.iter().copied();
-    removed.find(|(section, key, _)| variable_of(section, key) == variable)
 }
 
 /// Returns the index of a setting in [`SETTINGS`] and in [`ConfigDraft::provenances`].

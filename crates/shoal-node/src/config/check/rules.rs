@@ -51,6 +51,7 @@ const FILE_HINT: &str = "name a file that shoal may read";
 
 /// A rule for the value of one setting, or of one key of a list.
 pub(super) struct Rule<F> {
+    /// The section, or the list, that the key belongs to.
     pub(super) section: &'static str,
     pub(super) key: &'static str,
     /// Returns what is wrong with the value.

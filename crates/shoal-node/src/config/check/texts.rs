@@ -67,30 +67,25 @@ pub(super) fn is_host_and_port(text: &str) -> bool {
 
 /// Returns what is wrong with the URL of a server.
 pub(super) fn endpoint_fault(endpoint: &str) -> Option<&'static str> {
-    check_endpoint(endpoint).err()
-}
-
-fn check_endpoint(endpoint: &str) -> Result<(), &'static str> {
-    let uri: Uri = endpoint.parse().map_err(|_| "is not a URL")?;
-    let authority = uri.authority().ok_or("is not a URL")?;
-    if !matches!(uri.scheme_str(), Some("http" | "https")) {
-        return Err("begins with neither http:// nor https://");
-    }
-    if authority.as_str().contains('@') {
-        return Err("holds a user name, which belongs into access_key");
-    }
-    if authority.host().is_empty() {
-        return Err("names no host");
-    }
+    let uri = endpoint.parse::<Uri>().unwrap_or_default();
+    let Some(authority) = uri.authority() else {
+        return Some("is not a URL");
+    };
     // `Uri` ignores the text after the colon if it is not a port.
-    if authority.as_str().len() > authority.host().len() && authority.port_u16().is_none_or(|port| port == 0)
-    {
-        return Err("has no valid port");
+    let has_colon = authority.as_str().len() > authority.host().len();
+    if !matches!(uri.scheme_str(), Some("http" | "https")) {
+        Some("begins with neither http:// nor https://")
+    } else if authority.as_str().contains('@') {
+        Some("holds a user name, which belongs into access_key")
+    } else if authority.host().is_empty() {
+        Some("names no host")
+    } else if has_colon && authority.port_u16().is_none_or(|port| port == 0) {
+        Some("has no valid port")
+    } else if uri.path_and_query().is_some_and(|path| path != "/") || endpoint.contains('#') {
+        Some("has a path or a query")
+    } else {
+        None
     }
-    if uri.path_and_query().is_some_and(|path| path != "/") || endpoint.contains('#') {
-        return Err("has a path or a query");
-    }
-    Ok(())
 }
 
 /// Returns true if a URL names a port of this node.

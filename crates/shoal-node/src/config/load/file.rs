@@ -11,7 +11,7 @@ use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue, ValueDeserializer};
 
 use crate::config::problem::{Problem, Provenance};
-use crate::config::settings::{SECTIONS, SETTINGS, instead_of, is_former_section, of_section, position};
+use crate::config::settings::{REMOVED, SECTIONS, SETTINGS, of_section, position};
 use crate::config::value::{RawValue, Value};
 
 /// A list of tables: its name, with the section that holds it if there is one, and its keys.
@@ -195,7 +195,8 @@ impl Reader<'_> {
             if self.list(name, value, offset) {
                 continue;
             }
-            let is_section = SECTIONS.contains(&name) || is_former_section(name);
+            let is_former = REMOVED.iter().any(|(section, ..)| *section == name);
+            let is_section = SECTIONS.contains(&name) || is_former;
             match value.get_ref() {
                 DeValue::Table(table) if is_section => {
                     for (key, value) in table {
@@ -298,9 +299,11 @@ impl Reader<'_> {
     }
 
     fn unknown_key(&mut self, unknown: &str, title: &str, known: &[&str], offset: usize) {
-        if let Some(hint) = instead_of(title.trim_matches(['[', ']']), unknown) {
+        let name = title.trim_matches(['[', ']']);
+        let mut removed = REMOVED.iter();
+        if let Some((.., hint)) = removed.find(|(section, key, _)| (*section, *key) == (name, unknown)) {
             let what = format!("{title} {unknown} was removed");
-            return self.stranger(offset, what, Some(hint.into()));
+            return self.stranger(offset, what, Some((*hint).into()));
         }
         let hint = suggestion(unknown, known.iter().copied())
             .map(|key| format!("did you mean \"{key}\"?"))

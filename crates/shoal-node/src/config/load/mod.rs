@@ -16,7 +16,7 @@ use shoal_s3::identity::Account;
 use self::file::{Assignment, Entry, File};
 use super::check;
 use super::problem::{ConfigError, Problem, Provenance};
-use super::settings::{ConfigDraft, SECRETS, SETTINGS, Setting, position, removed_variable};
+use super::settings::{ConfigDraft, REMOVED, SECRETS, SETTINGS, Setting, position, variable_of};
 use super::value::{RawValue, Value};
 use super::{Config, FreshnessRule, Identity, LookupPlace, Role, WriteRule};
 
@@ -255,9 +255,12 @@ impl Loader {
     /// only a warning, because Kubernetes sets `SHOAL_SERVICE_HOST` and others in every container if there is
     /// a service called `shoal`.
     fn unknown_variable(&mut self, name: &str, provenance: &Provenance, role: Role) {
-        if let Some((section, key, hint)) = removed_variable(name) {
+        let mut removed = REMOVED.iter();
+        if let Some((section, key, hint)) =
+            removed.find(|(section, key, _)| variable_of(section, key) == name)
+        {
             let what = format!("[{section}] {key} was removed");
-            self.strangers.push(Problem::new(provenance, what).hint(hint));
+            self.strangers.push(Problem::new(provenance, what).hint(*hint));
             return;
         }
         let problem = Problem::new(provenance, "unknown variable");

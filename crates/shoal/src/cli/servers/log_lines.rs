@@ -3,8 +3,9 @@
 //! Keys, header values and error texts of the lake are untrusted. A line break in one of them would forge a
 //! log line, and an escape sequence would reach the terminal of whoever reads the log.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
+use shoal_base::terminal;
 use tracing::field::Field;
 use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::fmt::FormatFields;
@@ -16,31 +17,10 @@ pub(crate) fn fields() -> impl for<'writer> FormatFields<'writer> + Send + Sync 
         if field.name() == "message" {
             return write!(writer, "{value:?}");
         }
-        write!(writer, "{}=", field.name())?;
-        write!(Escaped(writer), "{value:?}")
+        let shown = format!("{value:?}");
+        write!(writer, "{}={}", field.name(), terminal::line(&shown))
     })
     .delimited(" ")
-}
-
-/// Escapes characters that are not printable.
-struct Escaped<'line, 'writer>(&'line mut Writer<'writer>);
-
-impl fmt::Write for Escaped<'_, '_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for character in text.chars() {
-            if prints(character) {
-                self.0.write_char(character)?;
-            } else {
-                write!(self.0, "{}", character.escape_debug())?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Quotes and backslashes are harmless, and occur in strings that have been escaped already.
-fn prints(character: char) -> bool {
-    character.is_ascii_graphic() || character == ' ' || character.escape_debug().len() == 1
 }
 
 #[cfg(test)]
