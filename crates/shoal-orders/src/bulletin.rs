@@ -1,4 +1,4 @@
-//! Small records that all nodes of a cluster know: the orders of operators, and their progress.
+//! Small records that all nodes of a cluster have: the orders of operators, and their progress.
 //!
 //! Each node keeps all of them, in memory and in a journal on its disk. The last writer wins, by counter and
 //! then by node. A few times a second at most, and once a second at least, a node compares its records with
@@ -38,10 +38,10 @@ use shoal_net::shutdown::Shutdown;
 use self::board::{BYTES_MAX, Board, FLOOR, LIFE_MAX, Record};
 use self::exchange::{Comparison, Message};
 
-/// How often a node compares its records with another one's.
+/// The interval at which a node compares its records with those of another one.
 const ROUND: Duration = Duration::from_secs(1);
 
-/// How often it compares them after a change: news reaches a thousand nodes in ten such steps.
+/// The interval after a change: a change reaches a thousand nodes in ten such steps.
 const ROUND_WITH_NEWS: Duration = Duration::from_millis(100);
 
 /// The number of rounds in which a change is news.
@@ -50,10 +50,10 @@ const NEWS_ROUNDS: u32 = 3;
 /// The time that another node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The most messages with records to one node in one round.
+/// Maximum number of messages with records to one node in one round.
 const TRADES: usize = 64;
 
-/// The records that this node knows.
+/// The records that this node has.
 pub struct Bulletin {
     /// This node.
     me: u64,
@@ -63,7 +63,7 @@ pub struct Bulletin {
 }
 
 impl Bulletin {
-    /// The bulletin of the node `me`, as its journal in `store` has it.
+    /// Opens the bulletin of the node `me` with the records of its journal in `store`.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl Bulletin {
         }))
     }
 
-    /// The bulletin of the node `me`, without a journal.
+    /// Creates the bulletin of the node `me` without a journal.
     #[cfg(test)]
     pub fn in_memory(me: u64) -> Arc<Self> {
         Arc::new(Self {
@@ -102,7 +102,7 @@ impl Bulletin {
     ///
     /// # Errors
     ///
-    /// Says why the record is not written.
+    /// Fails if the record is not written.
     pub fn put(&self, key: Key, body: impl Into<Arc<[u8]>>, expires: SystemTime) -> Result<(), NotTaken> {
         let record = {
             let mut board = self.board.lock();
@@ -119,12 +119,12 @@ impl Bulletin {
         Ok(())
     }
 
-    /// The content of the record with this key.
+    /// Returns the content of the record with this key.
     pub fn get(&self, key: Key) -> Option<Arc<[u8]>> {
         self.board.lock().get(key).map(|record| Arc::clone(&record.body))
     }
 
-    /// The ids and bodies of all records of a kind with ids that are wanted, in the order of their ids.
+    /// Returns the ids and bodies of the records of a kind whose ids are wanted, in the order of their ids.
     pub fn all(&self, kind: Kind, is_wanted: impl Fn(u128) -> bool) -> Vec<(u128, Arc<[u8]>)> {
         let board = self.board.lock();
         let records = board
@@ -135,20 +135,20 @@ impl Bulletin {
             .collect()
     }
 
-    /// The ids of all records of a kind.
+    /// Returns the ids of all records of a kind.
     pub fn ids(&self, kind: Kind) -> BTreeSet<u128> {
         let board = self.board.lock();
         let keys = board.records().map(|(key, _)| key);
         keys.filter(|key| key.kind == kind).map(|key| key.id).collect()
     }
 
-    /// The number of records, and their bytes.
+    /// Returns the number of records, and their bytes.
     pub fn size(&self) -> (usize, usize) {
         let board = self.board.lock();
         (board.len(), board.bytes())
     }
 
-    /// Returns whether there is room for another order: there are fewer than `orders_max`, and half of the
+    /// Returns true if there is room for another order: there are fewer than `orders_max`, and half of the
     /// bytes are left for the progress of known orders; or this node has not used its share.
     pub fn has_room(&self, orders_max: usize) -> bool {
         let board = self.board.lock();
@@ -164,21 +164,21 @@ impl Bulletin {
         fits_bytes && fits_orders
     }
 
-    /// Has all nodes forget the records of old ids, to make room.
+    /// Makes all nodes forget the records of old ids, to make room.
     ///
     /// # Errors
     ///
-    /// Says why they are not forgotten.
+    /// Fails if they are not forgotten.
     pub fn forget(&self, floor: &Floor) -> Result<(), NotTaken> {
         self.put(FLOOR, exchange::written(floor), clock::utc_now() + LIFE_MAX)
     }
 
-    /// The ids that are forgotten.
+    /// Returns the ids that are forgotten.
     pub fn floor(&self) -> Floor {
         self.board.lock().floor().clone()
     }
 
-    /// Notes changes from now on.
+    /// Returns a receiver of changes from now on.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
@@ -247,14 +247,14 @@ impl Bulletin {
                 return;
             };
             let gives_nothing = matches!(&trade, Message::Trade { given, .. } if given.is_empty());
-            // The nodes would exchange a record that neither takes for ever.
+            // Otherwise the nodes would exchange a record that neither takes for ever.
             if !self.take(records) && gives_nothing {
                 return;
             }
         }
     }
 
-    /// Takes the records of another node that are newer. Returns whether any was.
+    /// Takes the records of another node that are newer. Returns true if there was any.
     fn take(&self, records: Vec<(Key, Record)>) -> bool {
         let now_ms = millis_since_1970(clock::utc_now());
         let taken: Vec<_> = {
@@ -300,8 +300,8 @@ impl std::fmt::Debug for Bulletin {
     }
 }
 
-/// Returns whether the body of a record may be one that a node has written: they are JSON, of this release or
-/// of another.
+/// Returns true if a node may have written the body of a record: bodies are JSON, of this release or of
+/// another.
 fn is_plausible((key, record): &(Key, Record)) -> bool {
     *key == FLOOR || serde_json::from_slice::<serde::de::IgnoredAny>(&record.body).is_ok()
 }

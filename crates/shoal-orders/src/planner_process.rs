@@ -17,10 +17,10 @@ use shoal_net::clock;
 /// The name of the program.
 pub const NAME: &str = "shoal-planner";
 
-/// How often a planner is looked at.
+/// The interval at which the state of a planner is read.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// The most that a planner may take, and that is read of it.
+/// What a planner may use, and how much of its output is read.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The bytes of its plan.
@@ -61,14 +61,14 @@ pub enum NoAnswer {
     OutOfTime(Duration),
 }
 
-/// The planner beside this program, or else the first one on the `PATH`.
+/// Finds the planner beside this program, or else the first one on the `PATH`.
 pub fn find() -> Option<PathBuf> {
     let this = env::current_exe().ok();
     let beside = this.as_deref().and_then(Path::parent);
     find_in(beside, env::var_os("PATH").as_deref())
 }
 
-/// The planner in the folder `beside`, or else the first one on this path.
+/// Finds the planner in the folder `beside`, or else the first one on this path.
 pub fn find_in(beside: Option<&Path>, path: Option<&OsStr>) -> Option<PathBuf> {
     let on_path = path.into_iter().flat_map(env::split_paths);
     let folders = beside.map(Path::to_owned).into_iter().chain(on_path);
@@ -84,7 +84,7 @@ pub fn find_in(beside: Option<&Path>, path: Option<&OsStr>) -> Option<PathBuf> {
 ///
 /// # Errors
 ///
-/// There is no answer.
+/// Fails if there is no answer.
 pub fn ask(
     mut command: Command,
     request: &[u8],

@@ -13,19 +13,19 @@ pub const BUCKETS: usize = 256;
 /// The largest record in bytes.
 pub const RECORD_BYTES_MAX: usize = 16 << 10;
 
-/// The most records.
+/// Maximum number of records.
 pub const RECORDS_MAX: usize = 32 << 10;
 
-/// The most bytes of all records together.
+/// Maximum number of bytes of all records together.
 pub const BYTES_MAX: usize = 16 << 20;
 
 /// A full board makes this much room at a time.
 const ROOM_MADE: usize = 16;
 
-/// How long a record may be kept: an order may pin for 400 days, and is remembered a day longer.
+/// Maximum lifetime of a record: an order may pin for 400 days, and is remembered a day longer.
 pub const LIFE_MAX: Duration = Duration::from_hours(402 * 24);
 
-/// How far the clock of a node may be ahead.
+/// Maximum time by which the clock of a node may be ahead.
 const AHEAD_MAX_MS: u64 = 3_600_000;
 
 /// A record may have been replaced this many times, and once more in each of these intervals since its id was
@@ -39,10 +39,10 @@ pub const FLOOR: Key = Key {
     kind: Kind::Cancel,
 };
 
-/// The most ids that [`Floor`] keeps: its record fits.
+/// Maximum number of ids that [`Floor`] keeps, so that its record fits.
 pub const FLOOR_KEPT_MAX: usize = 700;
 
-/// The age from which ids may be forgotten: all nodes know the orders that were accepted earlier.
+/// The age from which ids may be forgotten: all nodes have the orders that were accepted earlier.
 pub const FLOOR_AGE: Duration = Duration::from_mins(1);
 
 /// The ids whose records all nodes forget before their time: old ones make room for new ones.
@@ -76,14 +76,14 @@ pub struct Key {
 }
 
 impl Key {
-    /// When its id was made, in milliseconds since 1970.
+    /// Returns the time at which its id was made, in milliseconds since 1970.
     const fn made_ms(self) -> u64 {
         (self.id >> 80) as u64
     }
 }
 
 impl Floor {
-    /// Returns whether the records of an id are forgotten.
+    /// Returns true if the records of an id are forgotten.
     fn is_over(&self, key: Key) -> bool {
         key.id != FLOOR.id && key.id <= self.below && !self.kept.contains(&key.id)
     }
@@ -129,7 +129,7 @@ pub enum NotTaken {
     Full,
 }
 
-/// The records that one node knows.
+/// The records that one node has.
 #[derive(Clone, Debug)]
 pub struct Board {
     records: BTreeMap<Key, Record>,
@@ -165,27 +165,27 @@ impl Default for Board {
 }
 
 impl Board {
-    /// The record of this key.
+    /// Returns the record of this key.
     pub fn get(&self, key: Key) -> Option<&Record> {
         self.records.get(&key)
     }
 
-    /// All records, in the order of their keys.
+    /// Returns all records, in the order of their keys.
     pub fn records(&self) -> impl Iterator<Item = (Key, &Record)> {
         self.records.iter().map(|(key, record)| (*key, record))
     }
 
-    /// The number of records.
+    /// Returns the number of records.
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// The bytes of all records.
+    /// Returns the bytes of all records.
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The ids that are forgotten.
+    /// Returns the ids that are forgotten.
     pub const fn floor(&self) -> &Floor {
         &self.floor
     }
@@ -208,13 +208,12 @@ impl Board {
         }
     }
 
-    /// The number of authors that have room of their own.
+    /// Returns the number of authors that have room of their own.
     pub fn member_count(&self) -> usize {
         self.members.len()
     }
 
-    /// The room that the records of an author take; of all authors together that are no members, if it is
-    /// none.
+    /// Returns the room that the records of an author take. Authors that are no members share one room.
     pub fn room_of(&self, author: u64) -> Room {
         self.rooms.get(&self.owner(author)).copied().unwrap_or_default()
     }
@@ -228,7 +227,7 @@ impl Board {
         self.members.contains(&author).then_some(author)
     }
 
-    /// The stamp of a record that `node` writes now in place of the one of this key.
+    /// Returns the stamp of a record that `node` writes now in place of the one of this key.
     pub fn next_stamp(&self, key: Key, node: u64) -> Stamp {
         let counter = self.get(key).map_or(0, |record| record.stamp.counter);
         Stamp {
@@ -237,11 +236,11 @@ impl Board {
         }
     }
 
-    /// Takes a record, written here or by another node, if it is newer than the one that is here.
+    /// Takes a record, written here or by another node, if it is newer than the known one.
     ///
     /// # Errors
     ///
-    /// Says why the record is not taken.
+    /// Fails if the record is not taken.
     pub fn take(&mut self, key: Key, record: Record, now_ms: u64) -> Result<(), NotTaken> {
         let before = self.records.get(&key);
         if record.expires_ms <= now_ms {
@@ -278,7 +277,7 @@ impl Board {
         Ok(())
     }
 
-    /// Makes room for a record of `author`: by records of the author that has most of them, unless that is
+    /// Makes room for a record of `author`: drops records of the author that has most of them, unless that is
     /// this one.
     fn make_room(&mut self, key: Key, author: u64) -> Result<(), NotTaken> {
         let mine = self.owner(author);
@@ -304,12 +303,12 @@ impl Board {
         if fits { Ok(()) } else { Err(NotTaken::Full) }
     }
 
-    /// Forgets the records whose time is over. Returns whether there were any.
+    /// Forgets the records whose time is over. Returns true if there were any.
     pub fn forget_expired(&mut self, now_ms: u64) -> bool {
         self.drop_where(|_, _, record| record.expires_ms <= now_ms)
     }
 
-    /// Drops records. Returns whether there were any.
+    /// Drops records. Returns true if there were any.
     fn drop_where(&mut self, is_over: impl Fn(&Floor, Key, &Record) -> bool) -> bool {
         let records = self.records.iter();
         let over = records.filter(|(key, record)| is_over(&self.floor, **key, record));
@@ -320,12 +319,12 @@ impl Board {
         !over.is_empty()
     }
 
-    /// Digests of all groups; two nodes with the same records have the same.
+    /// Returns the digests of all groups; two nodes with the same records have the same digests.
     pub fn digests(&self) -> &[u64; BUCKETS] {
         &self.digests
     }
 
-    /// The groups whose digests differ from another node's.
+    /// Returns the groups whose digests differ from another node's.
     pub fn differing(&self, others: &[u64]) -> Vec<u8> {
         let pairs = self.digests.iter().zip(others).zip(0..=u8::MAX);
         pairs
@@ -334,7 +333,7 @@ impl Board {
             .collect()
     }
 
-    /// The keys and stamps of a group.
+    /// Returns the keys and stamps of a group.
     pub fn stamps(&self, of: u8) -> impl Iterator<Item = (Key, Stamp)> {
         let records = self.records.iter();
         records
@@ -377,7 +376,7 @@ fn checked(key: Key, record: &Record, now_ms: u64) -> Result<Option<Floor>, NotT
     Ok(Some(floor))
 }
 
-/// The group of a key: by the random part of its id, so that groups are equally large.
+/// Returns the group of a key. It depends on the random part of the id, so that groups are equally large.
 fn bucket(key: Key) -> usize {
     (key.id % BUCKETS as u128) as usize
 }

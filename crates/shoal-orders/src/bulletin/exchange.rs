@@ -1,5 +1,5 @@
-//! How two nodes make their bulletins the same: the bodies of a `QUERY` of [`BULLETIN`], serialized by
-//! `postcard`.
+//! The exchange by which two nodes make their bulletins the same: the bodies of a `QUERY` of [`BULLETIN`],
+//! serialized by `postcard`.
 //!
 //! One node sends digests of its groups. The other answers with the stamps of the groups that differ. The
 //! first then gives its newer records, and asks for those that it lacks.
@@ -14,13 +14,13 @@ use super::board::{BUCKETS, Board, Key, RECORD_BYTES_MAX, Record, Stamp};
 /// The path at which a node answers.
 pub const BULLETIN: &str = "/bulletin";
 
-/// The records in one message have at most so many bytes, together with one more record.
+/// The number of bytes of records after which a message takes no further record.
 const RECORDS_BYTES: usize = 512 << 10;
 
 /// The longest message or answer in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 2 << 20;
 
-/// The most stamps in one answer. Groups that do not fit wait for the next round.
+/// Maximum number of stamps in one answer. Groups that do not fit wait for the next round.
 const STAMPS_MAX: usize = 16 << 10;
 
 /// A message from one node to another.
@@ -81,8 +81,8 @@ pub fn compare(board: &Board, digests: &[u64]) -> Comparison {
     comparison
 }
 
-/// The [`Message::Trade`] that follows a comparison: the records that are newer here, and the keys of those
-/// that are newer at the other node.
+/// Returns the [`Message::Trade`] that follows a comparison: the records that are newer here, and the keys of
+/// those that are newer at the other node.
 pub fn trade(board: &Board, comparison: &Comparison) -> Message {
     let theirs: BTreeMap<Key, Stamp> = comparison.stamps.iter().copied().collect();
     let wanted = theirs.iter().filter(|(key, stamp)| {
@@ -98,7 +98,7 @@ pub fn trade(board: &Board, comparison: &Comparison) -> Message {
     }
 }
 
-/// The records of some keys, as many as fit into a message.
+/// Returns the records of some keys, as many as fit into a message.
 pub fn records(board: &Board, keys: impl IntoIterator<Item = Key>) -> Vec<(Key, Record)> {
     let (mut records, mut bytes) = (Vec::new(), 0);
     for key in keys {
@@ -137,7 +137,7 @@ mod tests {
         board
     }
 
-    /// One round, started by `one`, over messages as they are sent.
+    /// Runs one round, started by `one`, over messages as they are sent.
     fn round(one: &mut Board, other: &mut Board) {
         let Message::Compare(digests) = read(&written(&Message::Compare(one.digests().to_vec()))).unwrap()
         else {

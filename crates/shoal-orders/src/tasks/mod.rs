@@ -1,10 +1,11 @@
 //! Tasks of operators: bring objects into the cache, keep them there, remove them, count them, and carry out
 //! plans of what to fetch when.
 //!
-//! A task is an order that all nodes know ([`crate::bulletin`]), and the progress of the node that runs it:
-//! the home of its id among the living nodes. When that node goes, the next home goes on where it was.
+//! A task is an order that all nodes have ([`crate::bulletin`]), and the progress of the node that runs it:
+//! the home of its id among the living nodes. When that node goes, the next home resumes where it was.
 //!
-//! A task asks the lake in the name of one identity, and so never sees what the lake would refuse it.
+//! A task asks the lake in the name of one identity, so it never sees what the lake would refuse that
+//! identity.
 
 mod gathering;
 mod parts;

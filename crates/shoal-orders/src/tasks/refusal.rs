@@ -1,4 +1,4 @@
-//! Why an order is not taken, for operators.
+//! The reasons why an order is not taken, for operators.
 
 use http::StatusCode;
 
@@ -8,7 +8,7 @@ use super::plan::PlanError;
 use super::records::order::OrderError;
 use crate::bulletin::NotTaken;
 
-/// Why an order is not taken.
+/// The reason why an order is not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskRefusal {
     /// 400: the order is not one.
@@ -47,7 +47,7 @@ pub enum TaskRefusal {
 }
 
 impl TaskRefusal {
-    /// The status of the answer.
+    /// Returns the status of the answer.
     pub const fn status(&self) -> StatusCode {
         match self {
             Self::Manifest(ManifestError::TooLong) => StatusCode::PAYLOAD_TOO_LARGE,

@@ -1,5 +1,5 @@
-//! The tasks of a cluster, as one of its nodes knows them: it accepts orders, answers for all tasks, and runs
-//! those whose home it is.
+//! The tasks of a cluster, at one of its nodes: it accepts orders, answers for all tasks, and runs those
+//! whose home it is.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -40,7 +40,7 @@ const FORGOTTEN_AT_ONCE: usize = 500;
 /// The number of orders up to which announcements become tasks. People have the rest.
 const ANNOUNCED_MAX: usize = 8_000;
 
-/// How often a node looks whether it has something to do for a task.
+/// The interval at which a node looks for tasks to run.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A list without an order is kept for this time: a node may still be accepting the order.
@@ -52,18 +52,18 @@ pub struct Tasks {
     /// The tasks that this node runs.
     running: Mutex<BTreeMap<u128, TaskKind>>,
     gatherings: tokio::sync::Mutex<Gatherings>,
-    /// Plans are accepted one at a time, so that each knows the one before.
+    /// Plans are accepted one at a time, so that each refers to the one before.
     succession: Mutex<()>,
 }
 
 /// The tasks that an operator asks about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskListPart {
-    /// Only those in this state.
+    /// The state of the tasks; `None` for any.
     pub state: Option<TaskState>,
-    /// Only those before the one with this id.
+    /// The id before which the tasks are; `None` for any.
     pub before: Option<String>,
-    /// At most so many.
+    /// Maximum number of tasks.
     pub limit: usize,
 }
 
@@ -78,7 +78,7 @@ pub struct TaskList {
 }
 
 impl Tasks {
-    /// The tasks that `bulletin` knows.
+    /// Creates the tasks that `bulletin` has.
     pub fn new(helper: &Arc<TaskHelper>, bulletin: &Arc<Bulletin>, config: &PlanConfig) -> Arc<Self> {
         let nodes = Nodes::new(helper);
         Arc::new(Self {
@@ -94,11 +94,11 @@ impl Tasks {
         })
     }
 
-    /// Takes an order about the objects of its URI.
+    /// Accepts an order about the objects of its URI.
     ///
     /// # Errors
     ///
-    /// Says why it is not taken.
+    /// Fails if the order is not accepted, with the reason.
     pub fn post(&self, request: TaskRequest) -> Result<Task, TaskRefusal> {
         let now = clock::utc_now();
         let request = self.checked(request, false, now)?;
@@ -106,11 +106,11 @@ impl Tasks {
         self.accept(id, &order, ORDERS_MAX)
     }
 
-    /// Takes an order about the objects of a list that an operator sends, one URI a line.
+    /// Accepts an order about the objects of a list that an operator sends, one URI a line.
     ///
     /// # Errors
     ///
-    /// Says why it is not taken.
+    /// Fails if the order is not accepted, with the reason.
     pub async fn post_list(&self, request: TaskRequest, list: ClientBody) -> Result<Task, TaskRefusal> {
         let now = clock::utc_now();
         let request = self.checked(request, true, now)?;
@@ -120,12 +120,12 @@ impl Tasks {
         self.accept(id, &order, ORDERS_MAX)
     }
 
-    /// Takes an order about the objects that a document of S3 announces. The announcements of a moment become
-    /// one task. There is none if all objects were removed.
+    /// Accepts an order about the objects that a document of S3 announces. The announcements of a moment
+    /// become one task. Returns `None` if all objects were removed.
     ///
     /// # Errors
     ///
-    /// Says why it is not taken.
+    /// Fails if the order is not accepted, with the reason.
     pub async fn post_notification(
         &self,
         request: TaskRequest,
@@ -159,11 +159,11 @@ impl Tasks {
         Ok(Some(task))
     }
 
-    /// Takes a plan in the name of an identity, in place of the plan in force if there is one.
+    /// Accepts a plan in the name of an identity, in place of the plan in force if there is one.
     ///
     /// # Errors
     ///
-    /// Says why it is not taken.
+    /// Fails if the order is not accepted, with the reason.
     pub async fn post_plan(&self, document: ClientBody, identity: Option<&str>) -> Result<Task, TaskRefusal> {
         let identity = self.base.nodes.parts.identity(identity)?;
         let now = clock::utc_now();
@@ -227,7 +227,7 @@ impl Tasks {
         Ok(request)
     }
 
-    /// The order that this node gives for a request.
+    /// Returns the order that this node gives for a request.
     fn order_of(&self, request: TaskRequest, manifest: Option<ManifestFacts>, created: SystemTime) -> Order {
         let node = &*self.base.nodes.parts.name;
         if request.kind != TaskKind::Unpin {
@@ -240,7 +240,7 @@ impl Tasks {
         Order::accepted(request, manifest, created.into(), node, last_end)
     }
 
-    /// Takes an order, if there is room for another among `orders_max`.
+    /// Writes an order, if there is room for another among `orders_max`.
     fn accept(&self, id: u128, order: &Order, orders_max: usize) -> Result<Task, TaskRefusal> {
         self.make_room(orders_max)?;
         self.base.records.write(id, order)?;
@@ -253,13 +253,13 @@ impl Tasks {
         while !bulletin.has_room(orders_max) {
             let (ids, entries) = (bulletin.ids(Kind::Order), self.base.records.all());
             let (before, now) = (bulletin.floor(), clock::utc_now());
-            let floor = oldest_ended((&entries, &ids), &before, FORGOTTEN_AT_ONCE, now);
+            let floor = oldest_ended(&entries, &ids, &before, FORGOTTEN_AT_ONCE, now);
             bulletin.forget(&floor.ok_or(NotTaken::Full)?)?;
         }
         Ok(())
     }
 
-    /// A part of the tasks, the latest first.
+    /// Returns a part of the tasks, the latest first.
     ///
     /// # Errors
     ///
@@ -282,7 +282,7 @@ impl Tasks {
         Ok(TaskList { tasks, next })
     }
 
-    /// The task with this id.
+    /// Returns the task with this id.
     ///
     /// # Errors
     ///
@@ -309,7 +309,7 @@ impl Tasks {
         self.get(id)
     }
 
-    /// The plan in force, or the last one that was.
+    /// Returns the plan in force, or the last one that was.
     ///
     /// # Errors
     ///
@@ -329,7 +329,7 @@ impl Tasks {
         self.cancel(&plan.id)
     }
 
-    /// The latest plan that is remembered.
+    /// Returns the latest plan that is remembered.
     fn latest_plan(&self) -> Option<Entry> {
         let plans = self.base.records.all().into_iter();
         let plans = plans.filter(|entry| entry.succession().is_some());
@@ -377,8 +377,9 @@ impl Tasks {
         if !self.base.records.homes.may_know_all() {
             return;
         }
-        let (now, members) = (clock::utc_now(), self.base.records.homes.members());
-        let is_due = |entry: &Entry| entry.is_due(now, members);
+        let (members, same_for) = self.base.records.homes.members();
+        let now = clock::utc_now();
+        let is_due = |entry: &Entry| entry.is_due(now, members, same_for);
         for entry in self.base.records.all() {
             let (id, kind) = (entry.id, entry.order.request.kind);
             let is_plan = |kind: TaskKind| kind == TaskKind::Plan;
@@ -443,7 +444,7 @@ impl Tasks {
         }
     }
 
-    /// State of the plan in force, and the counters of this node.
+    /// Returns the state of the plan in force, and the counters of this node.
     pub fn plan_figures(&self) -> PlanFigures {
         let totals = self.base.totals.lock().plans;
         let in_force = self.latest_plan().filter(|entry| !entry.progress.state.is_over());
@@ -463,7 +464,7 @@ impl Tasks {
         }
     }
 
-    /// States of the cluster's tasks, and the counters of this node.
+    /// Returns the states of the cluster's tasks, and the counters of this node.
     pub fn figures(&self) -> TaskFigures {
         let (records, record_bytes) = self.base.records.bulletin.size();
         let entries = self.base.records.all();
@@ -492,7 +493,7 @@ impl std::fmt::Debug for Tasks {
     }
 }
 
-/// The number that an id stands for.
+/// Returns the number of an id.
 fn number(id: &str) -> Result<u128, TaskRefusal> {
     Ulid::from_str(id).map(|id| id.0).map_err(|_| TaskRefusal::NoTask)
 }

@@ -35,7 +35,7 @@ fn the_later_record_wins_and_of_equally_late_ones_that_of_the_greater_node() {
 }
 
 #[test]
-fn what_has_had_its_time_is_forgotten_and_not_taken_again() {
+fn records_whose_time_is_over_are_forgotten_and_not_taken_again() {
     let mut board = Board::default();
     board.take(key(1), record(1, 1, "a"), 999).unwrap();
     assert!(!board.forget_expired(999));
@@ -75,7 +75,7 @@ fn records_are_bounded_in_size_and_number_and_known_ones_change_in_a_full_board(
     assert_eq!(board.take(key(7), record(2, 1, largest), 0), Ok(()));
 }
 
-/// The key of an id that was made at this time.
+/// Returns the key of an id that was made at this time.
 fn made_at(ms: u64, number: u64) -> Key {
     key(u128::from(ms) << 80 | u128::from(number))
 }
@@ -179,7 +179,7 @@ fn the_records_of_forgotten_ids_go_and_do_not_come_back() {
 
 proptest! {
     #[test]
-    fn boards_that_heard_the_same_in_any_order_are_equal(
+    fn boards_that_received_the_same_records_in_any_order_are_equal(
         writes in vec((0..40_u128, 1..5_u64, 0..3_u64), 0..60),
         seed in any::<u64>(),
     ) {

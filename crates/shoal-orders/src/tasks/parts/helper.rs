@@ -79,7 +79,7 @@ impl TaskHelper {
         answer.unwrap_or_else(Answer::Refused)
     }
 
-    /// Lets reads have the rate that a plan promises. Without a metered link each has all there is.
+    /// Gives reads the rate that a plan promises. Without a metered link each read has all there is.
     fn promise(&self, read: PromisedRead, objects: Vec<ObjectId>) -> Result<Answer, String> {
         let PromisedRead { plan, job, .. } = read;
         if let Some((link, promises)) = self.parts.endpoint.promises() {

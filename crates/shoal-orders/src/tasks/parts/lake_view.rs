@@ -78,8 +78,8 @@ impl LakeView {
         }
     }
 
-    /// Lists a page of the objects of a bucket whose keys begin with `prefix` and are greater than `after`, in
-    /// their order. An empty page means that there are no more.
+    /// Lists a page of the objects of a bucket whose keys begin with `prefix` and are greater than `after`,
+    /// in their order. An empty page means that there are no more.
     pub async fn list(
         &self,
         bucket: &str,

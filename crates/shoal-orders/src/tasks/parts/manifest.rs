@@ -10,16 +10,16 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::target;
 use shoal_s3::uri::S3Uri;
 
-/// The most objects of a list.
+/// Maximum number of objects of a list.
 pub const OBJECTS_MAX: u64 = 4_000_000;
 
-/// The most bytes of a list, as nodes keep it.
+/// Maximum number of bytes of a list, as nodes keep it.
 pub const BYTES_MAX: u64 = 1 << 30;
 
 /// The longest line in bytes: a bucket and a key of 1024 bytes, with room to spare.
 const LINE_BYTES_MAX: usize = 4 << 10;
 
-/// Why a list is not taken.
+/// The reason why a list is not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// A line is not the URI of an object.
@@ -177,8 +177,8 @@ struct NotificationRecord {
 }
 
 impl NotificationRecord {
-    /// Whether the event has removed the object. The end of its life is `LifecycleExpiration` at AWS, and at
-    /// Ceph also `ObjectLifecycle:Expiration`. Some begin the name with `s3:`.
+    /// Returns true if the event has removed the object. The end of its life is `LifecycleExpiration` at AWS,
+    /// and at Ceph also `ObjectLifecycle:Expiration`. Some begin the name with `s3:`.
     fn removes(&self) -> bool {
         const REMOVALS: [&str; 3] = [
             "ObjectRemoved:",
@@ -207,7 +207,7 @@ struct NotifiedKey {
     key: String,
 }
 
-/// Whether a document in JSON announces objects.
+/// Returns true if a document in JSON announces objects.
 pub fn is_notification(body: &[u8]) -> bool {
     #[derive(Deserialize)]
     struct AnyRecords {
@@ -217,8 +217,8 @@ pub fn is_notification(body: &[u8]) -> bool {
     serde_json::from_slice::<AnyRecords>(body).is_ok()
 }
 
-/// The objects that a document of S3 announces, one a line as nodes keep them, and their number. Those that
-/// were removed are left out, which may be all of them. Keys are encoded there as in a query.
+/// Returns the objects that a document of S3 announces, one a line as nodes keep them, and their number.
+/// Those that were removed are left out, which may be all of them. Keys are encoded there as in a query.
 ///
 /// # Errors
 ///
@@ -251,7 +251,7 @@ mod tests {
 
     use super::{Lines, ManifestError, is_notification, of_notification, read_name};
 
-    /// The names in a list that comes in pieces of so many bytes.
+    /// Returns the names in a list that comes in pieces of `piece` bytes.
     fn names(list: &[u8], piece: usize) -> Result<Vec<(String, Vec<u8>)>, ManifestError> {
         let (mut lines, mut out) = (Lines::default(), Vec::new());
         for piece in list.chunks(piece.max(1)) {
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_names_no_object_is_told_by_its_number() {
+    fn the_error_about_a_line_that_names_no_object_has_its_number() {
         let long = format!("s3://b/{}", "k".repeat(1025));
         let endless = "x".repeat(5000);
         for (list, line, why) in [
@@ -299,13 +299,13 @@ mod tests {
         ] {
             let error = names(list.as_bytes(), 100).unwrap_err();
             let ManifestError::Line {
-                line: told,
+                line: found,
                 why: because,
             } = &error
             else {
                 panic!("{error}");
             };
-            assert_eq!((*told, because.contains(why)), (line, true), "{error}");
+            assert_eq!((*found, because.contains(why)), (line, true), "{error}");
             assert!(error.to_string().contains("\nhint: "));
         }
         assert!(matches!(names(b"\n# nothing\n", 9), Err(ManifestError::Empty)));
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_announcement_of_s3_removes_is_left_out() {
+    fn objects_that_an_announcement_of_s3_removes_are_left_out() {
         let record = |event: &str, key: &str| {
             serde_json::json!({
                 "eventName": event, "s3": { "bucket": { "name": "b" }, "object": { "key": key } },

@@ -1,5 +1,5 @@
 //! The lists of objects and the documents of plans that this node keeps for tasks: one file each, apart from
-//! the records that all nodes know.
+//! the records of all nodes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, OpenOptions};
@@ -173,7 +173,8 @@ impl Manifests {
         self.keep(id, draft).await.map(drop)
     }
 
-    /// Reads some bytes of a list, from an offset on; none at its end. Returns `None` if the list is not here.
+    /// Reads some bytes of a list, from an offset on; none at its end. Returns `None` if the list is not
+    /// here.
     pub async fn part(&self, id: u128, offset: u64) -> Option<Vec<u8>> {
         let left = self.size(id)?.saturating_sub(offset);
         let path = self.path(id);

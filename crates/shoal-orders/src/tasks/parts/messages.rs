@@ -19,13 +19,13 @@ pub const QUESTION_BYTES_MAX: usize = 256 << 10;
 /// The longest answer in bytes.
 pub const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// The most bytes of a list of objects in one answer.
+/// Maximum number of bytes of a list of objects in one answer.
 pub const MANIFEST_PART_BYTES: u64 = 512 << 10;
 
-/// The most objects or versions in one question.
+/// Maximum number of objects or versions in one question.
 pub const NAMES_MAX: usize = 4096;
 
-/// The most blocks that one question is about.
+/// Maximum number of blocks that one question is about.
 pub const BLOCKS_MAX: u64 = 1 << 20;
 
 /// A pin of an order.

@@ -44,7 +44,7 @@ pub struct TaskParts {
     pub block_bytes: u64,
 }
 
-/// Why no identity is the one that an order means.
+/// The reason why an order means no identity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     /// No identity has this access key.

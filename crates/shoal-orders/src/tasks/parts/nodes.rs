@@ -35,7 +35,7 @@ pub struct Nodes {
 pub struct NodeError(String);
 
 impl Nodes {
-    /// Creates the nodes that a node knows whose `helper` answers for it.
+    /// Creates the nodes as the node of `helper` sees them.
     pub fn new(helper: &Arc<TaskHelper>) -> Arc<Self> {
         Arc::new(Self {
             parts: Arc::clone(&helper.parts),

@@ -1,4 +1,4 @@
-//! Has blocks brought to the nodes that are to hold them, and asks nodes which blocks they hold.
+//! Brings blocks to the nodes that are to hold them, and asks nodes which blocks they hold.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -26,7 +26,7 @@ pub struct Block {
     pub index: u32,
 }
 
-/// Has blocks brought in the name of one caller.
+/// Brings blocks in the name of one caller.
 pub struct Placer {
     nodes: Arc<Nodes>,
     /// The nodes that are to hold the blocks.
@@ -101,9 +101,9 @@ impl Placer {
         target.is_some_and(|(node, _)| holdings.has(node, version.id, index))
     }
 
-    /// Has a block brought to the node that is to hold it, with as many attempts as it takes. Each attempt
-    /// begins with `begin`, which fails if the block is no longer wanted, and holds its result. Returns where
-    /// the block came from; `None` if it was there.
+    /// Brings a block to the node that is to hold it, with as many attempts as it takes. Each attempt begins
+    /// with `begin`, which fails if the block is no longer wanted, and holds its result. Returns the source
+    /// from which the block came; `None` if it was there.
     pub async fn bring<P, B: Future<Output = Result<P, NotFilled>>>(
         &self,
         block: &Block,

@@ -1,4 +1,4 @@
-//! The document of a plan: what all nodes know of it by its order, and why one is not taken.
+//! The document of a plan, the facts about it in its order, and the reasons why one is not taken.
 
 use std::str::FromStr as _;
 use std::time::{Duration, SystemTime};
@@ -21,7 +21,7 @@ pub(super) const DOCUMENT_BYTES_MAX: usize = 64 << 20;
 /// The longest time until the end of a plan.
 const LIFE_MAX: Duration = Duration::from_hours(8 * 24);
 
-/// Why a plan is not taken.
+/// The reason why a plan is not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     /// The body is no document.
@@ -72,7 +72,7 @@ impl From<ManifestError> for PlanError {
 }
 
 impl PlanError {
-    /// The status of the answer.
+    /// Returns the status of the answer.
     pub const fn status(&self) -> StatusCode {
         match self {
             Self::TooLong => StatusCode::PAYLOAD_TOO_LARGE,
@@ -83,7 +83,7 @@ impl PlanError {
 }
 
 impl DocumentFacts {
-    /// The facts about a document of this size that came at `now`, if it can be carried out.
+    /// Returns the facts about a document that came at `now`, if it can be carried out.
     pub(super) fn checked(body: &[u8], now: SystemTime) -> Result<Self, PlanError> {
         let document = read(body).map_err(PlanError::Body)?;
         check(&document, now)?;
@@ -107,7 +107,7 @@ pub(super) fn read(body: &[u8]) -> Result<Document, String> {
     serde_json::from_slice(body).map_err(|error| error.to_string())
 }
 
-/// A time of a document.
+/// Converts a time on the clock of a document.
 pub(super) fn moment(epoch_ms: u64, seconds: f64) -> Moment {
     let millis = epoch_ms as f64 + seconds * 1e3;
     #[expect(clippy::cast_sign_loss, reason = "a time before 1970 is its beginning")]
@@ -115,7 +115,7 @@ pub(super) fn moment(epoch_ms: u64, seconds: f64) -> Moment {
     Moment::from(SystemTime::UNIX_EPOCH + Duration::from_millis(millis))
 }
 
-/// A time on the clock of a document.
+/// Converts a time to the clock of a document.
 pub(super) fn seconds(epoch_ms: u64, now: SystemTime) -> f64 {
     (since_1970(now).as_millis() as f64 - epoch_ms as f64) / 1e3
 }
@@ -150,7 +150,7 @@ fn check(document: &Document, now: SystemTime) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// The bucket and the key, or the prefix, of a file.
+/// Returns the bucket and the key, or the prefix, of a file.
 pub(super) fn place_of(file: &ExpectedFile) -> Result<S3Uri, String> {
     let uri = S3Uri::from_str(&file.path).map_err(|error| format!("{}: {error}", file.path))?;
     let is_prefix = uri.key.is_empty() || uri.key.ends_with('/');

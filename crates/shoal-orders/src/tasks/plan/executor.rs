@@ -23,7 +23,7 @@ use crate::tasks::records::moment::Moment;
 use crate::tasks::records::plan_progress::{JobCounts, JobNote, PlanProgress, Replanned, TransferNote, cut};
 use crate::tasks::records::progress::Progress;
 
-/// How often a coordinator looks what is due: four times in a slot, within these bounds.
+/// Bounds of the interval at which a coordinator looks for due steps: four times in a slot.
 const LOOK_MIN: Duration = Duration::from_millis(50);
 const LOOK_MAX: Duration = Duration::from_secs(1);
 
@@ -98,12 +98,12 @@ impl Executor {
         }
     }
 
-    /// The time on the clock of the plan.
+    /// Returns the time on the clock of the plan.
     pub(super) fn now_s(&self) -> f64 {
         seconds(self.epoch_ms, clock::utc_now())
     }
 
-    /// The bandwidth of the link to the lake, if it is metered.
+    /// Returns the bandwidth of the link to the lake, if it is metered.
     pub(super) fn link_bytes_per_second(&self) -> Option<f64> {
         self.nodes
             .parts
@@ -174,7 +174,7 @@ impl Executor {
         }
     }
 
-    /// Begins to plan anew, if that is needed.
+    /// Starts to make a new plan, if one is needed.
     fn consider(&self, planning: &mut JoinSet<Result<NewPlan, String>>) {
         if !planning.is_empty() {
             return;
@@ -269,12 +269,12 @@ impl Executor {
     }
 }
 
-/// The rest of the progress of a plan.
+/// Returns the part of the progress that only plans have.
 fn plan_of(progress: &mut Progress) -> &mut PlanProgress {
     progress.plan.get_or_insert_default()
 }
 
-/// The file that is not as planned, and what is wrong with it, in words.
+/// Returns the file of a deviation, and describes the deviation.
 fn described(execution: &Execution, why: Deviation) -> (String, String) {
     let (file, text) = match why {
         Deviation::Missing { file } => (file, "the lake does not have it".to_owned()),

@@ -1,4 +1,4 @@
-//! Carries out what is due: fetches a transfer block by block at its rate, keeps files, removes them.
+//! Carries out due steps: fetches a transfer block by block at its rate, keeps files, removes them.
 
 use std::collections::HashSet;
 use std::future::ready;

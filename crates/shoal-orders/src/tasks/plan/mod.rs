@@ -2,8 +2,8 @@
 //!
 //! A plan is a task whose order comes with a document. Its runner is its coordinator.
 //!
-//! [`shoal_plan::execution`] decides what is due, at which rate, what is behind and when a new plan is
-//! needed; this module carries that out: nodes are asked to fetch blocks and to pin them.
+//! [`shoal_plan::execution`] decides which steps are due, at which rate, which are behind and when a new plan
+//! is needed; this module carries that out: nodes are asked to fetch blocks and to pin them.
 
 mod document;
 mod executor;
@@ -33,7 +33,7 @@ use super::records::files::DocumentFacts;
 use super::records::order::Order;
 use super::records::progress::{Progress, TaskState};
 
-/// How often a node looks for a document that no other node has given it.
+/// The interval at which a node looks for a document that no other node has sent it.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// `[plan]`: how plans are carried out.

@@ -11,7 +11,7 @@ use super::document::place_of;
 use crate::tasks::parts::lake_view::{LakeView, ObjectFailure};
 use crate::tasks::parts::placer::Block;
 
-/// The most objects of one file.
+/// Maximum number of objects of one file.
 const OBJECTS_MAX: usize = 100_000;
 
 /// The number of objects about which the lake is asked at a time.

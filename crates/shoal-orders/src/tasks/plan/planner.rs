@@ -1,5 +1,5 @@
-//! Makes a new plan after a deviation from the plan in force: by the planner, a process of its own, or in this
-//! process.
+//! Makes a new plan after a deviation from the plan in force: by the planner, a process of its own, or in
+//! this process.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -44,9 +44,9 @@ impl Drop for EndOnDrop {
 }
 
 /// Plans a request on the base of a former plan. The planner at `program` makes the better plan; without
-/// `program`, the one beside this program or on the `PATH`. If there is none or it fails, what has not changed
-/// stays and the rest finds a place ([`replan`]). Both work on threads of their own; the planner is
-/// killed when this future is dropped.
+/// `program`, the one beside this program or on the `PATH`. If there is none or it fails, the parts that have
+/// not changed stay and the rest finds a place ([`replan`]). Both work on threads of their own;
+/// the planner is killed when this future is dropped.
 pub(super) async fn plan(
     program: Option<PathBuf>,
     request: Request,
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_node_without_a_planner_moves_what_is_left() {
+    async fn a_node_without_a_planner_moves_the_rest_of_the_plan() {
         let request = table1::request();
         let former = replan(&request, &empty_plan(&request)).unwrap();
         let folder = tempfile::tempdir().unwrap();
@@ -146,7 +146,7 @@ mod tests {
         assert!(new.detail.unwrap().contains("it failed"));
     }
 
-    /// A plan of nothing.
+    /// Returns a plan of nothing.
     fn empty_plan(request: &Request) -> Plan {
         let quality = shoal_plan::plan::Quality {
             planned: 0,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::executor::Executor;
 use crate::tasks::parts::messages::{PromisedRead, Question};
 
-/// How often promises are sent again, for nodes that have just started.
+/// The interval at which promises are sent again, for nodes that have just started.
 const RENEW_EVERY: Duration = Duration::from_secs(10);
 
 /// The time for which a node keeps a promise after it was last sent.

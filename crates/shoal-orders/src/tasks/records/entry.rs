@@ -1,4 +1,4 @@
-//! Tasks as their records describe them: which of them are due, live, or to be forgotten.
+//! Tasks as their records describe them, and which of them are due, live, or to be forgotten.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use super::plan_progress::PlanProgress;
 use super::progress::{Progress, TaskState};
 use crate::bulletin::{FLOOR_AGE, FLOOR_KEPT_MAX, Floor};
 
-/// How long the set of nodes must stay the same before pins go to it: a node that restarts comes back with
-/// its pins.
+/// The time for which the set of nodes must stay the same before pins go to it: a node that restarts comes
+/// back with its pins.
 const SETTLED: Duration = Duration::from_mins(1);
 
-/// How long the list of a task may grow.
+/// Maximum time for which the list of a task may grow.
 const GATHERING_MAX: Duration = Duration::from_mins(2);
 
 /// A task as the records have it.
@@ -28,7 +28,7 @@ pub(in crate::tasks) struct Entry {
     pub(in crate::tasks) id: u128,
     /// The order, as a node accepted it.
     pub(in crate::tasks) order: Arc<Order>,
-    /// How far it is. One that was ended early is over, whatever has been written since.
+    /// Its progress. A task that was ended early is over, whatever has been written since.
     pub(in crate::tasks) progress: Arc<Progress>,
 }
 
@@ -40,7 +40,7 @@ pub struct Task {
     /// The order, as a node accepted it.
     #[serde(flatten)]
     pub order: Order,
-    /// How far it is.
+    /// Its progress.
     #[serde(flatten)]
     pub progress: Progress,
 }
@@ -78,19 +78,19 @@ impl Entry {
         }
     }
 
-    /// The number of plans that were in force before this one, if it is one.
+    /// Returns the number of plans that were in force before this one, if it is one.
     pub(in crate::tasks) fn succession(&self) -> Option<u64> {
         self.order.document.as_ref().map(|document| document.succession)
     }
 
-    /// The rest of the progress of a plan.
+    /// Returns the part of the progress that only plans have.
     pub(in crate::tasks) fn plan_progress(&self) -> PlanProgress {
         self.progress.plan.as_deref().cloned().unwrap_or_default()
     }
 
-    /// Whether the task is to be run, where the nodes of this digest have been the same for this time: it is
-    /// not over, or it pins, and other nodes are there by now.
-    pub(in crate::tasks) fn is_due(&self, now: SystemTime, (members, same_for): (u64, Duration)) -> bool {
+    /// Returns true if the task is to be run: it is not over, or it pins, and its last run was for other
+    /// nodes. `members` is the digest of the nodes, which have been the same for the time `same_for`.
+    pub(in crate::tasks) fn is_due(&self, now: SystemTime, members: u64, same_for: Duration) -> bool {
         if self.gathers(now) {
             return false;
         }
@@ -99,44 +99,45 @@ impl Entry {
         !is_over || (self.is_live(now) && has_new_nodes && same_for >= SETTLED)
     }
 
-    /// Returns whether the list of the task may still grow. The node that gathers it may have gone.
+    /// Returns true if the list of the task may still grow. The node that gathers it may have gone.
     pub(in crate::tasks) fn gathers(&self, now: SystemTime) -> bool {
         let given_up = self.order.created.plus(GATHERING_MAX);
         self.order.gathers && !given_up.after(now).is_zero()
     }
 
-    /// Whether the task goes on after its deadline, or may miss it, as its runner said last.
+    /// Returns true if the task goes on after its deadline, or may miss it according to its runner.
     pub(in crate::tasks) fn is_at_risk(&self, now: SystemTime) -> bool {
         let deadline = self.order.request.deadline;
         let is_late = deadline.is_some_and(|deadline| deadline.after(now).is_zero());
         !self.progress.state.is_over() && (is_late || self.progress.at_risk)
     }
 
-    /// Returns whether the order is needed to know which pins hold, or the task may still have something to
-    /// do. `first_pin` is the first task that may pin.
+    /// Returns true if the task may still have something to do, or if the order says which pins have ended.
+    /// `first_pin` is the first task that may pin.
     pub(in crate::tasks) fn is_wanted(&self, now: SystemTime, first_pin: u128) -> bool {
         // An earlier pin that goes on or runs again leaves out what was unpinned.
         let unpins = self.order.request.kind == TaskKind::Unpin;
         self.is_live(now) || unpins && self.id > first_pin
     }
 
-    /// Whether the task may still have something to do.
+    /// Returns true if the task may still have something to do.
     pub(in crate::tasks) fn is_live(&self, now: SystemTime) -> bool {
         let state = self.progress.state;
         !state.is_over() || (self.order.pins(now) && state != TaskState::Cancelled)
     }
 }
 
-/// The first of some tasks that may pin objects.
+/// Returns the first of some tasks that may pin objects.
 pub(in crate::tasks) fn first_pin(entries: &[Entry], now: SystemTime) -> u128 {
     let may_pin = |entry: &&Entry| entry.order.request.kind == TaskKind::Pin && entry.is_live(now);
     entries.iter().find(may_pin).map_or(u128::MAX, |entry| entry.id)
 }
 
-/// The oldest ended tasks, some `count` of them, to be forgotten together with those `before`. `ids` are
-/// those of all orders: one that is not among the `entries` is kept. `None` if none has ended.
+/// Returns the oldest ended tasks, some `count` of them, to be forgotten together with those `before`. `ids`
+/// are those of all orders: one that is not among the `entries` is kept. Returns `None` if none has ended.
 pub(in crate::tasks) fn oldest_ended(
-    (entries, ids): (&[Entry], &BTreeSet<u128>),
+    entries: &[Entry],
+    ids: &BTreeSet<u128>,
     before: &Floor,
     count: usize,
     now: SystemTime,
@@ -212,7 +213,7 @@ mod tests {
         let other = made(3_600, 1);
         let ids: BTreeSet<u128> = entries.iter().map(|entry| entry.id).chain([other]).collect();
         let at = |place: usize| entries[place].id;
-        let oldest = |before: &Floor, count| oldest_ended((&entries, &ids), before, count, now);
+        let oldest = |before: &Floor, count| oldest_ended(&entries, &ids, before, count, now);
 
         let two = oldest(&Floor::default(), 2).unwrap();
         assert_eq!(two.below, at(4));
@@ -223,12 +224,12 @@ mod tests {
         );
         let all = oldest(&Floor::default(), 100).unwrap();
         assert_eq!((all.below, &all.kept), (at(5), &two.kept));
-        // What was forgotten before stays so.
+        // Forgotten ids stay forgotten.
         let further = oldest(&all, 1).unwrap();
         assert_eq!((further.below, &further.kept), (at(5), &two.kept));
         let live = [entries[1].clone(), entries[3].clone()];
         let ids = live.iter().map(|entry| entry.id).collect();
-        assert_eq!(oldest_ended((&live, &ids), &Floor::default(), 1, now), None);
+        assert_eq!(oldest_ended(&live, &ids, &Floor::default(), 1, now), None);
     }
 
     #[test]
@@ -238,7 +239,7 @@ mod tests {
         let created = entry.order.created.time();
         for (after, is_due) in [(Duration::ZERO, false), (GATHERING_MAX, true)] {
             assert_eq!(
-                entry.is_due(created + after, (1, Duration::ZERO)),
+                entry.is_due(created + after, 1, Duration::ZERO),
                 is_due,
                 "{after:?}"
             );
@@ -281,7 +282,7 @@ mod tests {
         ] {
             let entry = entry(kind, state, 1);
             assert_eq!(
-                entry.is_due(now, (members, same_for)),
+                entry.is_due(now, members, same_for),
                 is_due,
                 "{kind} {state:?} {members} {same_for:?}"
             );

@@ -1,4 +1,4 @@
-//! What all nodes know of the file that came with an order.
+//! The facts that all nodes know about the file that came with an order.
 
 use serde::{Deserialize, Serialize};
 

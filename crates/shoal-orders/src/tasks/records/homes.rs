@@ -11,7 +11,7 @@ use shoal_policy::NodeId;
 use shoal_policy::fingerprint::Fingerprint;
 use shoal_policy::ring::{ORDINARY_WEIGHT, Ring};
 
-/// The time for which a node that has just started and knows no other waits for one: nodes greet each other
+/// The time for which a node that has just started and has met no other waits for one: nodes greet each other
 /// within it.
 const ALONE: Duration = Duration::from_secs(20);
 
@@ -23,7 +23,7 @@ pub(in crate::tasks) struct Homes {
     seen: Mutex<Seen>,
 }
 
-/// What this node has seen of the others.
+/// The nodes that this node has seen.
 #[derive(Default)]
 struct Seen {
     /// The members, and the ring of those that run tasks.
@@ -54,8 +54,8 @@ impl Homes {
         (digest, now.saturating_duration_since(since))
     }
 
-    /// Returns true if this node may know the other nodes. One that has just started seems to be alone, and
-    /// would carry out the tasks of all without asking any.
+    /// Returns true if this node has met other nodes, or is likely to be alone. A node that has just started
+    /// would otherwise carry out the tasks of all without asking any.
     pub(in crate::tasks) fn may_know_all(&self) -> bool {
         let caches_alone = self.cooperation.hierarchy().layers.is_empty();
         let mut seen = self.seen.lock();

@@ -25,7 +25,7 @@ use self::order::Order;
 use self::progress::Progress;
 use crate::bulletin::{Bulletin, Key, Kind, NotTaken};
 
-/// The tasks that the nodes know, and which of them this node is to carry out.
+/// The tasks of all nodes, and which of them this node is to carry out.
 pub(in crate::tasks) struct Records {
     /// The records of this node and the others.
     pub(in crate::tasks) bulletin: Arc<Bulletin>,

@@ -22,27 +22,27 @@ pub struct Moment(SystemTime);
 pub struct InvalidMoment;
 
 impl Moment {
-    /// The present.
+    /// Returns the present.
     pub fn now() -> Self {
         Self::from(clock::utc_now())
     }
 
-    /// The time itself.
+    /// Returns the time itself.
     pub const fn time(self) -> SystemTime {
         self.0
     }
 
-    /// The time in milliseconds since 1970.
+    /// Returns the time in milliseconds since 1970.
     pub fn millis(self) -> u64 {
         millis_since_1970(self.0)
     }
 
-    /// The time that is left until then; nothing if it is over.
+    /// Returns the time that is left until then; zero if it has passed.
     pub fn after(self, now: SystemTime) -> Duration {
         self.0.duration_since(now).unwrap_or_default()
     }
 
-    /// This time and a while; the last time that can be written if that is too late.
+    /// Adds a duration. Returns the last time that can be written if the sum is later.
     #[must_use]
     pub fn plus(self, while_: Duration) -> Self {
         let last = SystemTime::UNIX_EPOCH + Duration::from_secs(253_402_300_799);

@@ -13,13 +13,13 @@ use shoal_s3::uri::{S3Uri, S3UriError};
 use super::files::{DocumentFacts, ManifestFacts};
 use super::moment::Moment;
 
-/// How long a task may take.
+/// Maximum duration of a task.
 const LIFE: Duration = Duration::from_hours(7 * 24);
 
-/// How long a task is remembered after that, or after the end of its pins.
+/// The time for which a task is remembered after that, or after the end of its pins.
 const MEMORY: Duration = Duration::from_hours(24);
 
-/// How far ahead the end of pins or a deadline may be.
+/// Maximum time until the end of pins or a deadline.
 const AHEAD_MAX: Duration = Duration::from_hours(400 * 24);
 
 /// The fields of a request.
@@ -67,7 +67,7 @@ pub struct TaskRequest {
     /// homes of the widest layer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// The most bytes to fetch in a second.
+    /// Maximum number of bytes to fetch in a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate_bytes_per_second: Option<u64>,
     /// When everything should be there. The task goes just fast enough.
@@ -76,7 +76,7 @@ pub struct TaskRequest {
     /// When the pins end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Moment>,
-    /// Whether to count only.
+    /// True if the task only counts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dry_run: bool,
 }
@@ -114,7 +114,7 @@ pub struct Selection {
     pub keys: KeyPattern,
 }
 
-/// Why an order cannot be carried out.
+/// The reason why an order cannot be carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OrderError {
     /// The body is not an order.
@@ -175,7 +175,7 @@ impl TaskKind {
         Self::Plan,
     ];
 
-    /// The word in orders, metrics and on the command line.
+    /// Returns the word in orders, metrics and on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Prefetch => "prefetch",
@@ -187,19 +187,14 @@ impl TaskKind {
         }
     }
 
-    /// The kind with this word.
-    pub fn of(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
-    }
-
-    /// Whether it brings objects into the cache.
+    /// Returns true if it brings objects into the cache.
     pub const fn fetches(self) -> bool {
         matches!(self, Self::Prefetch | Self::Pin)
     }
 }
 
 impl TaskRequest {
-    /// A request about the objects of a URI, with nothing else said.
+    /// Creates a request about the objects of a URI, without any limit.
     pub fn new(kind: TaskKind, uri: Option<String>) -> Self {
         Self {
             kind,
@@ -213,12 +208,12 @@ impl TaskRequest {
         }
     }
 
-    /// Reads the body of a request. A field that is not known is refused: it may be a limit that the operator
-    /// relies on.
+    /// Reads the body of a request. An unknown field is rejected: it may be a limit that the operator relies
+    /// on.
     ///
     /// # Errors
     ///
-    /// Says what is wrong with it.
+    /// Fails if it is not a request, with the reason.
     pub fn of_json(body: &[u8]) -> Result<Self, OrderError> {
         let not_an_order = |error: serde_json::Error| OrderError::Body(error.to_string());
         let fields: BTreeMap<String, Value> = serde_json::from_slice(body).map_err(not_an_order)?;
@@ -236,7 +231,7 @@ impl TaskRequest {
     ///
     /// # Errors
     ///
-    /// Says what is wrong with it.
+    /// Fails if it cannot be carried out, with the reason.
     pub fn check(&self, has_manifest: bool, now: SystemTime) -> Result<(), OrderError> {
         let ensure = |holds: bool, error: OrderError| if holds { Ok(()) } else { Err(error) };
         ensure(self.kind != TaskKind::Plan, OrderError::Plan)?;
@@ -274,8 +269,8 @@ impl TaskRequest {
 }
 
 impl Order {
-    /// The order that the node `accepted_by` has accepted at `created`. It is remembered until its pins have
-    /// ended, and at least until `remembered`.
+    /// Creates the order that the node `accepted_by` has accepted at `created`. It is remembered until its
+    /// pins have ended, and at least until `remembered`.
     pub fn accepted(
         request: TaskRequest,
         manifest: Option<ManifestFacts>,
@@ -299,7 +294,7 @@ impl Order {
         }
     }
 
-    /// The order to carry out the plan of a document, in the name of an identity.
+    /// Creates the order to carry out the plan of a document, in the name of an identity.
     pub fn of_plan(
         identity: Option<String>,
         document: DocumentFacts,
@@ -317,14 +312,15 @@ impl Order {
         }
     }
 
-    /// The size of the file that nodes keep for the order, in bytes: its list of objects, or its document.
+    /// Returns the size of the file that nodes keep for the order, in bytes: its list of objects, or its
+    /// document.
     pub fn file_bytes(&self) -> Option<u64> {
         let list = self.manifest.map(|manifest| manifest.bytes);
         list.or(self.document.as_ref().map(|document| document.bytes))
     }
 
-    /// When a run of the task that began at `started` is given up if it is not over. A pin runs again
-    /// whenever other nodes are there, and never beyond its end. A plan ends by itself.
+    /// Returns the time at which a run of the task that began at `started` is given up if it is not over. A
+    /// pin runs again whenever there are other nodes, and never beyond its end. A plan ends by itself.
     pub fn ends(&self, started: Moment) -> Moment {
         if self.document.is_some() {
             return self.forgotten;
@@ -336,7 +332,7 @@ impl Order {
         }
     }
 
-    /// Whether the task pins objects at `now`, unless it was cancelled.
+    /// Returns true if the task pins objects at `now`, unless it was cancelled.
     pub fn pins(&self, now: SystemTime) -> bool {
         let lasts = self
             .request
@@ -345,7 +341,7 @@ impl Order {
         self.request.kind == TaskKind::Pin && !self.request.dry_run && lasts
     }
 
-    /// The objects of the URI; `None` if they are listed.
+    /// Returns the objects of the URI; `None` if they are listed.
     pub fn selection(&self) -> Option<Selection> {
         self.request
             .uri
@@ -360,7 +356,7 @@ fn given_up(request: &TaskRequest, created: Moment) -> Moment {
 }
 
 impl Selection {
-    /// Whether an object is one of these.
+    /// Returns true if an object is one of these.
     pub fn has(&self, name: &ObjectName) -> bool {
         *self.bucket == *name.bucket && self.keys.matches(&name.key)
     }
@@ -369,14 +365,14 @@ impl Selection {
     ///
     /// # Errors
     ///
-    /// Says why the text is not one.
+    /// Fails if the text is not one, with the reason.
     pub fn parse(uri: &str) -> Result<Self, OrderError> {
         let S3Uri { bucket, key } = uri.parse()?;
         let keys = KeyPattern::parse(key.as_bytes())?;
         Ok(Self { bucket, keys })
     }
 
-    /// Whether every object of `other` is certain to be one of these.
+    /// Returns true if every object of `other` is certain to be one of these.
     pub fn covers(&self, other: &Self) -> bool {
         self.bucket == other.bucket && self.keys.covers(&other.keys)
     }

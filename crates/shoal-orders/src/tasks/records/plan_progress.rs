@@ -1,4 +1,4 @@
-//! The progress of a plan beside that of other tasks: its jobs, and what is not as planned.
+//! The progress of a plan beside that of other tasks: its jobs, and its deviations.
 
 use serde::{Deserialize, Serialize};
 use shoal_plan::execution::{JobStatus, Verdicts};
@@ -82,7 +82,7 @@ pub struct Replanned {
     pub detail: Option<String>,
 }
 
-/// How far a plan is, beside what all tasks count.
+/// The progress of a plan beside that of other tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PlanProgress {
@@ -96,7 +96,7 @@ pub struct PlanProgress {
     pub transfers: Vec<TransferNote>,
     /// The most recent issues, the latest last.
     pub issues: Vec<Issue>,
-    /// How often there was a new plan.
+    /// The number of new plans.
     pub replans: u64,
     /// The last one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,16 +114,17 @@ impl JobCounts {
     /// Counts jobs.
     pub(in crate::tasks) fn of(statuses: &[JobStatus]) -> Self {
         let count = |wanted| statuses.iter().filter(|status| **status == wanted).count() as u64;
+        let [waiting, at_risk, met, missed, unplanned] = JobStatus::ALL.map(count);
         Self {
-            waiting: count(JobStatus::Waiting),
-            at_risk: count(JobStatus::AtRisk),
-            met: count(JobStatus::Met),
-            missed: count(JobStatus::Missed),
-            unplanned: count(JobStatus::Unplanned),
+            waiting,
+            at_risk,
+            met,
+            missed,
+            unplanned,
         }
     }
 
-    /// The number of each status, in the order of [`JobStatus::ALL`].
+    /// Returns the number of each status, in the order of [`JobStatus::ALL`].
     pub fn by_status(&self) -> [u64; JobStatus::ALL.len()] {
         [self.waiting, self.at_risk, self.met, self.missed, self.unplanned]
     }
@@ -165,8 +166,8 @@ impl PlanProgress {
         self.transfers = named.collect();
     }
 
-    /// Makes the record shorter: it loses transfers first, then jobs, then issues, then verdicts. Returns
-    /// whether there was anything to lose.
+    /// Makes the record shorter: removes transfers first, then jobs, then issues, then verdicts. Returns true
+    /// if there was anything to remove.
     pub(in crate::tasks) fn shorten(&mut self) -> bool {
         if self.transfers.pop().is_some() || self.troubled.pop().is_some() {
             return true;
@@ -183,7 +184,7 @@ impl PlanProgress {
     }
 }
 
-/// The beginning of a text: records are small.
+/// Returns the beginning of a text: records are small.
 pub(in crate::tasks) fn cut(text: &str) -> String {
     match text.char_indices().nth(TEXT_CHARS) {
         None => text.into(),

@@ -1,4 +1,4 @@
-//! The progress of a task, as the node that runs it writes it for all others.
+//! The progress of a task, as its runner writes it for all nodes.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use super::plan_progress::{PlanProgress, cut};
 const ERRORS_NAMED: usize = 16;
 const ERROR_BYTES: usize = 4 << 10;
 
-/// The most bytes of nodes that are named, and those of one but for its name. A record has them twice.
+/// Maximum number of bytes of named nodes, and those of one without its name. A record has them twice.
 const NODE_BYTES: usize = 3 << 10;
 const BYTES_OF_NODE: usize = 66;
 
-/// The most bytes of a record with a plan; the bulletin takes 16 KiB.
+/// Maximum number of bytes of a record with a plan; the bulletin takes 16 KiB.
 const RECORD_BYTES: usize = 15 << 10;
 
 /// The state of a task.
@@ -47,7 +47,7 @@ impl TaskState {
         Self::Cancelled,
     ];
 
-    /// The word in answers and metrics.
+    /// Returns the word in answers and metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -58,23 +58,23 @@ impl TaskState {
         }
     }
 
-    /// The state with this word.
+    /// Returns the state with this word.
     pub fn of(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == word)
     }
 
-    /// Whether nothing more happens.
+    /// Returns true if nothing more happens.
     pub const fn is_over(self) -> bool {
         matches!(self, Self::Done | Self::Failed | Self::Cancelled)
     }
 }
 
-/// Objects, by what became of them.
+/// Objects by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectCounts {
     /// All objects of the task; unknown until they are counted.
     pub total: Option<u64>,
-    /// Those for which the task has done what it is for.
+    /// Those that are as the task wants them.
     pub done: u64,
     /// Of these, the ones for which there was nothing to do: they were cached, or not, as wanted.
     pub unchanged: u64,
@@ -85,18 +85,18 @@ pub struct ObjectCounts {
 }
 
 impl ObjectCounts {
-    /// The objects that the task is done with, whatever became of them.
+    /// Returns the number of objects that the task is done with, whatever became of them.
     pub const fn dealt_with(&self) -> u64 {
         self.done + self.skipped + self.failed
     }
 }
 
-/// Bytes, by what became of them.
+/// Bytes by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByteCounts {
     /// The bytes of all objects of the task; unknown until they are counted.
     pub total: Option<u64>,
-    /// Those that were dealt with.
+    /// Bytes of objects that the task is done with.
     pub done: u64,
     /// Of these, the ones that were cached before.
     pub cached: u64,
@@ -146,7 +146,8 @@ pub struct Tally {
 /// Where another node goes on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resume {
-    /// The last key that was dealt with, or the offset in the list of objects, as the catalogue writes it.
+    /// The last key that the task is done with, or the offset in the list of objects, as the catalogue writes
+    /// it.
     pub after: String,
     /// Objects that had been counted there.
     pub objects: ObjectCounts,
@@ -160,12 +161,12 @@ pub struct Resume {
     pub errors: usize,
 }
 
-/// How far a task is.
+/// The progress of a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
     /// Its state.
     pub state: TaskState,
-    /// Why it failed, or what it waits for.
+    /// The reason why it failed, or what it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// The node that runs it, or has run it.
@@ -183,10 +184,10 @@ pub struct Progress {
     /// True if its objects are still being counted: the totals grow.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub counting: bool,
-    /// Bytes dealt with in a second, lately.
+    /// The recent speed in bytes a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_second: Option<u64>,
-    /// Whether it may miss its deadline.
+    /// True if it may miss its deadline.
     #[serde(default)]
     pub at_risk: bool,
     /// The nodes that were there when the task began, as a digest: pins also go to nodes that come later.
@@ -251,7 +252,7 @@ impl Tally {
 }
 
 impl Progress {
-    /// Notes that everything up to `after` is dealt with.
+    /// Notes that the task is done with everything up to `after`.
     pub fn came_to(&mut self, after: String) {
         let tally = &self.tally;
         self.resume = Some(Box::new(Resume {
@@ -264,7 +265,7 @@ impl Progress {
     }
 
     /// Goes back to where the last whole page ended: the task counts later objects again. A plan has no
-    /// pages, and finds what is done by asking.
+    /// pages, and asks nodes which bytes are there.
     pub fn go_back(&mut self) {
         if self.plan.is_some() {
             return;
@@ -349,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn another_node_goes_on_with_what_was_counted_at_the_last_whole_page() {
+    fn another_node_resumes_with_the_counts_at_the_last_whole_page() {
         let mut progress = Progress::default();
         progress.tally.failed(&name(b"a"), "lost");
         progress.tally.at("n0", 1, 10);

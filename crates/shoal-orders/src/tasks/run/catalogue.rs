@@ -22,7 +22,7 @@ pub(in crate::tasks) struct Page {
 
 /// Reads the objects of a task in their order.
 pub(in crate::tasks) enum Catalogue {
-    /// Those that the lake lists.
+    /// Objects that the lake lists.
     Listing {
         /// The URI of the order.
         uri: String,
@@ -31,7 +31,7 @@ pub(in crate::tasks) enum Catalogue {
         /// The last key of the page before.
         after: Vec<u8>,
     },
-    /// Those of a list on this node's disk.
+    /// Objects of a list on this node's disk.
     List {
         /// The task.
         id: u128,

@@ -19,9 +19,9 @@ pub struct KindTotals {
 /// Totals of the tasks that a node has run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::tasks) struct Totals {
-    /// Those of each kind, in the order of [`TaskKind::ALL`].
+    /// Totals of each kind, in the order of [`TaskKind::ALL`].
     pub(in crate::tasks) kinds: [KindTotals; TaskKind::ALL.len()],
-    /// Those of plans beside that.
+    /// Totals of plans beside these.
     pub(in crate::tasks) plans: PlanTotals,
 }
 
@@ -39,9 +39,9 @@ pub struct PlanTotals {
 /// State of the plan in force, and the counters of one node, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlanFigures {
-    /// Whether a plan is in force.
+    /// True if a plan is in force.
     pub in_force: bool,
-    /// Whether this node carries it out.
+    /// True if this node carries it out.
     pub carried_here: bool,
     /// Its jobs, in the order of [`JobStatus::ALL`].
     pub jobs: [u64; JobStatus::ALL.len()],
@@ -66,9 +66,9 @@ pub(in crate::tasks) struct Counted {
 pub struct TaskFigures {
     /// All tasks of the cluster that are remembered, in the order of [`TaskState::ALL`].
     pub states: [u64; TaskState::ALL.len()],
-    /// Those that may miss their deadline.
+    /// Tasks that may miss their deadline.
     pub at_risk: u64,
-    /// Those that this node runs.
+    /// Tasks that this node runs.
     pub running_here: u64,
     /// Totals of the tasks that this node has run.
     pub totals: [KindTotals; TaskKind::ALL.len()],
@@ -128,7 +128,7 @@ mod tests {
     use super::{Counted, TaskKind, Totals};
 
     #[test]
-    fn totals_grow_by_what_a_task_has_done_since_the_last_look() {
+    fn totals_grow_by_the_new_counts_of_a_task() {
         let counted = |done, failed, from_lake, pinned| Counted {
             objects: [done, 0, failed],
             bytes: [from_lake, 0, 0, pinned, 0],

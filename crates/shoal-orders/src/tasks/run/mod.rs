@@ -27,13 +27,13 @@ use crate::tasks::records::moment::Moment;
 use crate::tasks::records::order::{Order, Selection, TaskKind};
 use crate::tasks::records::progress::{Progress, TaskState};
 
-/// How often a node writes how far its tasks are.
+/// The interval at which a node writes the progress of its tasks.
 const REPORT: Duration = Duration::from_secs(1);
 
 /// The pause before a task is begun for whose progress there was no room.
 const FULL_PAUSE: Duration = Duration::from_secs(30);
 
-/// What all runs on this node share.
+/// The parts that all runs on this node share.
 pub(in crate::tasks) struct TaskBase {
     pub(in crate::tasks) nodes: Arc<Nodes>,
     pub(in crate::tasks) records: Records,
@@ -58,7 +58,7 @@ enum Work<'a> {
 }
 
 impl Work<'_> {
-    /// Does it. Returns how the task ended; its progress has the rest.
+    /// Does it. Returns the last state of the task, and why; its progress has the rest.
     async fn run(&self) -> (TaskState, Option<String>) {
         match self {
             Self::Objects(runner) => Box::pin(runner.run()).await,
@@ -66,8 +66,8 @@ impl Work<'_> {
         }
     }
 
-    /// Whether the task, which is not over, may miss its deadline at this speed in bytes a second, or a job
-    /// of the plan its own.
+    /// Returns true if the task, which is not over, may miss its deadline at this speed in bytes a second, or
+    /// a job of the plan its own.
     fn is_at_risk(&self, speed: Option<u64>) -> bool {
         match self {
             Self::Objects(runner) => runner.estimate.is_at_risk(speed),
@@ -80,7 +80,7 @@ impl Work<'_> {
 }
 
 impl<'a> Run<'a> {
-    /// Begins a task, or goes on with it.
+    /// Starts a task, or resumes it.
     pub(in crate::tasks) fn new(base: &'a TaskBase, entry: Entry) -> Self {
         let mut progress = if entry.progress.state.is_over() {
             Progress::default()
@@ -106,7 +106,7 @@ impl<'a> Run<'a> {
         let (id, order, records) = (self.id, &self.order, &self.base.records);
         let started = self.progress.lock().started.unwrap_or_else(Moment::now);
         if self.report() == Err(NotTaken::Full) {
-            // Nothing would remember how far it is, and it would begin anew again and again.
+            // Without a record of its progress, the task would start over again and again.
             tokio::select! {
                 () = tokio::time::sleep(FULL_PAUSE) => return,
                 () = stopping.begun() => return,
@@ -152,7 +152,7 @@ impl<'a> Run<'a> {
         self.end(state, why.as_deref());
     }
 
-    /// The work of a run.
+    /// Returns the work of a run.
     fn work(&self) -> Result<Work<'_>, String> {
         let (base, id, order) = (self.base, self.id, &self.order);
         if order.request.kind == TaskKind::Plan {
@@ -194,7 +194,7 @@ impl<'a> Run<'a> {
         tracing::info!(%id, kind = kind.as_str(), state = state.as_str(), why, "a task has ended");
     }
 
-    /// Writes how far a task is if that is news, and counts what has been done since the last time. A failure
+    /// Writes the progress of a task if it has changed, and counts what is new since the last time. A failure
     /// is in the log.
     fn report(&self) -> Result<(), NotTaken> {
         let (now, body) = {

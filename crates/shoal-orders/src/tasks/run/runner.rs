@@ -42,7 +42,7 @@ pub(in crate::tasks) struct Runner<'a> {
     lake: LakeView,
     progress: Arc<Mutex<Progress>>,
     outcomes: Outcomes,
-    /// Its pace, and what is left of it.
+    /// Its pace, and the work that is left.
     pub(in crate::tasks) estimate: Estimate,
     placer: Placer,
     /// The pin of the task, and the objects that it no longer pins; `None` if it does not pin.

@@ -1,4 +1,4 @@
-//! The pace of a task, and what is left of it.
+//! The pace of a task, and the work that is left.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,19 +10,19 @@ use shoal_policy::pace::{Outlook, Pace};
 use crate::tasks::records::order::Order;
 use crate::tasks::records::progress::Progress;
 
-/// Paces a task by what is left of it, as far as its objects are counted.
+/// Paces a task by the bytes that are left, as far as its objects are counted.
 pub(in crate::tasks) struct Estimate {
     progress: Arc<Mutex<Progress>>,
     pace: Mutex<Pace>,
     began: Instant,
     /// The number of objects of the list of the task, if it has one.
     listed: Option<u64>,
-    /// The bytes of the list of the task, as far as its first pages tell.
+    /// The bytes of the list of the task, extrapolated from its first pages.
     expected_bytes: Mutex<Option<u64>>,
 }
 
 impl Estimate {
-    /// The estimate of a run of an order that begins now.
+    /// Creates the estimate of a run of an order that begins now.
     pub(super) fn new(order: &Order, progress: &Arc<Mutex<Progress>>) -> Self {
         let (now, request) = (clock::utc_now(), &order.request);
         let deadline = request.deadline.map(|deadline| deadline.after(now));
@@ -35,27 +35,27 @@ impl Estimate {
         }
     }
 
-    /// Whether the task, which is not over, may miss its deadline at this speed in bytes a second.
+    /// Returns true if the task, which is not over, may miss its deadline at this speed in bytes a second.
     pub(in crate::tasks) fn is_at_risk(&self, speed: Option<u64>) -> bool {
         // If nothing of what was counted is left, it is not known what keeps the task.
         let left = self.left_bytes().filter(|left| *left > 0);
         self.pace.lock().outlook(self.elapsed(), left, speed) != Outlook::InTime
     }
 
-    /// How long the next `bytes` are to wait.
+    /// Returns the time for which the next `bytes` have to wait.
     pub(super) fn wait(&self, bytes: u64) -> Duration {
         let left = self.left_bytes();
         self.pace.lock().take(self.elapsed(), bytes, left)
     }
 
-    /// Notes how many objects and bytes the task has, as far as they are counted.
+    /// Notes the number of objects and bytes of the task, as far as they are counted.
     pub(super) fn note_total(&self, objects: u64, bytes: u64, counting: bool) {
         if self.listed.is_some() {
             return;
         }
         let mut progress = self.progress.lock();
         let tally = &mut progress.tally;
-        // A task that goes on, or is quicker than its count, has dealt with more.
+        // A task that goes on, or is quicker than its count, is done with more.
         let least = |total: u64, known: u64| Some(if counting { total.max(known) } else { total });
         tally.objects.total = least(objects, tally.objects.total.unwrap_or_default());
         tally.bytes.total = least(bytes, tally.bytes.total.unwrap_or_default());
@@ -80,7 +80,7 @@ impl Estimate {
         clock::instant().saturating_duration_since(self.began)
     }
 
-    /// The bytes that are left, once they are counted, or can be guessed.
+    /// Returns the bytes that are left, if they are counted or can be extrapolated.
     fn left_bytes(&self) -> Option<u64> {
         let (bytes, counting) = {
             let progress = self.progress.lock();
