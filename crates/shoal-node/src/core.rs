@@ -19,7 +19,7 @@ use shoal_net::endpoint::Endpoint;
 use shoal_net::fair::in_flight::InFlight;
 use shoal_net::metrics::Metrics;
 use shoal_orders::bulletin::Bulletin;
-use shoal_orders::tasks::Manifests;
+use shoal_orders::tasks::OrderFiles;
 use shoal_s3::identity::Identities;
 use shoal_store::Store;
 
@@ -66,7 +66,7 @@ pub(crate) struct Core {
     /// The records that all nodes share.
     pub(crate) bulletin: Arc<Bulletin>,
     /// Object lists uploaded with orders.
-    pub(crate) manifests: Arc<Manifests>,
+    pub(crate) order_files: Arc<OrderFiles>,
 }
 
 impl Core {
@@ -78,7 +78,7 @@ impl Core {
         store: Arc<Store>,
         directory: Option<Arc<BlockDirectory>>,
         bulletin: Arc<Bulletin>,
-        manifests: Manifests,
+        order_files: OrderFiles,
     ) -> Self {
         let limits = &config.limits;
         let (grants, single_flight) = (Arc::<Grants>::default(), Arc::<SingleFlight>::default());
@@ -139,7 +139,7 @@ impl Core {
             ),
             metrics: Arc::new(Metrics::default()),
             bulletin,
-            manifests: Arc::new(manifests),
+            order_files: Arc::new(order_files),
             config,
         }
     }

@@ -17,7 +17,7 @@ use shoal_net::http::tls::{TlsError, TlsReloader};
 use shoal_net::membership;
 use shoal_net::shutdown::{self, Trigger};
 use shoal_orders::bulletin::Bulletin;
-use shoal_orders::tasks::Manifests;
+use shoal_orders::tasks::OrderFiles;
 use shoal_policy::eviction::PolicyName;
 use shoal_store::journal::JournalError;
 use shoal_store::{Recovery, Store, StoreError};
@@ -137,9 +137,9 @@ impl Gateway {
 
         let (directory, reports) = open_directory(&config, &store)?.unzip();
         let bulletin = Bulletin::open(membership::node_id(&config.node.name).0, &store)?;
-        let manifests = Manifests::open(&store, "manifests")?;
+        let order_files = OrderFiles::open(&store, "manifests")?;
         let shared = Arc::clone(&store);
-        let core = Core::new(config, addresses, lake, shared, directory, bulletin, manifests);
+        let core = Core::new(config, addresses, lake, shared, directory, bulletin, order_files);
         let core = Arc::new(core);
         let parts = Parts::new(Arc::clone(&core)).await?;
         let readiness = Arc::new(Readiness::awaiting(&[STORE, S3]));

@@ -158,7 +158,7 @@ fn task_parts(core: &Core, lake: &Arc<dyn Lake>) -> TaskParts {
         store: Arc::clone(&core.store),
         fetcher: Arc::clone(&core.fetcher),
         cooperation: Arc::clone(&core.cooperation),
-        manifests: Arc::clone(&core.manifests),
+        order_files: Arc::clone(&core.order_files),
         block_bytes: core.config.store.block_bytes,
     }
 }

@@ -17,8 +17,8 @@ mod service;
 
 pub use self::parts::helper::TaskHelper;
 pub use self::parts::manifest::is_notification;
-pub use self::parts::manifests::Manifests;
 pub use self::parts::messages::{QUESTION_BYTES_MAX, Question, TASKS};
+pub use self::parts::order_files::OrderFiles;
 pub use self::parts::{IdentityError, TaskParts};
 pub use self::plan::{PlanConfig, PlanError};
 pub use self::records::entry::Task;

@@ -115,7 +115,7 @@ impl Tasks {
         let now = clock::utc_now();
         let request = self.checked(request, true, now)?;
         let id = self.base.records.next_id(now);
-        let facts = self.base.nodes.parts.manifests.receive(id, list).await?;
+        let facts = self.base.nodes.parts.order_files.receive(id, list).await?;
         let order = self.order_of(request, Some(facts), now);
         self.accept(id, &order, ORDERS_MAX)
     }
@@ -140,7 +140,7 @@ impl Tasks {
         let mut gatherings = self.gatherings.lock().await;
         self.end_gatherings(&mut gatherings);
         if let Some(open) = gatherings.of(&request) {
-            let bytes = self.base.nodes.parts.manifests.append(open.id, lines).await?;
+            let bytes = self.base.nodes.parts.order_files.append(open.id, lines).await?;
             let objects = open.objects() + objects;
             open.order.manifest = Some(ManifestFacts { objects, bytes });
             self.base.records.write(open.id, &open.order)?;
@@ -148,7 +148,7 @@ impl Tasks {
         }
         self.make_room(ANNOUNCED_MAX)?;
         let id = self.base.records.next_id(now);
-        let bytes = self.base.nodes.parts.manifests.take(id, lines).await?;
+        let bytes = self.base.nodes.parts.order_files.take(id, lines).await?;
         let facts = ManifestFacts { objects, bytes };
         let order = Order {
             gathers: true,
@@ -167,10 +167,10 @@ impl Tasks {
     pub async fn post_plan(&self, document: ClientBody, identity: Option<&str>) -> Result<Task, TaskRefusal> {
         let identity = self.base.nodes.parts.identity(identity)?;
         let now = clock::utc_now();
-        let (draft, mut facts) = self.base.plans.receive(document, now).await?;
+        let (file, mut facts) = self.base.plans.receive(document, now).await?;
         self.make_room(ORDERS_MAX)?;
         let id = self.base.records.next_id(now);
-        let kept = self.base.nodes.parts.manifests.keep(id, draft).await;
+        let kept = self.base.nodes.parts.order_files.keep(id, file).await;
         kept.map_err(PlanError::from)?;
         let _turn = self.succession.lock();
         let former = self.latest_plan();
@@ -202,7 +202,7 @@ impl Tasks {
             order.gathers = false;
             if let (Some(facts), Some(bytes)) = (
                 &mut order.manifest,
-                self.base.nodes.parts.manifests.size(entry.id),
+                self.base.nodes.parts.order_files.size(entry.id),
             ) {
                 facts.bytes = bytes;
             }
@@ -410,14 +410,14 @@ impl Tasks {
     /// Copies the lists and documents of tasks that this node may have to run, and removes those of tasks
     /// that are over.
     async fn keep_files(&self) {
-        let here = self.base.nodes.parts.manifests.ids();
+        let here = self.base.nodes.parts.order_files.ids();
         let (now, entries) = (clock::utc_now(), self.base.records.all());
         let receiving = new_id(now - ORDER_PATIENCE);
         let first_pin = first_pin(&entries, now);
         for id in &here {
             let entry = entries.binary_search_by_key(id, |entry| entry.id);
             if !entry.map_or(*id > receiving, |place| entries[place].is_wanted(now, first_pin)) {
-                self.base.nodes.parts.manifests.remove(*id).await;
+                self.base.nodes.parts.order_files.remove(*id).await;
             }
         }
         for entry in &entries {

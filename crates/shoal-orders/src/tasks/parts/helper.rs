@@ -67,7 +67,7 @@ impl TaskHelper {
             Question::Pin(pin, objects) => kept(self.pin(pin, objects).await),
             Question::Unpin(before, objects) => kept(pinning.unpin(PinOrder(before), objects).await),
             Question::Manifest(id, offset) => {
-                let part = self.parts.manifests.part(id, offset).await;
+                let part = self.parts.order_files.part(id, offset).await;
                 part.map(Answer::Manifest).ok_or("it does not have it".into())
             }
             Question::Evict(objects) => {

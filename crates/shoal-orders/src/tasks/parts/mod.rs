@@ -3,9 +3,9 @@
 pub(super) mod helper;
 pub(super) mod lake_view;
 pub(super) mod manifest;
-pub(super) mod manifests;
 pub(super) mod messages;
 pub(super) mod nodes;
+pub(super) mod order_files;
 pub(super) mod placer;
 pub(super) mod planned_rates;
 pub(super) mod targets;
@@ -19,7 +19,7 @@ use shoal_net::endpoint::Endpoint;
 use shoal_s3::identity::{Caller, Identities};
 use shoal_store::Store;
 
-use self::manifests::Manifests;
+use self::order_files::OrderFiles;
 use super::records::order::Order;
 
 /// The parts of a node that tasks work with.
@@ -39,7 +39,7 @@ pub struct TaskParts {
     /// The other nodes.
     pub cooperation: Arc<Cooperation>,
     /// Lists of objects and documents on disk.
-    pub manifests: Arc<Manifests>,
+    pub order_files: Arc<OrderFiles>,
     /// Size of a block.
     pub block_bytes: u64,
 }

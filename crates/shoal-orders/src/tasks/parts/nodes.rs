@@ -158,8 +158,8 @@ impl Nodes {
 
     /// Ensures that the file of an order is on this disk: another node may have it.
     pub async fn bring_file(&self, id: u128, bytes: u64) -> Result<(), String> {
-        let (manifests, me) = (&self.parts.manifests, self.parts.cooperation.me());
-        if manifests.size(id) == Some(bytes) {
+        let (order_files, me) = (&self.parts.order_files, self.parts.cooperation.me());
+        if order_files.size(id) == Some(bytes) {
             return Ok(());
         }
         let mut last = "no other node is there".to_owned();
@@ -170,7 +170,7 @@ impl Nodes {
                     _ => None,
                 }
             };
-            match manifests.copy(id, bytes, part).await {
+            match order_files.copy(id, bytes, part).await {
                 Ok(()) => return Ok(()),
                 Err(error) => last = format!("{}: {error}", self.name_of(node)),
             }

@@ -27,8 +27,8 @@ pub use self::document::PlanError;
 
 use self::document::{DOCUMENT_BYTES_MAX, read};
 use self::executor::Executor;
-use super::parts::manifests::Draft;
 use super::parts::nodes::Nodes;
+use super::parts::order_files::NewFile;
 use super::records::files::DocumentFacts;
 use super::records::order::Order;
 use super::records::progress::{Progress, TaskState};
@@ -66,18 +66,18 @@ impl Plans {
         &self,
         body: ClientBody,
         now: SystemTime,
-    ) -> Result<(Draft, DocumentFacts), PlanError> {
-        let draft = self
+    ) -> Result<(NewFile, DocumentFacts), PlanError> {
+        let file = self
             .nodes
             .parts
-            .manifests
+            .order_files
             .spool(body, DOCUMENT_BYTES_MAX as u64)
             .await?;
         let _alone = self.reading.lock().await;
-        let body = draft.read().await?;
+        let body = file.read().await?;
         let checked = spawn_blocking(move || DocumentFacts::checked(&body, now)).await;
         let facts = checked.map_err(|error| PlanError::Body(error.to_string()))??;
-        Ok((draft, facts))
+        Ok((file, facts))
     }
 
     /// Carries a plan out, from where its progress ends to its end. Returns its last state, and why.
@@ -115,11 +115,12 @@ impl Plans {
 
     /// Reads the document of a plan, from this disk or from another node's.
     async fn document(&self, id: u128, facts: &DocumentFacts) -> Result<Document, String> {
-        self.nodes
-            .bring_file(id, facts.bytes.min(DOCUMENT_BYTES_MAX as u64))
-            .await?;
+        if facts.bytes > DOCUMENT_BYTES_MAX as u64 {
+            return Err("its document is too long".into());
+        }
+        self.nodes.bring_file(id, facts.bytes).await?;
         let _alone = self.reading.lock().await;
-        let bytes = self.nodes.parts.manifests.read(id).await;
+        let bytes = self.nodes.parts.order_files.read(id).await;
         let bytes = bytes.ok_or("its document is no longer on this disk")?;
         let read = spawn_blocking(move || {
             let document = read(&bytes)?;

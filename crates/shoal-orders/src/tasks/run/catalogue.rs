@@ -6,7 +6,7 @@ use shoal_s3::target;
 use shoal_s3::xml::ListedObject;
 
 use crate::tasks::parts::lake_view::LakeView;
-use crate::tasks::parts::manifests::Manifests;
+use crate::tasks::parts::order_files::OrderFiles;
 use crate::tasks::records::order::{Order, Selection};
 
 /// One page of the objects of a task.
@@ -78,7 +78,7 @@ impl Catalogue {
     pub(in crate::tasks) async fn next(
         &mut self,
         lake: &LakeView,
-        manifests: &Manifests,
+        order_files: &OrderFiles,
     ) -> Result<Option<Page>, NoPage> {
         match self {
             Self::Listing {
@@ -95,7 +95,7 @@ impl Catalogue {
                 })
             }
             Self::List { id, offset } => {
-                let page = manifests.names(*id, *offset, PAGE_KEYS).await;
+                let page = order_files.names(*id, *offset, PAGE_KEYS).await;
                 let (names, next) = page.map_err(|error| NoPage::Never(error.to_string()))?;
                 *offset = next;
                 Ok((!names.is_empty()).then(|| Page {

@@ -180,7 +180,7 @@ impl<'a> Runner<'a> {
     async fn page(&self, catalogue: &mut Catalogue) -> Result<Option<Page>, Ended> {
         let mut pauses = pauses();
         loop {
-            match catalogue.next(&self.lake, &self.nodes.parts.manifests).await {
+            match catalogue.next(&self.lake, &self.nodes.parts.order_files).await {
                 Ok(page) => {
                     self.outcomes.wait_for(None);
                     return Ok(page);
@@ -199,7 +199,7 @@ impl<'a> Runner<'a> {
         }
         let (mut objects, mut bytes) = (0, 0);
         let mut catalogue = Catalogue::new(self.id, &self.order, "");
-        while let Some(page) = catalogue.next(&self.lake, &self.nodes.parts.manifests).await? {
+        while let Some(page) = catalogue.next(&self.lake, &self.nodes.parts.order_files).await? {
             let more = page.size();
             (objects, bytes) = (objects + more.0, bytes + more.1);
             self.estimate.note_total(objects, bytes, true);

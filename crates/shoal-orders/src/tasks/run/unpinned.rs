@@ -104,7 +104,7 @@ impl<'a> Unpinned<'a> {
         self.nodes.bring_file(id, bytes).await?;
         let (mut list, mut offset) = (HashSet::new(), 0);
         loop {
-            let page = self.nodes.parts.manifests.names(id, offset, PAGE_KEYS).await;
+            let page = self.nodes.parts.order_files.names(id, offset, PAGE_KEYS).await;
             let (names, next) = page.map_err(|error| error.to_string())?;
             if names.is_empty() {
                 return Ok(list);

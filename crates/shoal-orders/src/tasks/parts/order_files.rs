@@ -22,31 +22,31 @@ use super::manifest::{BYTES_MAX, Lines, ManifestError, read_name};
 use super::messages::MANIFEST_PART_BYTES;
 use crate::tasks::records::files::ManifestFacts;
 
-/// Lists on the disk of this node.
-pub struct Manifests {
+/// Lists and documents on the disk of this node.
+pub struct OrderFiles {
     folder: PathBuf,
     store: Arc<Store>,
-    kept: Mutex<HashMap<u128, Kept>>,
+    kept: Mutex<HashMap<u128, KeptFile>>,
 }
 
-/// A list that is here, and the room that it takes.
+/// A file that is here, and the room that it takes.
 #[derive(Debug)]
-struct Kept {
+struct KeptFile {
     bytes: u64,
     room: Arc<Mutex<FileRoom>>,
 }
 
 /// A file that is being written. It is removed unless it is kept, by the next start at the latest.
 #[derive(Debug)]
-pub struct Draft {
+pub struct NewFile {
     file: NamedTempFile,
     room: FileRoom,
     bytes: u64,
     bytes_max: u64,
 }
 
-impl Manifests {
-    /// Opens the lists that an earlier process left in this folder of `store`.
+impl OrderFiles {
+    /// Opens the files that an earlier process left in this folder of `store`.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl Manifests {
             let id = name.to_str().and_then(|name| Ulid::from_string(name).ok());
             let mut room = store.file_room();
             match id {
-                Some(id) if room.hold(bytes).is_ok() => drop(kept.insert(id.0, Kept::new(bytes, room))),
+                Some(id) if room.hold(bytes).is_ok() => drop(kept.insert(id.0, KeptFile::new(bytes, room))),
                 _ => fs::remove_file(entry.path())?,
             }
         }
@@ -73,12 +73,12 @@ impl Manifests {
         })
     }
 
-    /// Returns the ids of the lists that are here.
+    /// Returns the ids of the orders whose files are here.
     pub fn ids(&self) -> BTreeSet<u128> {
         self.kept.lock().keys().copied().collect()
     }
 
-    /// Returns the size of a list in bytes; `None` if it is not here.
+    /// Returns the size of a file in bytes; `None` if it is not here.
     pub fn size(&self, id: u128) -> Option<u64> {
         self.kept.lock().get(&id).map(|kept| kept.bytes)
     }
@@ -89,13 +89,13 @@ impl Manifests {
     ///
     /// The list is not one, does not come in full, or cannot be kept. Nothing is left of it then.
     pub async fn receive(&self, id: u128, body: ClientBody) -> Result<ManifestFacts, ManifestError> {
-        let (mut draft, mut lines) = (self.begin(BYTES_MAX).await?, Lines::default());
+        let (mut file, mut lines) = (self.begin(BYTES_MAX).await?, Lines::default());
         let mut body = body.into_data_stream();
         while let Some(bytes) = body.try_next().await.map_err(broken_off)? {
-            draft = draft.add(lines.push(&bytes)?).await?;
+            file = file.add(lines.push(&bytes)?).await?;
         }
-        draft = draft.add(lines.end()?).await?;
-        let (objects, bytes) = (lines.objects, self.keep(id, draft).await?);
+        file = file.add(lines.end()?).await?;
+        let (objects, bytes) = (lines.objects, self.keep(id, file).await?);
         Ok(ManifestFacts { objects, bytes })
     }
 
@@ -105,8 +105,8 @@ impl Manifests {
     ///
     /// The list cannot be kept.
     pub async fn take(&self, id: u128, lines: Vec<u8>) -> Result<u64, ManifestError> {
-        let draft = self.begin(BYTES_MAX).await?.add(lines).await?;
-        self.keep(id, draft).await
+        let file = self.begin(BYTES_MAX).await?.add(lines).await?;
+        self.keep(id, file).await
     }
 
     /// Adds lines to a list that is here, as nodes keep it. Returns its size in bytes. No two callers may add
@@ -116,7 +116,7 @@ impl Manifests {
     ///
     /// The lines cannot be kept. The list is unchanged then.
     pub async fn append(&self, id: u128, lines: Vec<u8>) -> Result<u64, ManifestError> {
-        let known = |kept: &Kept| (kept.bytes, Arc::clone(&kept.room));
+        let known = |kept: &KeptFile| (kept.bytes, Arc::clone(&kept.room));
         let (bytes, room) = self.kept.lock().get(&id).map(known).ok_or_else(lost)?;
         let grown = bytes + lines.len() as u64;
         if grown > BYTES_MAX {
@@ -142,19 +142,19 @@ impl Manifests {
     /// # Errors
     ///
     /// The document does not come in full, is too long, or cannot be written.
-    pub async fn spool(&self, body: ClientBody, bytes_max: u64) -> Result<Draft, ManifestError> {
-        let (mut draft, mut body) = (self.begin(bytes_max).await?, body.into_data_stream());
+    pub async fn spool(&self, body: ClientBody, bytes_max: u64) -> Result<NewFile, ManifestError> {
+        let (mut file, mut body) = (self.begin(bytes_max).await?, body.into_data_stream());
         while let Some(bytes) = body.try_next().await.map_err(broken_off)? {
-            draft = draft.add(bytes.into()).await?;
+            file = file.add(bytes.into()).await?;
         }
-        Ok(draft)
+        Ok(file)
     }
 
-    /// Copies a list of `bytes` from another node, part by part: `part` returns the bytes from an offset on.
+    /// Copies a file of `bytes` from another node, part by part: `part` returns the bytes from an offset on.
     ///
     /// # Errors
     ///
-    /// The list does not come in full, or cannot be kept.
+    /// The file does not come in full, or cannot be kept.
     pub async fn copy<P: Future<Output = Option<Vec<u8>>>>(
         &self,
         id: u128,
@@ -162,18 +162,18 @@ impl Manifests {
         part: impl Fn(u64) -> P,
     ) -> Result<(), ManifestError> {
         let incomplete = || broken_off("the other node does not have all of it");
-        let mut draft = self.begin(BYTES_MAX).await?;
-        while draft.bytes < bytes {
-            let part = part(draft.bytes).await.filter(|part| !part.is_empty());
-            draft = draft.add(part.ok_or_else(incomplete)?).await?;
+        let mut file = self.begin(BYTES_MAX).await?;
+        while file.bytes < bytes {
+            let part = part(file.bytes).await.filter(|part| !part.is_empty());
+            file = file.add(part.ok_or_else(incomplete)?).await?;
         }
-        if draft.bytes != bytes {
+        if file.bytes != bytes {
             return Err(incomplete());
         }
-        self.keep(id, draft).await.map(drop)
+        self.keep(id, file).await.map(drop)
     }
 
-    /// Reads some bytes of a list, from an offset on; none at its end. Returns `None` if the list is not
+    /// Reads some bytes of a file, from an offset on; none at its end. Returns `None` if the list is not
     /// here.
     pub async fn part(&self, id: u128, offset: u64) -> Option<Vec<u8>> {
         let left = self.size(id)?.saturating_sub(offset);
@@ -222,7 +222,7 @@ impl Manifests {
         Ok((names, next))
     }
 
-    /// Removes a list.
+    /// Removes a file.
     pub async fn remove(&self, id: u128) {
         let path = self.path(id);
         if self.size(id).is_some() {
@@ -231,10 +231,10 @@ impl Manifests {
         }
     }
 
-    async fn begin(&self, bytes_max: u64) -> Result<Draft, ManifestError> {
+    async fn begin(&self, bytes_max: u64) -> Result<NewFile, ManifestError> {
         let (folder, room) = (self.folder.clone(), self.store.file_room());
         let file = on_disk(|| NamedTempFile::new_in(folder).map_err(not_kept));
-        Ok(Draft {
+        Ok(NewFile {
             file: file.await?,
             room,
             bytes: 0,
@@ -242,20 +242,18 @@ impl Manifests {
         })
     }
 
-    /// Keeps a draft as the file of an order. Returns its size in bytes.
+    /// Keeps a new file as that of an order. Returns its size in bytes.
     ///
     /// # Errors
     ///
     /// The disk fails.
-    pub async fn keep(&self, id: u128, draft: Draft) -> Result<u64, ManifestError> {
-        let (
-            path,
-            Draft {
-                file, room, bytes, ..
-            },
-        ) = (self.path(id), draft);
+    pub async fn keep(&self, id: u128, file: NewFile) -> Result<u64, ManifestError> {
+        let path = self.path(id);
+        let NewFile {
+            file, room, bytes, ..
+        } = file;
         on_disk(|| file.persist(path).map_err(not_kept)).await?;
-        self.kept.lock().insert(id, Kept::new(bytes, room));
+        self.kept.lock().insert(id, KeptFile::new(bytes, room));
         Ok(bytes)
     }
 
@@ -264,22 +262,22 @@ impl Manifests {
     }
 }
 
-impl std::fmt::Debug for Manifests {
+impl std::fmt::Debug for OrderFiles {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Manifests")
+        f.debug_struct("OrderFiles")
             .field("kept", &self.kept)
             .finish_non_exhaustive()
     }
 }
 
-impl Kept {
+impl KeptFile {
     fn new(bytes: u64, room: FileRoom) -> Self {
         let room = Arc::new(Mutex::new(room));
         Self { bytes, room }
     }
 }
 
-impl Draft {
+impl NewFile {
     /// Reads it.
     ///
     /// # Errors
@@ -335,7 +333,7 @@ mod tests {
     use shoal_store::{Store, StoreConfig};
     use tokio::sync::Notify;
 
-    use super::Manifests;
+    use super::OrderFiles;
 
     #[tokio::test]
     async fn two_copies_of_one_list_at_a_time_do_not_spoil_each_other() {
@@ -347,7 +345,7 @@ mod tests {
             ..StoreConfig::default()
         };
         let (store, _) = Store::open(&config, 1 << 20, 1).unwrap();
-        let manifests = Manifests::open(&store, "manifests").unwrap();
+        let order_files = OrderFiles::open(&store, "manifests").unwrap();
         let list = (0..100).fold(String::new(), |mut list, number| {
             writeln!(list, "b/{number:03}").unwrap();
             list
@@ -366,8 +364,8 @@ mod tests {
                 }
                 Some(parts(offset))
             };
-            let copied = manifests.copy(7, bytes, part).await;
-            let names = manifests.names(7, 0, 1_000).await;
+            let copied = order_files.copy(7, bytes, part).await;
+            let names = order_files.names(7, 0, 1_000).await;
             first_is_here.notify_one();
             (copied, names)
         };
@@ -380,14 +378,14 @@ mod tests {
                 }
                 Some(parts(offset))
             };
-            manifests.copy(7, bytes, part).await
+            order_files.copy(7, bytes, part).await
         };
         let ((copied, names), copied_again) = tokio::join!(first, second);
         copied.unwrap();
         assert_eq!(names.unwrap().0.len(), 100);
         copied_again.unwrap();
-        assert_eq!(manifests.names(7, 0, 1_000).await.unwrap().0.len(), 100);
-        let files = std::fs::read_dir(&manifests.folder).unwrap();
+        assert_eq!(order_files.names(7, 0, 1_000).await.unwrap().0.len(), 100);
+        let files = std::fs::read_dir(&order_files.folder).unwrap();
         assert_eq!(files.count(), 1, "nothing is left of the copies");
     }
 }
