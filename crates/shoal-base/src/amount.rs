@@ -25,6 +25,12 @@ pub fn human_bytes(bytes: u64) -> String {
     format!("{count:.digits$} {name}")
 }
 
+/// Formats a size that was computed. A negative one counts as 0.
+#[expect(clippy::cast_sign_loss, reason = "a negative size becomes 0")]
+pub fn human_amount(bytes: f64) -> String {
+    human_bytes(bytes.round() as u64)
+}
+
 /// Formats a count with its noun: `1 block`, `2 blocks`.
 pub fn counted(count: u64, thing: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };

@@ -6,9 +6,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
+use shoal_base::amount::human_amount;
 use shoal_lab::netco::execution::{Policy, Scenario, run};
 use shoal_plan::{Document, Plan, Request};
-use shoal_sim::units::human_bytes;
 
 /// Lead time of a prefetch without a plan, as in the paper.
 const AHEAD_S: f64 = 900.0;
@@ -101,18 +101,12 @@ impl Rehearsal {
                 "  {:<29}  {:>13}  {:>11}  {:>10}/s",
                 row.policy,
                 format!("{} of {}", row.in_time, self.jobs),
-                amount(row.link_bytes),
-                amount(row.peak_bytes_per_second)
+                human_amount(row.link_bytes),
+                human_amount(row.peak_bytes_per_second)
             );
         }
         text
     }
-}
-
-/// Bytes of a run, for people.
-#[expect(clippy::cast_sign_loss, reason = "amounts are positive")]
-fn amount(bytes: f64) -> String {
-    human_bytes(bytes.round() as u64)
 }
 
 #[cfg(test)]

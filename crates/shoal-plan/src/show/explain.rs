@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use shoal_base::amount::{counted, human_bytes};
+use shoal_base::amount::{counted, human_amount, human_bytes};
 
 use crate::model::{File, Job, Request};
 use crate::plan::{FilePlan, JobPlan, Outcome, Plan, ReadPlan, Reason, Short, TransferPlan};
@@ -34,7 +34,7 @@ pub fn explain(request: &Request, plan: &Plan, name: &str, clock: Clock<'_>) -> 
     Some(text)
 }
 
-/// A time as hours, minutes and seconds since the zero of the request's clock.
+/// Formats a time as hours, minutes and seconds since the zero of the request's clock.
 pub fn since_zero(time_s: f64) -> String {
     let sign = if time_s < 0.0 { "-" } else { "" };
     #[expect(clippy::cast_sign_loss, reason = "an absolute value is positive")]
@@ -92,7 +92,7 @@ impl Story<'_> {
              over an idle link, reading takes {}\n",
             job.name,
             clock(job.submit_s),
-            human(bytes),
+            human_amount(bytes),
             counted(job.inputs.len() as u64, "input"),
             clock(job.deadline_s),
             since_zero(slack_s),
@@ -104,7 +104,7 @@ impl Story<'_> {
         for read in &planned.reads {
             let bytes = self.file(&read.file).map_or(0.0, |file| file.bytes as f64);
             // Writing to a string cannot fail; the same below.
-            let _ = writeln!(text, "  {} ({})", read.file, human(bytes));
+            let _ = writeln!(text, "  {} ({})", read.file, human_amount(bytes));
             for part in self.parts(read) {
                 let _ = writeln!(text, "    {part}");
             }
@@ -119,7 +119,7 @@ impl Story<'_> {
         if read.paged_bytes >= 1.0 {
             parts.push(format!(
                 "{} stay in the cache from what an earlier job has read",
-                human(read.paged_bytes)
+                human_amount(read.paged_bytes)
             ));
         }
         let remote = read.remote_bytes_per_second;
@@ -132,15 +132,15 @@ impl Story<'_> {
             let bytes = remote * (self.job.deadline_s - self.job.submit_s);
             parts.push(format!(
                 "{} are read from the lake at {}/s from submission to deadline{kept}",
-                human(bytes),
-                human(remote)
+                human_amount(bytes),
+                human_amount(remote)
             ));
         }
         parts
     }
 
-    /// The cached part of a read: the bytes held at the start, the fetches before submission, and the end of
-    /// the pin.
+    /// Explains the cached part of a read: the bytes held at the start, the fetches before submission, and the
+    /// end of the pin.
     fn cached(&self, read: &ReadPlan) -> Vec<String> {
         let mut parts = Vec::new();
         let held = self.held_bytes(&read.file);
@@ -189,7 +189,7 @@ impl Story<'_> {
             human_bytes(bytes),
             (self.clock)(transfer.start_s),
             (self.clock)(transfer.end_s),
-            human(transfer.bytes_per_second)
+            human_amount(transfer.bytes_per_second)
         )
     }
 
@@ -203,11 +203,11 @@ impl Story<'_> {
             (self.clock)(starts.fold(f64::INFINITY, f64::min)),
             (self.clock)(ends.fold(f64::NEG_INFINITY, f64::max)),
             counted(transfers.len() as u64, "transfer"),
-            human(rates.fold(0.0, f64::max))
+            human_amount(rates.fold(0.0, f64::max))
         )
     }
 
-    /// The inputs of a job that is not planned: their cached bytes, and when the lake will have them.
+    /// Lists the inputs of a job that is not planned: their cached bytes, and when the lake will have them.
     fn inputs(&self, text: &mut String) {
         for file in self.job.inputs.iter().filter_map(|name| self.file(name)) {
             let _ = write!(text, "  {} ({})", file.name, human_bytes(file.bytes));
@@ -237,9 +237,9 @@ impl Story<'_> {
                 "  even alone, link and cache bring {} of its {} in time\n  hint: {}/s more of the link would let it \
                  be planned;\n  or compare plans with a later deadline or more cache: \
                  --what-if slack=2x --what-if cache=2x",
-                human(*most_bytes),
-                human(*bytes),
-                human((bytes - most_bytes) / slack_s)
+                human_amount(*most_bytes),
+                human_amount(*bytes),
+                human_amount((bytes - most_bytes) / slack_s)
             ),
             Reason::NoRoom {
                 short,
@@ -250,11 +250,11 @@ impl Story<'_> {
                 let _ = writeln!(
                     text,
                     "  {} are not cached for it; the link has {} left while it runs, the least at {}",
-                    human(*missing_bytes),
-                    human(*link_left_bytes),
+                    human_amount(*missing_bytes),
+                    human_amount(*link_left_bytes),
                     (self.clock)(*narrowest_s)
                 );
-                let more = human((missing_bytes - link_left_bytes).max(0.0) / slack_s);
+                let more = human_amount((missing_bytes - link_left_bytes).max(0.0) / slack_s);
                 match short {
                     Short::Link => writeln!(
                         text,
@@ -272,12 +272,4 @@ impl Story<'_> {
             }
         };
     }
-}
-
-#[expect(
-    clippy::cast_sign_loss,
-    reason = "amounts are positive, and what is not becomes 0"
-)]
-fn human(bytes: f64) -> String {
-    human_bytes(bytes.round() as u64)
 }

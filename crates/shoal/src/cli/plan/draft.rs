@@ -242,8 +242,8 @@ fn slot_s(last_s: f64) -> f64 {
         .unwrap_or(SLOT_S_MAX)
 }
 
-/// The rate that runs of a job reached, if it is enough for its deadline. They reached it over the link as it
-/// was, so that a deadline that needs more is no contradiction.
+/// Returns the rate that runs of a job reached, if it is enough for its deadline. They reached it over the
+/// link as it was, so that a deadline that needs more is no contradiction.
 fn rate(inputs: &[&ForecastInput], needed: f64) -> Option<f64> {
     let rates: Option<Vec<f64>> = inputs
         .iter()

@@ -97,7 +97,7 @@ impl HistoryFlags {
     }
 }
 
-/// Why there is nothing to learn from.
+/// Returns why there is nothing to learn from.
 fn no_runs(history: &History) -> Failure {
     let (what, hint) = if history.passed().any(|(reason, _)| reason == Passed::NoJob) {
         (
@@ -177,7 +177,7 @@ fn format(text: &str) -> Result<Wanted, String> {
     text.parse().map(|format| Wanted(Some(format)))
 }
 
-/// A length of time on the command line.
+/// Parses a length of time on the command line.
 pub(super) fn span(text: &str) -> Result<Duration, String> {
     match Span::parse(text) {
         Some(Span(span)) if !span.is_zero() => Ok(span),
@@ -191,7 +191,7 @@ mod tests {
 
     use super::{collect, span};
 
-    /// The names of these files of a folder, as they are read.
+    /// Returns the names of these files of a folder, as they are read.
     fn read_order(names: &[&str]) -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
         for name in names {

@@ -12,7 +12,7 @@ use shoal_base::clock::utc_now;
 use shoal_base::moment::millis_since_1970;
 use shoal_history::moment::{DAY_MS, MOMENT_FORM};
 use shoal_history::run::normalized;
-use shoal_history::summary::Summary;
+use shoal_history::run::summary::Summary;
 use shoal_history::{Moment, Templates, Window, forecast};
 use shoal_plan::Document;
 use shoal_plan::model::Objective;
@@ -227,7 +227,7 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("numbers and names are JSON") + "\n"
 }
 
-/// Why no job is planned.
+/// Returns why no job is planned.
 fn nothing_to_plan(draft: &Draft, from: Moment) -> Failure {
     let (what, hint) = if draft.left_out.is_empty() {
         (

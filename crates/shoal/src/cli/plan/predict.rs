@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
-use shoal_history::summary::Summary;
+use shoal_history::run::summary::Summary;
 use shoal_history::{Forecast, Report, Templates, Window, backtest, forecast};
 
 use super::history::{AFTER_HELP, HistoryFlags, span};
@@ -77,7 +77,7 @@ impl Prediction {
     }
 }
 
-/// A window on the command line.
+/// Parses a window on the command line.
 pub(super) fn window(text: &str) -> Result<Duration, String> {
     let window = span(text)?;
     if window > WINDOW_MAX {

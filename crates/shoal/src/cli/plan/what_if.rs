@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 
 use serde::Serialize;
+use shoal_base::amount::human_amount;
 use shoal_plan::show::what_if::{Change, Effect};
 use shoal_plan::{Plan, Request};
-use shoal_sim::units::{Rate, SIZE_FORM, Size, human_bytes};
+use shoal_sim::units::{Rate, SIZE_FORM, Size};
 
 /// The form of a bandwidth, for messages.
 const BANDWIDTH_FORM: &str = "a number and Kbit, Mbit, Gbit, or a size a second, such as 10Gbit or 1.2GB/s";
@@ -138,7 +139,7 @@ struct Row {
 }
 
 impl Comparison {
-    /// The plan without a change.
+    /// Returns the plan without a change.
     pub(super) fn new(plan: &Plan) -> Self {
         Self(vec![Row::new("as it is", plan, Vec::new(), Vec::new())])
     }
@@ -150,7 +151,7 @@ impl Comparison {
             .push(Row::new(&what_if.text, &effect.plan, effect.saved, effect.lost));
     }
 
-    /// The table.
+    /// Formats the table.
     pub(super) fn text(&self) -> String {
         let width = self
             .0
@@ -175,8 +176,8 @@ impl Comparison {
                 row.change,
                 format!("{} of {}", row.planned, row.jobs),
                 row.peak_share * 100.0,
-                amount(row.fetched_bytes),
-                amount(row.remote_bytes),
+                human_amount(row.fetched_bytes),
+                human_amount(row.remote_bytes),
                 if changes.is_empty() {
                     "-".to_owned()
                 } else {
@@ -215,15 +216,6 @@ pub(super) fn first_of<T: AsRef<str>>(names: &[T], most: usize) -> String {
         0 => first.join(", "),
         more => format!("{} and {more} more", first.join(", ")),
     }
-}
-
-/// Bytes of a plan, for people.
-#[expect(
-    clippy::cast_sign_loss,
-    reason = "amounts are positive, and what is not becomes 0"
-)]
-pub(super) fn amount(bytes: f64) -> String {
-    human_bytes(bytes.round() as u64)
 }
 
 /// Reads a bandwidth on the command line: `10Gbit` is `10Gbit/s`.

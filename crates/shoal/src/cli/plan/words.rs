@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 
+use shoal_base::amount::{counted, human_amount};
 use shoal_base::spelling::suggestion;
 use shoal_history::Moment;
 use shoal_plan::document::{DeadlineRule, Document, ExpectedJob, WhyLeftOut};
 use shoal_plan::plan::Outcome;
 use shoal_plan::show::explain::explain;
-use shoal_sim::units::counted;
 
-use super::what_if::{amount, first_of};
+use super::what_if::first_of;
 use crate::cli::failure::Failure;
 
 /// Runs of one job that are explained at once.
@@ -17,7 +17,7 @@ const EXPLAINED: usize = 10;
 /// Jobs without a promise that the summary names.
 const NAMED: usize = 5;
 
-/// Explanation of the run with this name, or of the first runs of the job with this name. Runs that are left
+/// Explains the run with this name, or the first runs of the job with this name. Runs that are left
 /// out follow, with the reason.
 ///
 /// # Errors
@@ -91,7 +91,7 @@ fn unknown_job(document: &Document, name: &str) -> Failure {
     Failure::misused(what, hint)
 }
 
-/// The plan in some lines, for people.
+/// Summarizes the plan in some lines.
 pub(super) fn summary(document: &Document) -> String {
     let quality = &document.plan.quality;
     let best_effort: Vec<&str> = document
@@ -116,12 +116,12 @@ pub(super) fn summary(document: &Document) -> String {
         quality.peak_share * 100.0,
         Moment::from_ms(at_ms(document, window.start_s)).to_minute(),
         Moment::from_ms(at_ms(document, window.end_s)).to_minute(),
-        amount(quality.fetched_bytes),
-        amount(quality.remote_bytes),
+        human_amount(quality.fetched_bytes),
+        human_amount(quality.remote_bytes),
         if quality.paged_bytes < 1.0 {
             String::new()
         } else {
-            let paged = amount(quality.paged_bytes);
+            let paged = human_amount(quality.paged_bytes);
             format!(", and {paged} that an earlier job has left in the cache")
         }
     );
