@@ -158,7 +158,7 @@ pub struct TransferPlan {
 }
 
 impl TransferPlan {
-    /// The part of a file that it fetches: whole blocks, but the last block of the file may be short.
+    /// Returns the part of a file that it fetches: whole blocks, but the last block of the file may be short.
     pub fn bytes(&self, file_bytes: u64, block_bytes: u64) -> Range<u64> {
         let end = self.first_block.saturating_add(self.blocks);
         let byte = |block: u64| block.saturating_mul(block_bytes).min(file_bytes);

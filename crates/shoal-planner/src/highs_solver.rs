@@ -88,8 +88,8 @@ impl LpSolver for HighsSolver {
 }
 
 impl HighsSolver {
-    /// The solution, if there is one that satisfies every row. The interior point method returns "unknown"
-    /// for one that is optimal within our tolerance only; the bound says how good it is.
+    /// Returns the solution, if there is one that satisfies every row. The interior point method returns
+    /// "unknown" for one that is optimal within our tolerance only; the bound says how good it is.
     fn judge(
         &self,
         program: &LinearProgram,

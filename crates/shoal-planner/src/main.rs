@@ -43,28 +43,21 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let misused = |text: String| Failure(2, text);
     let mut text = String::new();
     let read = std::io::stdin()
         .lock()
         .take(REQUEST_BYTES_MAX + 1)
         .read_to_string(&mut text);
-    read.map_err(|error| {
-        Failure(
-            2,
-            format!("stdin: {error}\nhint: give the request as JSON in UTF-8"),
-        )
-    })?;
+    read.map_err(|error| misused(format!("stdin: {error}\nhint: give the request as JSON in UTF-8")))?;
     if text.len() as u64 > REQUEST_BYTES_MAX {
-        return Err(Failure(
-            2,
-            "the request is larger than 1 GiB\nhint: plan a shorter window".to_owned(),
-        ));
+        let what = "the request is larger than 1 GiB\nhint: plan a shorter window";
+        return Err(misused(what.to_owned()));
     }
     let request: Request = serde_json::from_str(&text).map_err(|error| {
-        Failure(
-            2,
-            format!("the request is not one: {error}\nhint: see docs/reference/plan.md for its form"),
-        )
+        misused(format!(
+            "the request is not one: {error}\nhint: see docs/reference/plan.md for its form"
+        ))
     })?;
     let solver = HighsSolver {
         time_limit: Duration::from_secs(arguments.time_limit),

@@ -7,7 +7,7 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// An axis for `values`, whose end is a whole number of round steps.
+    /// Returns an axis for `values`, whose end is a whole number of round steps.
     pub(super) fn to_rounded(values: impl Iterator<Item = f64>) -> Self {
         let greatest = greatest(values);
         let step = step(greatest);
@@ -17,18 +17,18 @@ impl Axis {
         }
     }
 
-    /// An axis that ends with the greatest of `values`.
+    /// Returns an axis that ends with the greatest of `values`.
     pub(super) fn to_greatest(values: impl Iterator<Item = f64>) -> Self {
         let end = greatest(values);
         Self { end, step: step(end) }
     }
 
-    /// The position of `value` on an axis drawn from `start` to `end`.
+    /// Returns the position of `value` on an axis drawn from `start` to `end`.
     pub(super) fn place(&self, value: f64, start: f64, end: f64) -> f64 {
         start + value / self.end * (end - start)
     }
 
-    /// Round values and their labels.
+    /// Returns round values and their labels.
     pub(super) fn ticks(&self) -> impl Iterator<Item = (f64, String)> {
         #[expect(clippy::cast_sign_loss, reason = "an axis has no negative digits")]
         let digits = (-self.step.log10().floor()).max(0.0) as usize;
@@ -39,13 +39,13 @@ impl Axis {
     }
 }
 
-/// The greatest of values; 1 if none is positive.
+/// Returns the greatest of values; 1 if none is positive.
 fn greatest(values: impl Iterator<Item = f64>) -> f64 {
     let greatest = values.fold(0.0, f64::max);
     if greatest > 0.0 { greatest } else { 1.0 }
 }
 
-/// Four to ten steps of 1, 2 or 5 times a power of ten.
+/// Returns 1, 2 or 5 times a power of ten, of which four to ten reach the greatest value.
 fn step(greatest: f64) -> f64 {
     let power = 10_f64.powf((greatest / 10.0).log10().ceil());
     [0.1, 0.2, 0.5, 1.0]

@@ -28,7 +28,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The spread of `values`; zero if there are none.
+    /// Returns the spread of `values`; zero if there are none.
     pub fn from_values(values: impl Iterator<Item = f64>) -> Self {
         let values: Vec<_> = values.collect();
         if values.is_empty() {
@@ -43,7 +43,7 @@ impl Spread {
 }
 
 impl Bars {
-    /// The plot as SVG.
+    /// Returns the plot as SVG.
     pub fn svg(&self) -> String {
         let mut drawing = Drawing::new(&self.title, "", &self.y_label);
         let axis = Axis::to_rounded(

@@ -25,7 +25,7 @@ const RIGHT: f64 = 590.0;
 const TOP: f64 = 50.0;
 const BOTTOM: f64 = 350.0;
 
-/// One drawing with all of these below each other.
+/// Returns one drawing with all of these below each other.
 pub fn stacked(drawings: &[String]) -> String {
     let height = HEIGHT * drawings.len() as f64;
     let mut svg = format!("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\">\n");

@@ -26,7 +26,7 @@ pub struct Line {
 }
 
 impl Lines {
-    /// The plot as SVG.
+    /// Returns the plot as SVG.
     pub fn svg(&self) -> String {
         let mut drawing = Drawing::new(&self.title, &self.x_label, &self.y_label);
         let points = || self.lines.iter().flat_map(|line| line.points.iter().copied());

@@ -37,7 +37,7 @@ pub struct Span {
 }
 
 impl Spans {
-    /// The plot as SVG.
+    /// Returns the plot as SVG.
     pub fn svg(&self) -> String {
         let mut drawing = Drawing::new(&self.title, &self.x_label, &self.y_label);
         let ends = self
@@ -91,7 +91,7 @@ impl Spans {
     }
 }
 
-/// The end of a long name: paths differ there.
+/// Returns the end of a long name: paths differ there.
 fn shortened(name: &str) -> String {
     let more = name.chars().count().saturating_sub(ROW_LETTERS);
     if more == 0 {

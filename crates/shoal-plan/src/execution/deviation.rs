@@ -115,7 +115,7 @@ struct Rest<'a> {
 }
 
 impl Rest<'_> {
-    /// The request for a plan of it. `None` if there is no job.
+    /// Returns the request for a plan of it. `None` if there is no job.
     fn request(&self) -> Option<Request> {
         let Self { execution, now_s } = *self;
         let jobs = self.jobs();
@@ -159,7 +159,7 @@ impl Rest<'_> {
         Some(request)
     }
 
-    /// The jobs that still need bytes.
+    /// Returns the jobs that still need bytes.
     fn jobs(&self) -> Vec<Job> {
         let Self { execution, now_s } = *self;
         let jobs = execution.request.jobs.iter().zip(&execution.verdicts);
@@ -171,7 +171,7 @@ impl Rest<'_> {
         .collect()
     }
 
-    /// Running jobs with all their bytes.
+    /// Returns running jobs with all their bytes.
     fn served(&self) -> impl Iterator<Item = (&Job, &crate::plan::JobPlan)> {
         let Self { execution, now_s } = *self;
         let jobs = execution

@@ -32,7 +32,7 @@ impl JobStatus {
         Self::Unplanned,
     ];
 
-    /// The name on pages and in metrics.
+    /// Returns the name on pages and in metrics.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
@@ -59,7 +59,7 @@ pub struct Verdicts {
 }
 
 impl Verdicts {
-    /// The verdict on each of `jobs` jobs.
+    /// Returns the verdict on each of `jobs` jobs.
     pub(super) fn by_job(&self, jobs: usize) -> Vec<Option<bool>> {
         let mut verdicts = vec![None; jobs];
         for (runs, verdict) in [(&self.met, true), (&self.missed, false)] {
@@ -96,7 +96,7 @@ impl Verdicts {
 }
 
 impl Execution {
-    /// The status of each job, in the order of the request. [`Met`](JobStatus::Met) and
+    /// Returns the status of each job, in the order of the request. [`Met`](JobStatus::Met) and
     /// [`Missed`](JobStatus::Missed) are final.
     pub fn judge(&mut self, now_s: f64) -> Vec<JobStatus> {
         let present = Present::new(self, now_s);
@@ -118,7 +118,7 @@ impl Execution {
         statuses
     }
 
-    /// The jobs with a final status, for the next coordinator.
+    /// Returns the jobs with a final status, for the next coordinator.
     pub fn verdicts(&self) -> Verdicts {
         Verdicts::from(&self.verdicts)
     }
@@ -150,7 +150,7 @@ impl<'a> Present<'a> {
         }
     }
 
-    /// The status of a job without a final one.
+    /// Returns the status of a job without a final one.
     fn status(&self, job: &Job, planned: &JobPlan) -> JobStatus {
         let (is_submitted, is_over) = (self.now_s >= job.submit_s, self.now_s >= job.deadline_s);
         let is_planned = planned.outcome == Outcome::Planned;
@@ -215,7 +215,7 @@ impl<'a> Present<'a> {
 }
 
 impl FileState {
-    /// The whole blocks in the bytes that are to be cached of the file.
+    /// Returns the whole blocks in the bytes that are to be cached of the file.
     fn needed_bytes(&self, cached_bytes: f64) -> u64 {
         let (bytes, block) = (self.bytes.min(self.planned_bytes), self.block_bytes);
         if cached_bytes >= self.planned_bytes as f64 * (1.0 - 1e-6) {

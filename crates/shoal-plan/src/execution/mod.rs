@@ -181,17 +181,17 @@ impl Execution {
         execution
     }
 
-    /// The request that the plan answers, as it was given.
+    /// Returns the request that the plan answers, as it was given.
     pub fn request(&self) -> &Request {
         &self.request
     }
 
-    /// The plan in force.
+    /// Returns the plan in force.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// The transfers of the plan in force, in the order of their starts.
+    /// Returns the transfers of the plan in force, in the order of their starts.
     pub fn transfers(&self) -> &[Transfer] {
         &self.transfers.list
     }
@@ -225,8 +225,8 @@ impl Execution {
         self.agenda = Agenda::new(steps);
     }
 
-    /// The promise of the plan in force to a job: its rate from the lake while it runs. `None` if it reads
-    /// nothing from the lake by plan.
+    /// Returns the promise of the plan in force to a job: its rate from the lake while it runs. `None` if it
+    /// reads nothing from the lake by plan.
     pub fn promise(&self, job: usize) -> Option<Promise> {
         let planned = self.plan.jobs.get(job)?;
         let reads = planned.reads.iter();
@@ -300,7 +300,7 @@ impl Execution {
         steps
     }
 
-    /// The rate of a transfer now, on a link of at most `link` bytes a second.
+    /// Returns the rate of a transfer now, on a link of at most `link` bytes a second.
     pub fn rate(&self, transfer: usize, now_s: f64, link: Option<f64>) -> f64 {
         let planned = self.request.link.rate_at(now_s);
         let link = link.map_or(planned, |link| link.min(planned));
@@ -330,14 +330,15 @@ impl Execution {
 
     /// Records that a transfer failed for a temporary reason. It is retried within a slot.
     pub fn failed(&mut self, transfer: usize, now_s: f64) {
-        self.retry(transfer, now_s + self.request.window.slot_s.min(10.0));
+        let again_s = now_s + self.request.window.slot_s.min(10.0);
+        self.transfers.retry(transfer, again_s, &mut self.files);
     }
 
     /// Records that the lake does not have the file. It is looked for again after 1, 2, 4, … 64 slots.
     pub fn missing(&mut self, transfer: usize, now_s: f64) {
         let file = self.transfers.list[transfer].file;
         let again_s = self.still_missing(file, now_s);
-        self.retry(transfer, again_s);
+        self.transfers.retry(transfer, again_s, &mut self.files);
         self.surprise = Some(Deviation::Missing { file });
     }
 
@@ -347,15 +348,6 @@ impl Execution {
         let again_s = now_s + self.request.window.slot_s * f64::from(1_u32 << tries.min(6));
         self.files[file].missing = Some((tries, again_s));
         again_s
-    }
-
-    /// Lets a transfer start again. It then finds the bytes that are cached.
-    fn retry(&mut self, transfer: usize, not_before_s: f64) {
-        self.transfers.leave(transfer, State::Waiting { not_before_s });
-        let transfer = &mut self.transfers.list[transfer];
-        let done_bytes = std::mem::take(&mut transfer.done_bytes);
-        let file = &mut self.files[transfer.file];
-        file.have_bytes = file.have_bytes.saturating_sub(done_bytes);
     }
 
     /// Records the size of a file that the lake has. A forecast is seldom exact, so the plan is followed as
@@ -404,7 +396,7 @@ impl Execution {
         self.files[file].have_bytes = 0;
     }
 
-    /// The progress of all transfers by now, those of former plans included.
+    /// Returns the progress of all transfers by now, those of former plans included.
     pub fn volume(&self, now_s: f64) -> Volume {
         let mut volume = self.before;
         for transfer in &self.transfers.list {

@@ -43,12 +43,12 @@ pub(super) enum State {
 }
 
 impl Transfer {
-    /// Bytes of it that have been fetched, or were in the cache already.
+    /// Returns the bytes of it that have been fetched, or were in the cache already.
     pub fn done_bytes(&self) -> u64 {
         self.done_bytes
     }
 
-    /// Bytes of it that are left to fetch.
+    /// Returns the bytes of it that are left to fetch.
     pub fn left_bytes(&self) -> u64 {
         self.bytes - self.done_bytes
     }
@@ -63,7 +63,7 @@ impl Transfer {
         self.state == State::Running
     }
 
-    /// Bytes that it should have fetched by a time: all of them from its planned end on.
+    /// Returns the bytes that it should have fetched by a time: all of them from its planned end on.
     pub fn expected_bytes(&self, now_s: f64) -> f64 {
         let elapsed_s = (now_s.min(self.end_s) - self.start_s).max(0.0);
         if now_s >= self.end_s {
@@ -72,7 +72,7 @@ impl Transfer {
         (elapsed_s * self.bytes_per_second).min(self.bytes as f64)
     }
 
-    /// The expected end at the planned rate.
+    /// Returns the expected end at the planned rate.
     pub fn expected_end_s(&self, now_s: f64) -> f64 {
         let begins_s = match self.state {
             State::Waiting { not_before_s } => not_before_s.max(self.start_s).max(now_s),
@@ -82,9 +82,9 @@ impl Transfer {
     }
 }
 
-/// The rate of a transfer. One that is behind goes just fast enough to end in time, at most [`CATCH_UP`]
-/// times as fast as planned, and never faster than the link. In the last tenth of a slot, and after its
-/// planned end, it may use the maximum.
+/// Returns the rate of a transfer. One that is behind goes just fast enough to end in time, at most
+/// [`CATCH_UP`] times as fast as planned, and never faster than the link. In the last tenth of a slot, and
+/// after its planned end, it may use the maximum.
 pub fn rate(transfer: &Transfer, now_s: f64, slot_s: f64, link: f64) -> f64 {
     let (planned, left_s) = (transfer.bytes_per_second, transfer.end_s - now_s);
     let most = planned * CATCH_UP;
@@ -98,8 +98,8 @@ pub fn rate(transfer: &Transfer, now_s: f64, slot_s: f64, link: f64) -> f64 {
     needed.clamp(planned, most).min(link.max(1.0))
 }
 
-/// The time until which bytes from `first_byte` on are kept if they are fetched from `start_s` on. `None` if
-/// they are not kept at all.
+/// Returns the time until which bytes from `first_byte` on are kept if they are fetched from `start_s` on.
+/// `None` if they are not kept at all.
 pub(super) fn kept_until(cached: &[Cached], start_s: f64, first_byte: f64) -> Option<f64> {
     let mut until: Option<f64> = None;
     for interval in cached

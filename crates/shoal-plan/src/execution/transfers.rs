@@ -1,5 +1,6 @@
 //! The transfers of a plan.
 
+use super::FileState;
 use super::transfer::{State, Transfer};
 
 /// Maximum number of concurrent transfers.
@@ -56,6 +57,15 @@ impl Transfers {
             }
         }
         begun
+    }
+
+    /// Lets a transfer start again. It then finds the bytes of its file that are cached.
+    pub(super) fn retry(&mut self, transfer: usize, not_before_s: f64, files: &mut [FileState]) {
+        self.leave(transfer, State::Waiting { not_before_s });
+        let transfer = &mut self.list[transfer];
+        let done_bytes = std::mem::take(&mut transfer.done_bytes);
+        let file = &mut files[transfer.file];
+        file.have_bytes = file.have_bytes.saturating_sub(done_bytes);
     }
 
     /// Gives a transfer a state in which it does not run.

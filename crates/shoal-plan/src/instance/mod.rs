@@ -74,7 +74,7 @@ pub struct JobUse {
 }
 
 impl Instance {
-    /// The instance of a checked request.
+    /// Returns the instance of a checked request.
     pub fn new(request: &Request) -> Self {
         let slots = Slots::new(request);
         let by_name: HashMap<&str, usize> = request

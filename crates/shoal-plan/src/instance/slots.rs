@@ -17,7 +17,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// The slots of a checked request.
+    /// Returns the slots of a checked request.
     pub fn new(request: &Request) -> Self {
         let Window { start_s, slot_s, .. } = request.window;
         let mut slots = Self {
@@ -52,7 +52,7 @@ impl Slots {
         slots
     }
 
-    /// The number of slots.
+    /// Returns the number of slots.
     pub fn len(&self) -> usize {
         self.link.len()
     }
@@ -62,37 +62,37 @@ impl Slots {
         self.link.is_empty()
     }
 
-    /// The length of a slot.
+    /// Returns the length of a slot.
     pub fn seconds(&self) -> f64 {
         self.slot_s
     }
 
-    /// The start of a slot, which is the end of the one before.
+    /// Returns the start of a slot, which is the end of the one before.
     pub fn start_s(&self, slot: usize) -> f64 {
         self.start_s + self.slot_s * slot as f64
     }
 
-    /// The slot in which a time lies.
+    /// Returns the slot in which a time lies.
     pub fn slot(&self, time_s: f64) -> usize {
         whole(((time_s - self.start_s + EDGE_S) / self.slot_s).floor())
     }
 
-    /// The first slot that starts at or after a time.
+    /// Returns the first slot that starts at or after a time.
     pub fn next(&self, time_s: f64) -> usize {
         whole(((time_s - self.start_s - EDGE_S) / self.slot_s).ceil())
     }
 
-    /// The slot after the last one of an interval that ends at `time_s`.
+    /// Returns the slot after the last one of an interval that ends at `time_s`.
     pub fn end(&self, time_s: f64) -> usize {
         self.next(time_s)
     }
 
-    /// The slot after the last one of a job, which has one at least.
+    /// Returns the slot after the last one of a job, which has one at least.
     pub fn until(&self, job: &Job) -> usize {
         self.end(job.deadline_s).max(self.slot(job.submit_s) + 1)
     }
 
-    /// The rate that is left in a slot.
+    /// Returns the rate that is left in a slot.
     pub fn free(&self, slot: usize) -> f64 {
         (self.link[slot] - self.promised[slot]).max(0.0)
     }

@@ -131,7 +131,7 @@ pub struct ArrivalValues {
 }
 
 impl Formulation {
-    /// The program of an instance. `objective` is one of the two definite ones.
+    /// Returns the program of an instance. `objective` is one of the two definite ones.
     pub fn new(instance: &Instance, objective: Objective) -> Self {
         let slot_s = instance.slots.seconds();
         let greatest = instance.slots.link.iter().copied().fold(0.0, f64::max);
@@ -169,7 +169,7 @@ impl Formulation {
         bytes / self.unit_bytes
     }
 
-    /// The mixed integer program: each job whole or not at all. Exact, and for small instances only.
+    /// Makes it the mixed integer program: each job whole or not at all. Exact, and for small instances only.
     pub fn make_whole(&mut self) {
         self.fractions
             .iter()
@@ -188,7 +188,7 @@ impl Formulation {
             .bound_column(self.fractions[job], Bounds::between(0.0, 1.0));
     }
 
-    /// Jobs' fractions or the peak; kept and fetched bytes of each group.
+    /// Adds the fractions of jobs or the peak, and the kept and fetched bytes of each group.
     fn add_columns(&mut self, instance: &Instance) {
         if self.objective == Objective::MostDeadlines {
             let fraction = |_| self.program.column(-1.0, Bounds::between(0.0, 1.0));
@@ -261,7 +261,7 @@ impl Formulation {
         }
     }
 
-    /// (1): every job reads everything (or its fraction), cached or remotely; and the rate of its remote
+    /// Adds (1): every job reads everything (or its fraction), cached or remotely; and the rate of its remote
     /// reads.
     ///
     /// Where it reads everything, the remote bytes are those that are not cached, and need no column. Nor do
@@ -310,7 +310,7 @@ impl Formulation {
         self.add_link(instance, link);
     }
 
-    /// (5): the link, with the columns of all fetches; each counts once.
+    /// Adds (5): the link, with the columns of all fetches; each counts once.
     fn add_link(&mut self, instance: &Instance, mut link: Vec<Vec<(ColumnId, f64)>>) {
         let mut demands: Vec<Vec<(usize, ColumnId)>> = vec![Vec::new(); instance.slots.len() + 1];
         for group in &self.groups {
@@ -371,8 +371,8 @@ impl Formulation {
         }
     }
 
-    /// (4): the cache's room. Its occupancy in a slot is that of the slot before, plus the fetched bytes and
-    /// minus the evicted ones.
+    /// Adds (4): the cache's room. Its occupancy in a slot is that of the slot before, plus the fetched bytes
+    /// and minus the evicted ones.
     fn add_fetches(&mut self, instance: &Instance) {
         let slots = instance.slots.len();
         let mut change: Vec<Vec<(ColumnId, f64)>> = vec![Vec::new(); slots];
@@ -414,7 +414,7 @@ impl Formulation {
         }
     }
 
-    /// A solution of the program in the terms of the instance.
+    /// Returns a solution of the program in the terms of the instance.
     pub fn read(&self, instance: &Instance, solution: &Solution) -> Fractional {
         let value = |column: ColumnId| solution.values[column.0].max(0.0);
         let bytes = |column: ColumnId| value(column) * self.unit_bytes;
@@ -475,8 +475,8 @@ impl Formulation {
     }
 }
 
-/// A peak that is enough for every job to read everything remotely, and everything that is promised: no
-/// solution with the least peak needs more.
+/// Returns a peak that is enough for every job to read everything remotely, and everything that is promised:
+/// no solution with the least peak needs more.
 fn most_load(instance: &Instance, unit_bytes: f64) -> f64 {
     let slots = &instance.slots;
     let rates: f64 = instance.jobs.iter().map(|job| job.bytes / job.seconds).sum();

@@ -12,7 +12,6 @@ pub struct LinearProgram {
     columns: Vec<Column>,
     rows: Vec<Bounds>,
     entries: Vec<Entry>,
-    whole: bool,
 }
 
 /// A column: the position of a variable.
@@ -67,7 +66,7 @@ impl Bounds {
         }
     }
 
-    /// One value.
+    /// Returns bounds that allow one value.
     pub const fn equal(value: f64) -> Self {
         Self {
             lower: value,
@@ -95,7 +94,6 @@ impl LinearProgram {
     /// Lets a variable take whole numbers only.
     pub fn make_whole(&mut self, ColumnId(column): ColumnId) {
         self.columns[column].is_whole = true;
-        self.whole = true;
     }
 
     /// Changes the bounds of a variable.
@@ -105,7 +103,7 @@ impl LinearProgram {
 
     /// Returns true if a variable takes whole numbers only.
     pub fn has_whole(&self) -> bool {
-        self.whole
+        self.columns.iter().any(|column| column.is_whole)
     }
 
     /// Adds a row. The factors of a column that appears twice are added.
@@ -132,22 +130,22 @@ impl LinearProgram {
         self.entries.truncate((last + 1).min(self.entries.len()));
     }
 
-    /// The variables.
+    /// Returns the variables.
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
 
-    /// The bounds of the rows.
+    /// Returns the bounds of the rows.
     pub fn rows(&self) -> &[Bounds] {
         &self.rows
     }
 
-    /// The coefficients, row by row, each row and column once.
+    /// Returns the coefficients, row by row, each row and column once.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }
 
-    /// The price of `values`.
+    /// Returns the price of `values`.
     pub fn cost(&self, values: &[f64]) -> f64 {
         self.columns
             .iter()
@@ -156,9 +154,9 @@ impl LinearProgram {
             .sum()
     }
 
-    /// A lower bound for the cost of every solution, by Lagrange duality, for any prices of the rows. Better
-    /// prices give a bound nearer to the optimum; wrong prices give a low bound, never a false one. Minus
-    /// infinity if the relaxed problem is unbounded.
+    /// Returns a lower bound for the cost of every solution, by Lagrange duality, for any prices of the rows.
+    /// Better prices give a bound nearer to the optimum; wrong prices give a low bound, never a false one.
+    /// Minus infinity if the relaxed problem is unbounded.
     pub fn bound(&self, prices: &[f64]) -> f64 {
         let mut reduced: Vec<f64> = self.columns.iter().map(|column| column.cost).collect();
         let mut sum = 0.0;
@@ -184,7 +182,7 @@ impl LinearProgram {
             .sum::<f64>()
     }
 
-    /// The greatest violation of any bound by `values`.
+    /// Returns the greatest violation of any bound by `values`.
     pub fn violation(&self, values: &[f64]) -> f64 {
         let mut sums = vec![0.0; self.rows.len()];
         for entry in &self.entries {
@@ -240,14 +238,14 @@ pub enum SolveError {
 
 /// Solves linear programs.
 pub trait LpSolver {
-    /// An optimal solution.
+    /// Finds an optimal solution.
     ///
     /// # Errors
     /// [`SolveError::Infeasible`] if there is none; else the solver failed.
     fn solve(&self, program: &LinearProgram) -> Result<Solution, SolveError>;
 
-    /// Maximum number of integer variables of a mixed integer program. If one takes too long, the solution
-    /// may be the best one found so far.
+    /// Returns the maximum number of integer variables of a mixed integer program. If one takes too long,
+    /// the solution may be the best one found so far.
     fn most_whole(&self) -> usize {
         0
     }

@@ -5,8 +5,6 @@
 
 mod validate;
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 pub use self::validate::{MAX_READS, MAX_SLOTS, RequestError};
@@ -225,13 +223,4 @@ pub enum Paging {
     Belady,
     /// PACMan's LIFE: evicts incompletely cached files first, larger ones before smaller ones.
     Life,
-}
-
-impl fmt::Display for Objective {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::LeastPeak => "least peak",
-            Self::MostDeadlines => "most deadlines",
-        })
-    }
 }

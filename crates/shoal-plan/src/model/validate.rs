@@ -202,7 +202,7 @@ fn once(kind: &str, name: &str, is_first: bool) -> Result<(), RequestError> {
     )
 }
 
-/// The size of a file that `what` names.
+/// Returns the size of a file that `what` names.
 fn known(what: &str, file: &str, sizes: &HashMap<&str, u64>) -> Result<u64, RequestError> {
     if let Some(bytes) = sizes.get(file) {
         return Ok(*bytes);

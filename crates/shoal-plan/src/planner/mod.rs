@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::instance::Instance;
 use crate::lp::formulation::{DEADLINE_SHARE, Formulation, Fractional};
 use crate::lp::{LpSolver, Solution, SolveError};
-use crate::model::{Objective, Options, Paging, Request, RequestError};
+use crate::model::{Objective, Options, Paging, Request, RequestError, Rounding};
 use crate::plan::Plan;
 use crate::planner::decision::Decision;
 use crate::planner::rounding::{WHOLE, exchange, improve, order, round};
@@ -74,7 +74,7 @@ pub fn decide(instance: &Instance, options: &Options, solver: &dyn LpSolver) -> 
     Ok(decision)
 }
 
-/// All jobs with the least peak; `None` if the link cannot serve them all.
+/// Plans all jobs with the least peak; `None` if the link cannot serve them all.
 fn least_peak(instance: &Instance, solver: &dyn LpSolver) -> Result<Option<Decision>, SolveError> {
     let formulation = Formulation::new(instance, Objective::LeastPeak);
     let fractional = match solver.solve(&formulation.program) {
@@ -217,11 +217,7 @@ fn exact(instance: &Instance, solver: &dyn LpSolver, best: Schedule) -> Schedule
         return best;
     };
     let fractional = formulation.read(instance, &solution);
-    let mut schedule = Schedule::from_fractional(instance, &fractional);
-    for job in order(instance, &fractional, &schedule) {
-        schedule.admit(instance, job);
-    }
-    schedule.trim(instance);
+    let mut schedule = round(instance, &fractional, Rounding::Prefix, 0);
     improve(instance, &fractional, &mut schedule);
     if schedule.planned() > best.planned() {
         schedule
@@ -240,10 +236,6 @@ fn whole(instance: &Instance, options: &Options, fractional: &Fractional) -> Sch
 fn page(instance: &Instance, decision: &mut Decision, paging: Paging) {
     decision.pages = augment_and_reuse(instance, &mut decision.schedule, paging);
     if !decision.pages.is_empty() {
-        for job in 0..instance.jobs.len() {
-            if decision.schedule.jobs[job].is_none() {
-                decision.schedule.admit(instance, job);
-            }
-        }
+        decision.schedule.admit_others(instance);
     }
 }

@@ -26,7 +26,7 @@ pub fn replan(request: &Request, former: &Plan) -> Result<Plan, RequestError> {
     Ok(write(request, &instance, &decision))
 }
 
-/// The decision behind [`replan`].
+/// Returns the decision behind [`replan`].
 pub fn decide(request: &Request, instance: &Instance, former: &Plan) -> Decision {
     let mut schedule = Schedule::new(instance);
     lay_out(request, instance, former, &mut schedule);
@@ -54,10 +54,8 @@ pub fn decide(request: &Request, instance: &Instance, former: &Plan) -> Decision
     }
     schedule.trim(instance);
     let pages = augment(instance, &mut schedule, request.options.paging);
-    for job in 0..instance.jobs.len() {
-        if !pages.is_empty() && schedule.jobs[job].is_none() {
-            schedule.admit(instance, job);
-        }
+    if !pages.is_empty() {
+        schedule.admit_others(instance);
     }
     let planned_at_most = instance.jobs.len() as f64;
     Decision {
@@ -109,7 +107,8 @@ fn lay_out(request: &Request, instance: &Instance, former: &Plan, schedule: &mut
     }
 }
 
-/// The slots of a plan in which a file's level rises, by their starts, and the bytes that are fetched there.
+/// Returns the slots of a plan in which a file's level rises, by their starts, and the bytes that are fetched
+/// there.
 ///
 /// The transfers of the file do not have them: their blocks are whole, so that a slot may have the part of a
 /// block that belongs to the next one. If the link is full in both, that part has no place, and every job
@@ -132,8 +131,8 @@ fn rises(plan: &FilePlan, usage: &Usage, block_bytes: u64) -> Vec<(f64, f64)> {
     rises
 }
 
-/// The bytes of a file that were cached before its plan, in whole blocks: those before its first transfer.
-/// All that the plan keeps, if it fetches nothing before it evicts some.
+/// Returns the bytes of a file that were cached before its plan, in whole blocks: those before its first
+/// transfer. All that the plan keeps, if it fetches nothing before it evicts some.
 fn held_bytes(plan: &FilePlan, block_bytes: u64) -> f64 {
     let first = plan.transfers.first();
     let is_evicted = |at_s: f64| plan.evictions.iter().any(|eviction| eviction.at_s <= at_s);

@@ -10,7 +10,7 @@ use crate::schedule::Schedule;
 /// A job with at least this fraction counts as whole: the rest is the solver's rounding.
 pub(crate) const WHOLE: f64 = 1.0 - 1e-5;
 
-/// The schedule of a fractional solution with whole jobs.
+/// Returns the schedule of a fractional solution with whole jobs.
 pub fn round(instance: &Instance, fractional: &Fractional, rounding: Rounding, seed: u64) -> Schedule {
     let mut schedule = Schedule::from_fractional(instance, fractional);
     match rounding {
@@ -27,12 +27,11 @@ pub fn round(instance: &Instance, fractional: &Fractional, rounding: Rounding, s
 
 /// Plans further jobs in the rest of link and cache, in the order of the sorted prefix.
 pub fn improve(instance: &Instance, fractional: &Fractional, schedule: &mut Schedule) {
-    let order = order(instance, fractional, schedule);
-    let mut order: Vec<usize> = order
-        .into_iter()
-        .filter(|&job| schedule.jobs[job].is_none())
-        .collect();
-    order.retain(|&job| schedule.insert(instance, job));
+    for job in order(instance, fractional, schedule) {
+        if schedule.jobs[job].is_none() {
+            schedule.insert(instance, job);
+        }
+    }
     schedule.trim(instance);
 }
 
@@ -43,9 +42,7 @@ pub fn exchange(instance: &Instance, schedule: &mut Schedule) {
         let planned: Vec<usize> = (0..instance.jobs.len())
             .filter(|&job| schedule.jobs[job].is_some())
             .collect();
-        let mut out: Vec<usize> = (0..instance.jobs.len())
-            .filter(|&job| schedule.jobs[job].is_none())
-            .collect();
+        let mut out = schedule.left_out();
         out.sort_by(|&a, &b| {
             instance.jobs[a]
                 .bytes
@@ -71,8 +68,8 @@ pub fn exchange(instance: &Instance, schedule: &mut Schedule) {
 /// Maximum number of exchanges.
 const EXCHANGES: usize = 32;
 
-/// The order of the prefix: jobs that the solution does whole, then by the fraction that it does for each
-/// byte that the link still has to bring. The order is deterministic.
+/// Returns the order of the prefix: jobs that the solution does whole, then by the fraction that it does for
+/// each byte that the link still has to bring. The order is deterministic.
 pub(crate) fn order(instance: &Instance, fractional: &Fractional, schedule: &Schedule) -> Vec<usize> {
     let worth = |job: usize| {
         let fraction = fractional.fractions[job];

@@ -32,7 +32,8 @@ pub struct Blocks {
 const ROUNDING: f64 = 1e-6;
 
 impl Blocks {
-    /// The number of blocks that are nearest to the first `bytes` of all: a block counts from its middle on.
+    /// Returns the number of blocks that are nearest to the first `bytes` of all: a block counts from its
+    /// middle on.
     #[expect(clippy::cast_sign_loss, reason = "bytes are positive")]
     fn nearest(&self, bytes: f64) -> u64 {
         if bytes >= self.bytes * (1.0 - ROUNDING) {
@@ -44,13 +45,13 @@ impl Blocks {
         (whole + u64::from(is_past_middle)).min(self.count)
     }
 
-    /// The number of blocks for which `bytes` have room, rounded up.
+    /// Returns the number of blocks for which `bytes` have room, rounded up.
     #[expect(clippy::cast_sign_loss, reason = "bytes are positive")]
     fn rounded_up(&self, bytes: f64) -> u64 {
         (bytes / self.block_bytes - ROUNDING).ceil().max(0.0) as u64
     }
 
-    /// The bytes of the first `count` blocks.
+    /// Returns the bytes of the first `count` blocks.
     fn bytes_of(&self, count: u64) -> f64 {
         (count as f64 * self.block_bytes).min(self.bytes)
     }
@@ -117,7 +118,7 @@ pub fn translate(skyline: &Skyline, blocks: &Blocks) -> Vec<TransferPlan> {
     transfers
 }
 
-/// The rectangles below a skyline, in the order of the listing.
+/// Returns the rectangles below a skyline, in the order of the listing.
 fn rectangles(rates: &[f64]) -> Vec<Rectangle> {
     let mut rates = rates.to_vec();
     let mut rectangles = Vec::new();

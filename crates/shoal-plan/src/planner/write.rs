@@ -12,7 +12,7 @@ use crate::planner::decision::Decision;
 use crate::planner::translate::{Blocks, Skyline, translate};
 use crate::schedule::{FileSchedule, Schedule};
 
-/// The plan of a decision.
+/// Returns the plan of a decision.
 pub fn write(request: &Request, instance: &Instance, decision: &Decision) -> Plan {
     let usage = usage(instance, decision);
     let schedule = &decision.schedule;
@@ -131,7 +131,7 @@ fn jobs(request: &Request, instance: &Instance, decision: &Decision) -> Vec<JobP
         .collect()
 }
 
-/// Why a job found no room: its missing bytes, and what is left of the link.
+/// Returns why a job found no room: its missing bytes, and what is left of the link.
 fn no_room(instance: &Instance, schedule: &Schedule, job: usize) -> Reason {
     let reader = &instance.jobs[job];
     let missing_bytes: f64 = schedule.missing(instance, job).iter().sum();
@@ -193,7 +193,7 @@ fn files(request: &Request, instance: &Instance, decision: &Decision) -> Vec<Fil
     plans
 }
 
-/// The number of whole blocks in the first `bytes` of a file; its last block may be short.
+/// Returns the number of whole blocks in the first `bytes` of a file; its last block may be short.
 #[expect(clippy::cast_sign_loss, reason = "bytes are positive")]
 fn blocks(file: &FileUse, block_bytes: f64, bytes: f64) -> u64 {
     if bytes >= file.bytes * (1.0 - 1e-6) {
@@ -324,7 +324,7 @@ mod tests {
         transfers(&Slots::new(&request), &file, &schedule, BLOCK)
     }
 
-    /// Bytes of a transfer of such a file.
+    /// Returns bytes of a transfer of such a file.
     fn bytes_of(bytes: f64, transfer: &TransferPlan) -> f64 {
         let end = (transfer.first_block + transfer.blocks) as f64 * BLOCK;
         end.min(bytes) - transfer.first_block as f64 * BLOCK

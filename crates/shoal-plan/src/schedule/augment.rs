@@ -133,7 +133,7 @@ impl Held {
     }
 }
 
-/// The page of a read that begins, if it is read again.
+/// Returns the page of a read that begins, if it is read again.
 fn begun(
     instance: &Instance,
     schedule: &Schedule,
@@ -159,25 +159,18 @@ fn begun(
     })
 }
 
-/// The page to evict next.
+/// Returns the page to evict next.
 fn victim(paging: Paging, held: &[Held], slot: usize) -> Option<usize> {
-    let free = held.iter().enumerate().filter(|(_, one)| one.pinned <= slot);
-    let chosen = match paging {
-        Paging::Off => None,
-        Paging::Belady => free.max_by(|(_, a), (_, b)| {
-            let distance = |one: &Held| one.next.unwrap_or(usize::MAX);
-            distance(a)
-                .cmp(&distance(b))
-                .then(a.page.bytes.total_cmp(&b.page.bytes))
-                .then(b.page.file.cmp(&a.page.file))
-        }),
-        Paging::Life => free.max_by(|(_, a), (_, b)| {
-            let parts = |one: &Held| !one.is_whole;
-            parts(a)
-                .cmp(&parts(b))
-                .then(a.page.bytes.total_cmp(&b.page.bytes))
-                .then(b.page.file.cmp(&a.page.file))
-        }),
+    let rank = |one: &Held| match paging {
+        Paging::Life => usize::from(!one.is_whole),
+        Paging::Belady | Paging::Off => one.next.unwrap_or(usize::MAX),
     };
+    let free = held.iter().enumerate().filter(|(_, one)| one.pinned <= slot);
+    let chosen = free.max_by(|(_, a), (_, b)| {
+        rank(a)
+            .cmp(&rank(b))
+            .then(a.page.bytes.total_cmp(&b.page.bytes))
+            .then(b.page.file.cmp(&a.page.file))
+    });
     chosen.map(|(position, _)| position)
 }

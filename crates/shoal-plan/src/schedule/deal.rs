@@ -14,7 +14,7 @@ struct Demand {
 }
 
 impl Schedule {
-    /// The schedule of a fractional solution: its fetches and cached bytes, and no job.
+    /// Returns the schedule of a fractional solution: its fetches and cached bytes, and no job.
     pub fn from_fractional(instance: &Instance, fractional: &Fractional) -> Self {
         let mut schedule = Self::new(instance);
         let mut demands: Vec<Vec<Demand>> = vec![Vec::new(); instance.slots.len() + 1];
@@ -66,21 +66,16 @@ impl Schedule {
         // The bytes that are cached before the slot `begin`. From that slot on, nothing is held yet.
         let (mut before, mut begin) = (file.held_bytes, file.held_until);
         for (arrival, value) in file.arrivals.iter().zip(&fractional.files[number]) {
-            let fetched: f64 = fetches
-                .iter()
-                .filter(|fetch| fetch.0 >= value.release && fetch.0 < arrival.slot)
-                .map(|fetch| fetch.1)
-                .sum();
+            let gap = value.release..arrival.slot;
+            let in_gap = || fetches.iter().filter(|fetch| gap.contains(&fetch.0));
+            let fetched: f64 = in_gap().map(|fetch| fetch.1).sum();
             let kept = (value.cached_bytes - value.fetched_bytes).clamp(0.0, before);
             let kept = if begin > arrival.slot { before } else { kept };
             // Kept bytes use room from the moment at which the others leave; fetched ones from their slot on.
             if kept > ROUNDING * file.bytes {
                 self.hold(number, begin, arrival.until.max(begin), kept);
             }
-            let gap = fetches
-                .iter()
-                .filter(|fetch| fetch.0 >= value.release && fetch.0 < arrival.slot);
-            for &(slot, bytes) in gap {
+            for &(slot, bytes) in in_gap() {
                 self.hold(number, slot, arrival.until, bytes);
             }
             before = if kept > ROUNDING * file.bytes {

@@ -41,7 +41,7 @@ pub struct FileSchedule {
 }
 
 impl FileSchedule {
-    /// The cached bytes in a slot.
+    /// Returns the cached bytes in a slot.
     pub fn level(&self, slot: usize) -> f64 {
         match self.cached.partition_point(|step| step.0 <= slot) {
             0 => 0.0,
@@ -49,19 +49,19 @@ impl FileSchedule {
         }
     }
 
-    /// The cached bytes before a slot; `held_bytes` are cached before the first one.
+    /// Returns the cached bytes before a slot; `held_bytes` are cached before the first one.
     pub fn level_before(&self, slot: usize, held_bytes: f64) -> f64 {
         slot.checked_sub(1).map_or(held_bytes, |slot| self.level(slot))
     }
 
-    /// The bytes that are fetched in a slot.
+    /// Returns the bytes that are fetched in a slot.
     pub fn fetched(&self, slot: usize) -> f64 {
         let in_slot = self.fetches.iter().filter(|fetch| fetch.0 == slot);
         in_slot.map(|fetch| fetch.1).sum()
     }
 
-    /// The bytes that a job can read from the cache in `from..until`: those that are cached when it starts
-    /// and stay until it ends. `held_bytes` are cached before the first slot.
+    /// Returns the bytes that a job can read from the cache in `from..until`: those that are cached when it
+    /// starts and stay until it ends. `held_bytes` are cached before the first slot.
     pub fn usable(&self, from: usize, until: usize, held_bytes: f64) -> f64 {
         let before = self.level_before(from, held_bytes);
         let begin = self.cached.partition_point(|step| step.0 <= from);
@@ -82,7 +82,7 @@ impl FileSchedule {
             .for_each(|step| step.1 = (step.1 + bytes).max(0.0));
     }
 
-    /// The position of a step that begins at `slot`; makes one if there is none.
+    /// Returns the position of a step that begins at `slot`; makes one if there is none.
     fn step_at(&mut self, slot: usize) -> usize {
         let position = self.cached.partition_point(|step| step.0 < slot);
         if self.cached.get(position).is_none_or(|step| step.0 != slot) {
@@ -98,7 +98,7 @@ impl FileSchedule {
 }
 
 impl Schedule {
-    /// An empty schedule: the cache keeps its contents at the start for as long as they are pinned.
+    /// Returns an empty schedule: the cache keeps its contents at the start for as long as they are pinned.
     pub fn new(instance: &Instance) -> Self {
         let slots = instance.slots.len();
         let mut schedule = Self {
@@ -114,9 +114,22 @@ impl Schedule {
         schedule
     }
 
-    /// The number of planned jobs.
+    /// Returns the number of planned jobs.
     pub fn planned(&self) -> usize {
         self.jobs.iter().flatten().count()
+    }
+
+    /// Returns the jobs that are not planned.
+    pub(crate) fn left_out(&self) -> Vec<usize> {
+        let jobs = (0..self.jobs.len()).filter(|&job| self.jobs[job].is_none());
+        jobs.collect()
+    }
+
+    /// Plans the jobs that fit into the rest of the link as it is.
+    pub(crate) fn admit_others(&mut self, instance: &Instance) {
+        for job in self.left_out() {
+            self.admit(instance, job);
+        }
     }
 
     /// Takes room for `bytes` of a file in the slots `from..until`.
@@ -180,7 +193,7 @@ impl Schedule {
         self.read_remotely(&instance.jobs[job], -hit);
     }
 
-    /// The bytes of each read of a job that it could not read from the cache.
+    /// Returns the bytes of each read of a job that it could not read from the cache.
     pub fn missing(&self, instance: &Instance, job: usize) -> Vec<f64> {
         let reader = &instance.jobs[job];
         let missing = |&(file, _): &(usize, usize)| {
@@ -231,7 +244,7 @@ impl Schedule {
         }
     }
 
-    /// From the last slot to the first, keeps of each level only the bytes that a planned job reads later.
+    /// Keeps of each level, from the last slot to the first, only the bytes that a planned job reads later.
     pub(crate) fn trim_file(&mut self, instance: &Instance, number: usize) {
         let file = &instance.files[number];
         let schedule = &self.files[number];
@@ -289,7 +302,7 @@ impl Schedule {
     }
 }
 
-/// Levels of slots as steps.
+/// Returns the levels of slots as steps.
 fn steps(levels: &[f64]) -> Vec<(usize, f64)> {
     let mut steps: Vec<(usize, f64)> = Vec::new();
     let mut before = 0.0;

@@ -14,7 +14,7 @@ use crate::schedule::augment::{Page, augment};
 /// Maximum number of rounds, each without the fetches whose pages found no room in the previous one.
 const ROUNDS: usize = 4;
 
-/// Demand paging, with as few fetches as it needs. Returns the pages.
+/// Adds demand paging, with as few fetches as it needs. Returns the pages.
 pub fn augment_and_reuse(instance: &Instance, schedule: &mut Schedule, paging: Paging) -> Vec<Page> {
     if paging == Paging::Off {
         return Vec::new();
@@ -46,7 +46,7 @@ pub fn augment_and_reuse(instance: &Instance, schedule: &mut Schedule, paging: P
 }
 
 impl Schedule {
-    /// The remote bytes that a planned job reads of a file.
+    /// Returns the remote bytes that a planned job reads of a file.
     fn remote(&self, instance: &Instance, job: usize, file: usize) -> f64 {
         let Some(remote) = &self.jobs[job] else { return 0.0 };
         let reads = instance.jobs[job].reads.iter().zip(remote);

@@ -7,7 +7,7 @@ use crate::plan::{FilePlan, Plan};
 /// Maximum rows of a Gantt chart; more would not be legible.
 const MOST_ROWS: usize = 60;
 
-/// The plots of a plan, each with its file name.
+/// Returns the plots of a plan, each with its file name.
 fn plots(plan: &Plan) -> [(&'static str, String); 3] {
     [
         ("transfers.svg", transfers(plan)),
@@ -16,7 +16,7 @@ fn plots(plan: &Plan) -> [(&'static str, String); 3] {
     ]
 }
 
-/// All plots of a plan in one picture.
+/// Draws all plots of a plan in one picture.
 pub fn picture(plan: &Plan) -> String {
     stacked(&plots(plan).map(|(_, svg)| svg))
 }
@@ -71,54 +71,48 @@ fn transfers(plan: &Plan) -> String {
     .svg()
 }
 
-/// The skyline of the link: promised rates, with remote reads and with fetches on top.
+/// Plots the skyline of the link: promised rates, with remote reads and with fetches on top.
 fn link(plan: &Plan) -> String {
     let usage = &plan.usage;
-    let unit = 1e9;
-    let stacked = |parts: &[&[f64]]| -> Vec<f64> {
-        let sum = |slot: usize| parts.iter().map(|part| part[slot]).sum::<f64>() / unit;
-        (0..usage.link_bytes_per_second.len()).map(sum).collect()
-    };
     let (promised, remote, fetched) = (
         &usage.promised_bytes_per_second,
         &usage.remote_bytes_per_second,
         &usage.fetched_bytes_per_second,
     );
     let lines = [
-        ("the link", stacked(&[&usage.link_bytes_per_second])),
-        ("all that is planned", stacked(&[promised, remote, fetched])),
-        ("without fetches", stacked(&[promised, remote])),
-        ("promised to others", stacked(&[promised])),
+        ("the link", stacked_series(&[&usage.link_bytes_per_second])),
+        (
+            "all that is planned",
+            stacked_series(&[promised, remote, fetched]),
+        ),
+        ("without fetches", stacked_series(&[promised, remote])),
+        ("promised to others", stacked_series(&[promised])),
     ];
     lines_of(plan, "The link", "GB/s", &lines)
 }
 
-/// The cache: planned bytes, and pages on top.
+/// Plots the cache: planned bytes, and pages on top.
 fn cache(plan: &Plan) -> String {
     let usage = &plan.usage;
-    let unit = 1e9;
-    let slots = 0..usage.cached_bytes.len();
+    let room = vec![usage.capacity_bytes; usage.cached_bytes.len()];
     let lines = [
-        (
-            "its room",
-            slots.clone().map(|_| usage.capacity_bytes / unit).collect(),
-        ),
+        ("its room", stacked_series(&[&room])),
         (
             "all that is kept",
-            slots
-                .clone()
-                .map(|s| (usage.cached_bytes[s] + usage.paged_bytes[s]) / unit)
-                .collect(),
+            stacked_series(&[&usage.cached_bytes, &usage.paged_bytes]),
         ),
-        (
-            "without pages",
-            slots.map(|s| usage.cached_bytes[s] / unit).collect::<Vec<f64>>(),
-        ),
+        ("without pages", stacked_series(&[&usage.cached_bytes])),
     ];
     lines_of(plan, "The cache", "GB", &lines)
 }
 
-/// Lines over the slots of a plan, as steps.
+/// Sums up series of bytes, in GB.
+fn stacked_series(parts: &[&[f64]]) -> Vec<f64> {
+    let sum = |slot: usize| parts.iter().map(|part| part[slot]).sum::<f64>() / 1e9;
+    (0..parts[0].len()).map(sum).collect()
+}
+
+/// Plots lines over the slots of a plan, as steps.
 fn lines_of(plan: &Plan, title: &str, y_label: &str, lines: &[(&str, Vec<f64>)]) -> String {
     let slot_s = plan.usage.slot_s;
     let steps = |values: &[f64]| -> Vec<(f64, f64)> {

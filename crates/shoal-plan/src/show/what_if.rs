@@ -36,8 +36,8 @@ impl Default for Change {
 }
 
 impl Change {
-    /// The request with the change. [`Request::check`] refuses it unless bandwidth and slack are positive; a
-    /// negative cache counts as none.
+    /// Returns the request with the change. [`Request::check`] refuses it unless bandwidth and slack are
+    /// positive; a negative cache counts as none.
     #[expect(clippy::cast_sign_loss, reason = "a negative capacity becomes 0")]
     pub fn apply(&self, request: &Request) -> Request {
         let mut changed = request.clone();

@@ -44,7 +44,7 @@ pub fn run(out: &Path, is_quick: bool) {
             table.row(&row(
                 &request,
                 &plan,
-                &format!("{}, load {load}", plan.objective),
+                &format!("{}, load {load}", name(plan.objective)),
                 seconds,
             ));
             if objective == Objective::LeastPeak {
@@ -60,6 +60,13 @@ pub fn run(out: &Path, is_quick: bool) {
 
 /// A workload of B1 with Table 2's files, 6.7 files a job. `load`: the bytes that jobs read, as a share of
 /// those that the link carries while they are submitted. The cache has room for a tenth of the files.
+const fn name(objective: Objective) -> &'static str {
+    match objective {
+        Objective::LeastPeak => "least peak",
+        Objective::MostDeadlines => "most deadlines",
+    }
+}
+
 fn request(scale: f64, hours: f64, slot_s: f64, objective: Objective, load: f64) -> Request {
     let workload = Workload {
         unit: Unit::B1,
