@@ -35,16 +35,14 @@ pub enum HistoryError {
         command: &'static str,
     },
     /// A line is malformed.
-    #[error("{name}:{line}: found {found}\nhint: expected {expected}")]
+    #[error("{name}:{line}: {mismatch}")]
     Line {
         /// The file.
         name: String,
         /// The line, counted from 1.
         line: u64,
-        /// The text that was found, and its field.
-        found: String,
-        /// The expected form.
-        expected: String,
+        /// The text that was found, and the expected form.
+        mismatch: Mismatch,
     },
     /// The history exceeds a limit.
     #[error("{name}: the history has more than {limit}\nhint: take a shorter one: some weeks are enough")]
@@ -62,8 +60,7 @@ impl HistoryError {
         Self::Line {
             name: name.to_owned(),
             line,
-            found: mismatch.found,
-            expected: mismatch.expected,
+            mismatch,
         }
     }
 

@@ -1,6 +1,5 @@
 //! The formats of histories, and their detection.
 
-use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -72,12 +71,6 @@ impl Format {
 
 /// Number of bytes from which the format is guessed.
 pub(crate) const START_BYTES: usize = 8_192;
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
 
 impl FromStr for Format {
     type Err = String;

@@ -16,7 +16,6 @@ pub mod backtest;
 pub mod error;
 pub mod forecast;
 pub mod format;
-mod interned;
 pub mod moment;
 mod names;
 mod path;
@@ -24,7 +23,6 @@ pub mod read;
 pub mod recurrence;
 pub mod run;
 mod stats;
-pub mod summary;
 
 pub use error::HistoryError;
 

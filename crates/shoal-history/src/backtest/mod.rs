@@ -219,14 +219,16 @@ pub fn backtest_window(history: &History, window: Window) -> Option<Report> {
     by_job.sort_by_key(|job| std::cmp::Reverse((job.bytes.foreseen, job.jobs.foreseen, job.bytes.of)));
     by_job.truncate(JOBS_MAX);
     let silent_bytes = sum(silent.values().map(|silent| silent.1));
+    let jobs = templates.list.iter();
+    let scheduled = jobs.filter(|template| template.schedule.is_some());
     Some(Report {
         learned: Window {
             from: first,
             to: window.from,
         },
         learned_runs: known as u64,
-        learned_jobs: templates.len() as u64,
-        scheduled_jobs: templates.scheduled() as u64,
+        learned_jobs: templates.list.len() as u64,
+        scheduled_jobs: scheduled.count() as u64,
         window,
         jobs: all.jobs,
         bytes: all.bytes,

@@ -1,6 +1,8 @@
 //! Dates in paths: `dt=2026-11-20`, `2026/11/20/05`, `year=2026/month=11`, `20261120T05`, days and seconds
 //! since 1970.
 
+use std::iter::successors;
+
 use super::Grain;
 use crate::moment::{DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, days_since_epoch};
 
@@ -55,13 +57,12 @@ const SECONDS: std::ops::RangeInclusive<i64> = 946_684_800..=3_155_759_999;
 /// Finds the fields of all dates in a path, in order. A field that continues a date follows its coarser ones.
 pub(super) fn fields(path: &str) -> Vec<Field> {
     let mut scan = Scan {
-        path: path.as_bytes(),
-        text: path,
+        path,
         fields: Vec::new(),
     };
     let mut at = 0;
     while at < path.len() {
-        if !scan.path[at].is_ascii_digit() {
+        if !path.as_bytes()[at].is_ascii_digit() {
             at += 1;
             continue;
         }
@@ -72,43 +73,44 @@ pub(super) fn fields(path: &str) -> Vec<Field> {
 }
 
 struct Scan<'path> {
-    path: &'path [u8],
-    text: &'path str,
+    path: &'path str,
     fields: Vec<Field>,
 }
 
 impl Scan<'_> {
     fn digits_end(&self, from: usize) -> usize {
-        let length = self.path[from..]
-            .iter()
-            .take_while(|byte| byte.is_ascii_digit())
-            .count();
-        from + length
+        let rest = &self.path.as_bytes()[from..];
+        from + rest.iter().take_while(|byte| byte.is_ascii_digit()).count()
     }
 
     fn number(&self, start: usize, end: usize) -> i64 {
         // More digits than an i64 holds are not a date.
-        self.text[start..end].parse().unwrap_or(-1)
+        self.path[start..end].parse().unwrap_or(-1)
     }
 
     fn byte(&self, at: usize) -> Option<u8> {
-        self.path.get(at).copied()
+        self.path.as_bytes().get(at).copied()
+    }
+
+    fn before(&self, at: usize) -> Option<u8> {
+        self.byte(at.checked_sub(1)?)
+    }
+
+    fn is_alphanumeric(&self, at: usize) -> bool {
+        self.byte(at).is_some_and(|byte| byte.is_ascii_alphanumeric())
     }
 
     /// Returns true if a number is a whole path segment, or the whole value after `key=`.
     fn is_whole(&self, start: usize, end: usize) -> bool {
-        let before = start.checked_sub(1).and_then(|before| self.byte(before));
-        matches!(before, None | Some(b'/' | b'=')) && matches!(self.byte(end), None | Some(b'/'))
+        matches!(self.before(start), None | Some(b'/' | b'=')) && matches!(self.byte(end), None | Some(b'/'))
     }
 
     /// Parses the fields that start with the digits `start..end`. Returns where to continue.
     fn run(&mut self, start: usize, end: usize) -> Option<usize> {
-        let before = start.checked_sub(1).and_then(|before| self.byte(before));
+        let before = self.before(start);
         self.keyed(start, end).or_else(|| match end - start {
             4 if !before.is_some_and(|byte| byte.is_ascii_alphabetic()) => self.separated(start, end),
-            6 if !before.is_some_and(|byte| byte.is_ascii_alphanumeric())
-                && !self.byte(end).is_some_and(|byte| byte.is_ascii_alphanumeric()) =>
-            {
+            6 if !before.is_some_and(|byte| byte.is_ascii_alphanumeric()) && !self.is_alphanumeric(end) => {
                 self.compact(start, &Grain::ALL[..2])
             }
             8 => self.compact_day(start, end),
@@ -124,15 +126,11 @@ impl Scan<'_> {
 
     /// Parses `year=2026`, `month=11`, `day=20`, `hour=05` and their short forms.
     fn keyed(&mut self, start: usize, end: usize) -> Option<usize> {
-        if !self.is_whole(start, end) || self.byte(start.checked_sub(1)?) != Some(b'=') {
+        if !self.is_whole(start, end) || self.before(start) != Some(b'=') {
             return None;
         }
-        let key_end = start - 1;
-        let key = self.text[..key_end]
-            .rsplit('/')
-            .next()
-            .unwrap_or_default()
-            .to_ascii_lowercase();
+        let key = self.path[..start - 1].rsplit('/').next();
+        let key = key.unwrap_or_default().to_ascii_lowercase();
         let value = self.number(start, end);
         if matches!(key.as_str(), "year" | "yyyy" | "yr" | "y") && end - start == 4 && YEARS.contains(&value)
         {
@@ -157,15 +155,8 @@ impl Scan<'_> {
             return None;
         }
         let separator = self.byte(end).filter(|byte| b"-_./".contains(byte));
-        let mut fields = vec![year];
-        if let Some(separator) = separator {
-            while let Some(field) = self.next_part(fields.last().expect("begins with a year"), separator) {
-                fields.push(field);
-                if fields.len() == Grain::ALL.len() {
-                    break;
-                }
-            }
-        }
+        let next = |last: &Field| self.next_part(last, separator?);
+        let mut fields: Vec<Field> = successors(Some(year), next).collect();
         // Take the longest valid date.
         while fields.len() > 1 {
             if let Some(end) = self.push_if_valid(&fields) {
@@ -195,7 +186,6 @@ impl Scan<'_> {
 
     /// Parses `20261120`, optionally followed by `T05`, `-0500` or `_050000`.
     fn compact_day(&mut self, start: usize, end: usize) -> Option<usize> {
-        let day = &Grain::ALL[..3];
         let time = end + 1;
         if self.byte(end).is_some_and(|byte| b"T-_".contains(&byte)) && time < self.path.len() {
             let time_end = self.digits_end(time);
@@ -203,20 +193,18 @@ impl Scan<'_> {
                 2 => 4,
                 4 => 5,
                 6 => 6,
-                _ => 0,
+                _ => 3,
             };
-            let mut fields = self.split(start, day);
-            fields.extend(self.split(time, Grain::ALL.get(3..parts).unwrap_or_default()));
-            if parts > 0
-                && !self
-                    .byte(time_end)
-                    .is_some_and(|byte| byte.is_ascii_alphanumeric())
+            let mut fields = self.split(start, &Grain::ALL[..3]);
+            fields.extend(self.split(time, &Grain::ALL[3..parts]));
+            if parts > 3
+                && !self.is_alphanumeric(time_end)
                 && let Some(end) = self.push_if_valid(&fields)
             {
                 return Some(end);
             }
         }
-        self.compact(start, day)
+        self.compact(start, &Grain::ALL[..3])
     }
 
     /// Parses digits without separators as these fields.

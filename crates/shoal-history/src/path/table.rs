@@ -1,7 +1,7 @@
 //! The paths of a history and their prefixes, each parsed once.
 
 use super::{DATES_MAX, Dated, Grain, Padding, PathDate, generalized, parent};
-use crate::interned::Interned;
+use crate::run::interned::Interned;
 
 /// Id of a path or a prefix. Paths of the history keep their ids.
 pub(crate) type PathId = u32;
@@ -112,7 +112,7 @@ impl Paths {
 #[cfg(test)]
 mod tests {
     use super::Paths;
-    use crate::interned::Interned;
+    use crate::run::interned::Interned;
 
     #[test]
     fn prefixes_of_paths_are_in_the_table() {

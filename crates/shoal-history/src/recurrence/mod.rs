@@ -83,24 +83,6 @@ impl Templates {
             .collect();
         Self { names, paths, list }
     }
-
-    /// Returns the number of jobs, distinguished by name and inputs.
-    pub fn len(&self) -> usize {
-        self.list.len()
-    }
-
-    /// Returns true if there is no job.
-    pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
-    }
-
-    /// Returns the number of jobs with a schedule.
-    pub fn scheduled(&self) -> usize {
-        self.list
-            .iter()
-            .filter(|template| template.schedule.is_some())
-            .count()
-    }
 }
 
 fn slot_model(

@@ -147,7 +147,8 @@ fn a_forecast_survives_json() {
 fn nothing_is_learned_from_nothing() {
     let empty = shoal_history::read::Reader::default().finish().unwrap();
     assert!(backtest(&empty, DAY_MS).is_none());
-    assert!(Templates::learn(&empty).is_empty());
+    let window = Window::after(Moment::from_ms(0), i64::MAX);
+    assert!(forecast(&Templates::learn(&empty), window).jobs.is_empty());
     let one_day = history(Manners {
         days: 1,
         ..Manners::default()

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Cursor;
 
 use shoal_history::read::{JobBy, ReadOptions, Reader};
-use shoal_history::summary::Summary;
+use shoal_history::run::summary::Summary;
 use shoal_history::{Format, History, Moment, Run, Templates, Window, forecast};
 
 use crate::workload::{DAY_MS, HOUR_MS, MINUTE_MS, START};

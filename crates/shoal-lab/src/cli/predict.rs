@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use shoal_base::clock;
 use shoal_history::read::Reader;
-use shoal_history::summary::Summary;
+use shoal_history::run::summary::Summary;
 use shoal_history::{History, Templates, Window, backtest, backtest_window, forecast};
 
 const HOUR_MS: i64 = 3_600_000;

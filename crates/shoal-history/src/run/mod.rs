@@ -1,12 +1,15 @@
 //! Runs of jobs, and the history of runs.
 
+pub(crate) mod interned;
+pub mod summary;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use shoal_base::amount::counted;
 
 use crate::error::HistoryError;
-use crate::interned::Interned;
 use crate::moment::Moment;
+use crate::run::interned::Interned;
 use crate::stats::sum;
 
 /// Id of a name or a path of a history.
