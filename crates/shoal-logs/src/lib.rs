@@ -11,12 +11,11 @@ pub mod s3_server;
 pub mod swim;
 pub mod timestamp;
 
-use std::fmt;
-
 pub use self::request::{Request, RequestKind};
 
 /// Why a line is not of the expected format.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("found {found}\nhint: expected {expected}")]
 pub struct Mismatch {
     /// The text that was found, and where.
     pub found: String,
@@ -25,7 +24,7 @@ pub struct Mismatch {
 }
 
 impl Mismatch {
-    /// A line with `found` where `expected` belongs.
+    /// Returns a line with `found` where `expected` belongs.
     pub fn new(found: impl Into<String>, expected: impl Into<String>) -> Self {
         Self {
             found: found.into(),
@@ -33,11 +32,3 @@ impl Mismatch {
         }
     }
 }
-
-impl fmt::Display for Mismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "found {}\nhint: expected {}", self.found, self.expected)
-    }
-}
-
-impl std::error::Error for Mismatch {}

@@ -88,7 +88,7 @@ fn kind_of(operation: &str) -> RequestKind {
     }
 }
 
-/// The port of a client changes with every connection.
+/// Removes the port from the address of a client: it changes with every connection.
 fn without_port(peer: Cow<'_, str>) -> Cow<'_, str> {
     let Some(colon) = peer.rfind(':') else { return peer };
     match peer {

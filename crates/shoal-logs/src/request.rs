@@ -47,7 +47,7 @@ pub struct Request<'line> {
 }
 
 impl Request<'_> {
-    /// A request with no other information.
+    /// Returns a request with no other information.
     pub(crate) fn new(at: OffsetDateTime, kind: RequestKind) -> Self {
         Self {
             at,

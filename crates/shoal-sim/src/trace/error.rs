@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use shoal_logs::Mismatch;
+
 use super::format::Format;
 use crate::block::OBJECT_BLOCKS_MAX;
 
@@ -44,15 +46,13 @@ pub enum TraceError {
     )]
     TooManyOfObject(u64),
     /// A line, or a record of a binary trace, is malformed.
-    #[error("{}:{line}: found {found}\nhint: expected {expected}", path.display())]
+    #[error("{}:{line}: {mismatch}", path.display())]
     Line {
         /// The trace.
         path: PathBuf,
         /// The line or record, counted from 1.
         line: u64,
-        /// The text that was found.
-        found: String,
-        /// The expected form.
-        expected: String,
+        /// The text that was found, and the expected form.
+        mismatch: Mismatch,
     },
 }

@@ -180,16 +180,15 @@ impl<R: Read> Lines<R> {
     }
 
     fn mismatch(&self, mismatch: Mismatch) -> TraceError {
-        self.error(mismatch.found, mismatch.expected)
-    }
-
-    fn error(&self, found: impl Into<String>, expected: impl Into<String>) -> TraceError {
         TraceError::Line {
             path: self.path.clone(),
             line: self.line,
-            found: found.into(),
-            expected: expected.into(),
+            mismatch,
         }
+    }
+
+    fn error(&self, found: impl Into<String>, expected: impl Into<String>) -> TraceError {
+        self.mismatch(Mismatch::new(found, expected))
     }
 }
 
