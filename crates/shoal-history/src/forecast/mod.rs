@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub use shoal_base::forecast::{DeadlineRule, Extent};
 
 use crate::moment::Moment;
-use crate::path::{PathDate, Paths, written};
+use crate::path::{MARK, PathDate, Paths, written};
 use crate::recurrence::inputs::{DATES_LISTED_MAX, InputModel, Place, RangeBegin, month_begin};
 use crate::recurrence::schedule::Due;
 use crate::recurrence::{SlotModel, Template, Templates};
@@ -242,9 +242,14 @@ fn resolved(input: &InputModel, due: Moment, paths: &Paths) -> Vec<ForecastInput
             let date = |count| PathDate { grain, count };
             let whole_at = |count| Some(end(date(count)));
             if usize::try_from(last - first).is_ok_and(|more| more >= DATES_LISTED_MAX) {
-                let dates = first.abs_diff(last) + 1;
-                let around = around(shape, |prefix| at(prefix, dates, whole_at(last)));
-                return around.into_iter().collect();
+                // The prefix that contains all dates.
+                let before = shape.split(MARK).next().unwrap_or_default();
+                let prefix = before.rfind('/').map(|slash| before[..=slash].to_owned());
+                let input = prefix.map(|prefix| ForecastInput {
+                    extent: Extent::Prefix,
+                    ..at(prefix, first.abs_diff(last) + 1, whole_at(last))
+                });
+                return input.into_iter().collect();
             }
             let path = |count| written(shape, &[date(count)], input.padding);
             (first..=last)
@@ -257,15 +262,4 @@ fn resolved(input: &InputModel, due: Moment, paths: &Paths) -> Vec<ForecastInput
 /// Returns the end of the period that a date names.
 fn end(date: PathDate) -> Moment {
     date.grain.begin(date.count.saturating_add(1))
-}
-
-/// Returns the prefix that contains all dates of a shape.
-fn around(shape: &str, at: impl Fn(String) -> ForecastInput) -> Option<ForecastInput> {
-    let before = &shape[..shape.find(crate::path::MARK)?];
-    let prefix = &before[..=before.rfind('/')?];
-    let input = at(prefix.to_owned());
-    Some(ForecastInput {
-        extent: Extent::Prefix,
-        ..input
-    })
 }

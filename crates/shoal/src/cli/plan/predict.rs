@@ -140,8 +140,8 @@ mod tests {
         assert!(told("hello\n").contains("cannot tell the format"));
         assert!(told("name,submitted\na,soon\n").contains("h:2: found `soon` in the column `submitted`"));
         assert!(told("{\"target\":\"shoal::cli\"}\n").contains("no run of a job"));
-        let by_header = "{\"t\": 5, \"m\": \"GET\", \"p\": \"/b/k\", \"status\": 200, \"len\": 5, \"x_amz_date\": \"\"}\n";
-        fs::write(&path, by_header).unwrap();
+        let without_header = "{\"target\": \"shoal::access\", \"time\": \"2026-11-20T02:00:00Z\"}\n";
+        fs::write(&path, without_header).unwrap();
         let unnamed = predict(&[path.to_str().unwrap(), "--job-by", "header"])
             .unwrap()
             .run();
