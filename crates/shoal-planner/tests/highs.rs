@@ -58,13 +58,13 @@ fn the_compact_program_has_the_optimum_of_the_printed_one() {
             let worse = sign * (compact.value - optimum) / optimum;
             assert!(
                 (-1e-5..0.003).contains(&worse),
-                "{objective} {seed}: {} for {optimum}",
+                "{objective:?} {seed}: {} for {optimum}",
                 compact.value
             );
             let bound = sign * (optimum - compact.bound) / optimum;
             assert!(
                 (-1e-5..0.006).contains(&bound),
-                "{objective} {seed}: {} bounds {optimum}",
+                "{objective:?} {seed}: {} bounds {optimum}",
                 compact.bound
             );
         }
