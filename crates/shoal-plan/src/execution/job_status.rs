@@ -185,8 +185,8 @@ impl<'a> Present<'a> {
         inputs.any(|file| self.execution.files[*file].missing.is_some())
     }
 
-    /// Returns the files of which bytes that the plan fetches for a job are not cached, each with the number of
-    /// bytes that the job needs.
+    /// Returns the files of which bytes that the plan fetches for a job are not cached, each with the number
+    /// of bytes that the job needs.
     fn lacking(&self, planned: &JobPlan) -> impl Iterator<Item = (usize, u64)> {
         let needed = planned.reads.iter().filter_map(move |read| {
             let &file = self.execution.by_name.get(&read.file)?;

@@ -139,8 +139,8 @@ impl Story<'_> {
         parts
     }
 
-    /// Explains the cached part of a read: the bytes held at the start, the fetches before submission, and the
-    /// end of the pin.
+    /// Explains the cached part of a read: the bytes held at the start, the fetches before submission, and
+    /// the end of the pin.
     fn cached(&self, read: &ReadPlan) -> Vec<String> {
         let mut parts = Vec::new();
         let held = self.held_bytes(&read.file);

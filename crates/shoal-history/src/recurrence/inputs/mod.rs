@@ -211,9 +211,9 @@ impl Learning<'_, '_> {
         counts
     }
 
-    /// Returns the place that explains a path best, if it recurs. If all runs read many dates, each date recurs
-    /// both unchanged and relative to the due time; the relative place is chosen if its dates have moved. If
-    /// all runs are of one day, a date near the due time is assumed to move.
+    /// Returns the place that explains a path best, if it recurs. If all runs read many dates, each date
+    /// recurs both unchanged and relative to the due time; the relative place is chosen if its dates have
+    /// moved. If all runs are of one day, a date near the due time is assumed to move.
     fn best_place(&self, path: PathId, occurrence: usize, counts: &HashMap<Place, Seen>) -> Option<Place> {
         let count = |place: &Place| counts.get(place).map_or(0, |seen| seen.runs);
         let fixed = Place::Fixed(path);

@@ -207,7 +207,8 @@ impl Draft {
         name
     }
 
-    /// Lists the cached bytes of each file, at most the file's size, and counts the paths that are in no file.
+    /// Lists the cached bytes of each file, at most the file's size, and counts the paths that are in no
+    /// file.
     fn hold(&mut self, held: &HashMap<String, u64>) {
         let mut bytes_of = vec![0_u64; self.files.len()];
         for (path, bytes) in held {
