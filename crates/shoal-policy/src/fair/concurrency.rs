@@ -68,7 +68,7 @@ impl Probe {
         self.not_before.is_none_or(|then| now >= then)
     }
 
-    fn in_vain(&mut self, now: Duration) {
+    fn failed(&mut self, now: Duration) {
         self.not_before = Some(now + self.pause);
         self.pause = (self.pause * 2).min(PAUSE_MAX);
     }
@@ -148,16 +148,16 @@ impl ConcurrencyLimit {
             }
             Phase::Half if rate >= HALF_RATE_MIN * self.rate.max(self.best) => self.settle_at(before, rate),
             Phase::Half => {
-                self.down.in_vain(now);
+                self.down.failed(now);
                 self.phase = Phase::Present;
             }
             Phase::Double if rate >= DOUBLE_GAIN_MIN * self.rate => {
                 self.settle_at(before, rate);
                 self.down = Probe::READY;
-                self.down.in_vain(now);
+                self.down.failed(now);
             }
             Phase::Double => {
-                self.up.in_vain(now);
+                self.up.failed(now);
                 self.phase = Phase::Present;
             }
         }

@@ -368,15 +368,7 @@ impl<T> Meter<T> {
     /// its rate, but at least `fair`.
     pub fn demand(&self, fair: u64, now: Duration) -> Demand {
         let of = |class: Class| self.usage[class as usize].demand(self.queues.len(class) > 0, fair, now);
-        Demand::new(
-            [
-                of(Class::Client),
-                of(Class::Planned),
-                of(Class::Prefetch),
-                of(Class::Cleaning),
-            ],
-            self.reserved.rate(),
-        )
+        Demand::new(Class::ALL.map(of), self.reserved.rate())
     }
 
     fn refill(&mut self, now: Duration) {

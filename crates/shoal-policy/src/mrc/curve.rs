@@ -31,14 +31,6 @@ impl MissCurve {
         }
     }
 
-    pub(super) fn of_misses(capacity_bytes: u64, accesses: f64, misses: Vec<f64>) -> Self {
-        Self {
-            capacity_bytes,
-            accesses,
-            misses,
-        }
-    }
-
     /// The largest size that the curve covers.
     pub const fn capacity_bytes(&self) -> u64 {
         self.capacity_bytes
@@ -125,8 +117,11 @@ impl Histogram {
             left -= hits;
             left.max(0.0) * weight
         });
-        let misses = std::iter::once(self.counted * weight).chain(beyond).collect();
-        MissCurve::of_misses(capacity_bytes, self.accesses, misses)
+        MissCurve {
+            capacity_bytes,
+            accesses: self.accesses,
+            misses: std::iter::once(self.counted * weight).chain(beyond).collect(),
+        }
     }
 
     pub(super) const fn bytes(&self) -> usize {
