@@ -21,8 +21,8 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 use shoal_base::chance;
 use shoal_base::moment::millis_since_1970;
-use shoal_store::Store;
 use shoal_store::journal::{Journal, JournalError};
+use shoal_store::{FileRoom, Store};
 use tokio::sync::watch;
 
 #[cfg(test)]
@@ -73,7 +73,7 @@ impl Bulletin {
         board.set_members([me].into());
         let now_ms = millis_since_1970(clock::utc_now());
         let path = store.node_folder().join("bulletin");
-        let journal = Journal::open(&path, store.file_room(), |line| {
+        let journal = Journal::open(&path, FileRoom::new(store), |line| {
             if let Ok((key, record)) = exchange::read::<(Key, Record)>(line) {
                 // Each line is newer than those before it.
                 let _ = board.take(key, record, now_ms);

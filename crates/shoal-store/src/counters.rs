@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 use shoal_policy::admission::Refusal;
 
-use super::ledger::{PinCounts, Usage};
+use super::ledger::PinCounts;
 
 /// Why a block was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -133,21 +133,14 @@ impl Count {
 }
 
 impl LiveCounters {
-    /// Returns a snapshot of these counters and of `usage`. The difference between `capacity_bytes` and the
-    /// room in `usage` is taken by folders.
-    pub(super) fn snapshot(&self, usage: &Usage, capacity_bytes: u64) -> Counters {
-        let folder_bytes = capacity_bytes - usage.room_bytes;
+    /// Adds these counters to the `amounts` of the ledger.
+    pub(super) fn snapshot(&self, amounts: Counters) -> Counters {
+        let removals = RemovalReason::ALL.iter().map(|reason| reason.as_str());
+        let refusals = Refusal::ALL.iter().map(|reason| reason.as_str());
         Counters {
-            resident_bytes: usage.resident_bytes,
-            taken_bytes: usage.taken_bytes + folder_bytes,
-            capacity_bytes,
-            blocks: usage.blocks,
-            mapped_blocks: usage.mapped_blocks,
-            mapped_bytes: usage.mapped_bytes,
-            pins: usage.pins,
             stored_blocks: self.stored_blocks.get(),
-            evictions: self.evictions(),
-            refusals: self.refusals(),
+            evictions: by_word(removals, &self.evictions),
+            refusals: by_word(refusals, &self.refusals),
             corrupt_blocks: self.corrupt_blocks.get(),
             quarantined: self.quarantined.get(),
             scrub: ScrubCounts {
@@ -155,7 +148,7 @@ impl LiveCounters {
                 passes: self.scrub_passes.get(),
                 percent: self.scrub_percent.get(),
             },
-            ..Counters::default()
+            ..amounts
         }
     }
 
@@ -165,17 +158,6 @@ impl LiveCounters {
 
     pub(super) fn refused(&self, reason: Refusal) {
         self.refusals[reason as usize].add(1);
-    }
-
-    fn evictions(&self) -> BTreeMap<String, u64> {
-        by_word(
-            RemovalReason::ALL.iter().map(|reason| reason.as_str()),
-            &self.evictions,
-        )
-    }
-
-    fn refusals(&self) -> BTreeMap<String, u64> {
-        by_word(Refusal::ALL.iter().map(|reason| reason.as_str()), &self.refusals)
     }
 }
 
@@ -191,7 +173,7 @@ fn by_word(words: impl Iterator<Item = &'static str>, counts: &[Count]) -> BTree
 mod tests {
     use shoal_policy::admission::Refusal;
 
-    use super::{LiveCounters, RemovalReason};
+    use super::{Counters, LiveCounters, RemovalReason};
 
     #[test]
     fn each_reason_is_counted_under_its_own_name() {
@@ -202,11 +184,12 @@ mod tests {
         for (times, &reason) in Refusal::ALL.iter().enumerate() {
             (0..times).for_each(|_| live.refused(reason));
         }
+        let counters = live.snapshot(Counters::default());
         for (times, reason) in (0..).zip(RemovalReason::ALL) {
-            assert_eq!(live.evictions()[reason.as_str()], times);
+            assert_eq!(counters.evictions[reason.as_str()], times);
         }
         for (times, reason) in (0..).zip(Refusal::ALL) {
-            assert_eq!(live.refusals()[reason.as_str()], times);
+            assert_eq!(counters.refusals[reason.as_str()], times);
         }
     }
 }

@@ -101,10 +101,15 @@ impl Ground {
 
     /// Returns a snapshot of all counters, given the configured capacity.
     pub(super) fn counters(&self, capacity_bytes: u64) -> Counters {
-        Counters {
+        let amounts = self.ledger.amounts();
+        // The difference between the configured capacity and the room is taken by folders.
+        let folder_bytes = capacity_bytes - amounts.capacity_bytes;
+        self.counters.snapshot(Counters {
+            taken_bytes: amounts.taken_bytes + folder_bytes,
+            capacity_bytes,
             io_errors: self.health.io_errors(),
-            ..self.counters.snapshot(&self.ledger.usage(), capacity_bytes)
-        }
+            ..amounts
+        })
     }
 }
 

@@ -36,6 +36,7 @@ use self::index::{Index, StoredBlock};
 use self::mapped_lru::MappedLru;
 use self::mappings::Mappings;
 use self::pin_orders::Pins;
+use super::counters::Counters;
 use super::files::mapping::Mapping;
 
 type Resident = Residency<BlockId, Layered<BlockId, Named<BlockId>>>;
@@ -85,18 +86,6 @@ pub(super) struct Attempt {
     pub(super) room: Result<Reservation, Refusal>,
     /// True if room has to be made ahead of demand.
     pub(super) is_crowded: bool,
-}
-
-/// A consistent snapshot of the amounts in the ledger.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Usage {
-    pub(super) room_bytes: u64,
-    pub(super) taken_bytes: u64,
-    pub(super) resident_bytes: u64,
-    pub(super) blocks: u64,
-    pub(super) mapped_blocks: u64,
-    pub(super) mapped_bytes: u64,
-    pub(super) pins: PinCounts,
 }
 
 /// Protects a block from eviction while it is read.
@@ -232,19 +221,26 @@ impl Ledger {
         blocks
     }
 
-    pub(super) fn usage(&self) -> Usage {
+    /// Returns a consistent snapshot of the amounts in the ledger.
+    pub(super) fn amounts(&self) -> Counters {
         let state = self.state.lock();
-        debug_assert!(state.residency.room().used_bytes() <= state.residency.room().taken_bytes());
-        debug_assert!(state.residency.room().taken_bytes() <= state.residency.room().capacity_bytes());
-        Usage {
-            room_bytes: state.residency.room().capacity_bytes(),
-            taken_bytes: state.residency.room().taken_bytes(),
-            resident_bytes: state.residency.room().used_bytes(),
+        let room = state.residency.room();
+        debug_assert!(room.used_bytes() <= room.taken_bytes());
+        debug_assert!(room.taken_bytes() <= room.capacity_bytes());
+        Counters {
+            resident_bytes: room.used_bytes(),
+            taken_bytes: room.taken_bytes(),
+            capacity_bytes: room.capacity_bytes(),
             blocks: state.residency.len() as u64,
             mapped_blocks: state.mapped.len() as u64,
             mapped_bytes: state.mapped.bytes(),
             pins: state.pin_counts(),
+            ..Counters::default()
         }
+    }
+
+    pub(super) fn room_bytes(&self) -> u64 {
+        self.state.lock().residency.room().capacity_bytes()
     }
 }
 

@@ -6,7 +6,7 @@
 //! as pieces and comes out as [`Bytes`].
 //!
 //! **A hit costs no I/O and no copy.** [`Store::get_resident`] returns slices of kept mappings whose pages
-//! are in memory. Operations that might wait for the disk ([`Store::load`], [`Store::put`],
+//! are in memory. Operations that might wait for the disk ([`Store::load`], [`Publisher::put`],
 //! [`Store::describe`]) run on the blocking pool or on the threads of the writers.
 //!
 //! **Bytes are checked** when they come from the disk: every load and the scrub compare them with a checksum
@@ -52,23 +52,24 @@ mod upkeep;
 #[cfg(test)]
 mod tests;
 
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 use bytes::Bytes;
 use shoal_base::clock;
-use shoal_policy::admission::Refusal;
 use shoal_policy::{BlockId, ObjectId, VersionId};
 use shoal_s3::object::Version;
 
 pub use self::blocks::draft::Draft;
+pub use self::blocks::publish::Publisher;
 pub use self::blocks::writers::Urgency;
 pub use self::config::{Share, StoreConfig};
 pub use self::counters::{Counters, RemovalReason, ScrubCounts};
 pub use self::eviction::cache_events::{CacheEvent, CacheEvents, Forgetting};
+pub use self::eviction::evictor::Evictor;
 pub use self::eviction::layers::Layers;
+pub use self::eviction::removal::Removal;
 pub use self::eviction::worths::{Least, NextToLeave, Ranks, Worths};
-pub use self::files::disk::{DiskFault, DiskOp};
 pub use self::files::error::StoreError;
 pub use self::files::mapped_files;
 pub use self::ground::health::Health;
@@ -82,10 +83,7 @@ pub use self::upkeep::recovery::Recovery;
 pub use shoal_policy::eviction::layered::LayerRoom;
 
 use self::blocks::loader::Loader;
-use self::blocks::publish::Publisher;
 use self::blocks::writers::Writers;
-use self::eviction::evictor::Evictor;
-use self::eviction::removal::Removal;
 use self::files::blocking::run_blocking;
 use self::files::disk::Disk;
 use self::ground::Ground;
@@ -139,6 +137,21 @@ impl Store {
         &self.layers
     }
 
+    /// Stores blocks.
+    pub fn publisher(&self) -> &Arc<Publisher> {
+        &self.publisher
+    }
+
+    /// Removes blocks.
+    pub fn removal(&self) -> &Arc<Removal> {
+        &self.removal
+    }
+
+    /// Makes room for blocks.
+    pub fn evictor(&self) -> &Arc<Evictor> {
+        &self.evictor
+    }
+
     /// The pins of objects.
     pub fn pinning(&self) -> &Arc<Pinning> {
         &self.pinning
@@ -147,15 +160,8 @@ impl Store {
     /// Stops the background threads; stored blocks stay. The folder is unlocked once the last `Arc`, the last
     /// [`Draft`] and the last call are gone.
     pub async fn shutdown(&self) {
-        let threads = self.stop();
+        let threads = self.maintenance.stop(&self.writers);
         run_blocking(move || threads.into_iter().for_each(maintenance::join)).await;
-    }
-
-    /// Signals the threads to stop, and returns them so that the caller can join them.
-    fn stop(&self) -> Vec<JoinHandle<()>> {
-        self.maintenance.stop();
-        self.writers.stop();
-        self.maintenance.take_threads()
     }
 }
 
@@ -176,8 +182,7 @@ impl Store {
         if !self.contains(block) {
             return None;
         }
-        let loader = Arc::clone(&self.loader);
-        run_blocking(move || loader.peek(block)).await.flatten()
+        self.read(move |loader| loader.peek(block)).await
     }
 
     /// Reads the block from disk, verifies and maps it. `None` if it is not stored or is damaged.
@@ -185,8 +190,7 @@ impl Store {
         if !self.contains(block) {
             return None;
         }
-        let loader = Arc::clone(&self.loader);
-        run_blocking(move || loader.load(block)).await.flatten()
+        self.read(move |loader| loader.load(block)).await
     }
 
     /// Returns true if the block is stored.
@@ -203,15 +207,13 @@ impl Store {
     /// of its blocks.
     pub async fn describe(&self, object: ObjectId) -> Option<Arc<Version>> {
         self.ground.ledger.any_block_of(object)?;
-        let loader = Arc::clone(&self.loader);
-        run_blocking(move || loader.describe(object)).await.flatten()
+        self.read(move |loader| loader.describe(object)).await
     }
 
     /// Returns the lake's description of the version that a block belongs to, read from the block's footer.
     /// `None` if the block is not stored.
     pub async fn version_of(&self, block: BlockId) -> Option<Arc<Version>> {
-        let loader = Arc::clone(&self.loader);
-        run_blocking(move || loader.version_of(block)).await.flatten()
+        self.read(move |loader| loader.version_of(block)).await
     }
 
     /// Returns the stored blocks of at least `data_bytes_min`, most recently used first: mapped blocks by
@@ -229,93 +231,27 @@ impl Store {
         self.ground.ledger.lock().index.blocks_of(version)
     }
 
+    async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Loader) -> Option<T> + Send + 'static,
+    ) -> Option<T> {
+        let loader = Arc::clone(&self.loader);
+        run_blocking(move || work(&loader)).await.flatten()
+    }
+
     /// Returns why a block is not stored; `None` if the store has no record of it.
     pub fn absence(&self, block: BlockId) -> Option<Absence> {
         self.ground.absence(block)
     }
 }
 
-/// Writing and removing.
-impl Store {
-    /// Stores a block and returns it mapped.
-    ///
-    /// The `pieces` together are the whole block. If the block is already stored, `put` does nothing and
-    /// returns the stored one. `put` returns when the block is on disk. Depending on `urgency`, it is written
-    /// at once or when readers leave time for it.
-    ///
-    /// # Errors
-    ///
-    /// Fails with the [`Refusal`] that explains why the block was not cached.
-    pub async fn put(
-        &self,
-        block: BlockId,
-        version: Arc<Version>,
-        pieces: Vec<Bytes>,
-        urgency: Urgency,
-    ) -> Result<Bytes, Refusal> {
-        self.publisher.put(block, version, pieces, urgency).await
-    }
-
-    /// As [`Store::put`], without waiting. `then` is called with the outcome on the thread that wrote the
-    /// block, or dropped without a call if the threads have stopped.
-    pub fn put_then(
-        &self,
-        block: BlockId,
-        version: Arc<Version>,
-        pieces: Vec<Bytes>,
-        urgency: Urgency,
-        then: impl FnOnce(Result<Bytes, Refusal>) + Send + 'static,
-    ) {
-        self.publisher.put_then(block, version, pieces, urgency, then);
-    }
-
-    /// Writes the bytes of a block to disk under a temporary name. The `pieces` together are the whole block.
-    ///
-    /// # Errors
-    ///
-    /// Fails if there is no room, if the disk fails, or if the store has stopped.
-    pub async fn draft(&self, pieces: Vec<Bytes>) -> Result<Draft, Refusal> {
-        self.publisher.draft(pieces).await
-    }
-
-    /// Removes all blocks of an object at an operator's request. Returns their number and their disk space in
-    /// bytes.
-    pub fn remove_object(&self, object: ObjectId) -> (u64, u64) {
-        self.removal.remove_object(object)
-    }
-
-    /// Invalidates a version: its blocks are removed from the index at once and their files unlinked.
-    pub fn remove_version(&self, version: VersionId) {
-        self.removal.invalidate_version(version);
-    }
-}
-
-/// Globally weighted eviction by the node.
-impl Store {
-    /// Delegates eviction ahead of demand to `evictor`, which a thread of the store calls repeatedly while
-    /// room is short. If there is no room for a new block, its write waits briefly for `evictor` and then
-    /// evicts other blocks itself.
-    pub fn evict_by(&self, evictor: impl Fn() + Send + Sync + 'static) {
-        self.evictor.delegate_to(Box::new(evictor));
-    }
-
-    /// Evicts ahead of demand by this node's policy alone.
-    pub async fn evict_ahead(&self) {
-        let evictor = Arc::clone(&self.evictor);
-        run_blocking(move || evictor.evict_ahead()).await;
-    }
-
-    /// Removes blocks that the node chose for eviction. Returns those that stay because readers hold them or
-    /// they were pinned.
-    pub async fn part_with(&self, blocks: Vec<(BlockId, RemovalReason)>) -> Vec<BlockId> {
-        let removal = Arc::clone(&self.removal);
-        let parting = run_blocking(move || removal.part_with(blocks));
-        parting.await.unwrap_or_default()
-    }
-}
-
 /// Operation.
 impl Store {
+    /// The folder for the node's other files, which share the capacity with blocks, see [`FileRoom`].
+    pub fn node_folder(&self) -> PathBuf {
+        self.ground.disk.node_folder()
+    }
+
     /// Returns whether the disk accepts new blocks.
     pub fn health(&self) -> Health {
         self.ground.health.current()
@@ -327,12 +263,6 @@ impl Store {
         self.ground.probe()
     }
 
-    /// Verifies every block now, as fast as the disk allows. Returns the number of blocks read. Blocks the
-    /// caller.
-    pub fn scrub(&self) -> u64 {
-        self.loader.scrub()
-    }
-
     /// Returns a snapshot of all counters.
     pub fn counters(&self) -> Counters {
         self.ground.counters(self.capacity_bytes)
@@ -341,7 +271,7 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        drop(self.stop());
+        drop(self.maintenance.stop(&self.writers));
     }
 }
 

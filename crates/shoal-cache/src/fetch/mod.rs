@@ -234,7 +234,10 @@ impl Fetcher {
         let (store, version) = (Arc::clone(&self.parts.store), Arc::clone(version));
         Some(async move {
             let block = version.block(index);
-            let stored = store.put(block, version, leader.pieces(), urgency).await;
+            let stored = store
+                .publisher()
+                .put(block, version, leader.pieces(), urgency)
+                .await;
             store.cache_events().added(block);
             // A block that was not stored costs time but fails no read; the store has counted the reason.
             leader.complete(stored.ok());
@@ -325,6 +328,7 @@ impl Fetcher {
         let store = Arc::clone(&self.parts.store);
         self.parts
             .store
+            .publisher()
             .put_then(block, version, pieces, urgency, move |stored| {
                 match arrival {
                     Arrival::Used => {}

@@ -119,7 +119,7 @@ impl Keeper {
         store.worths().ranks()?;
         let is_short = Arc::<Notify>::default();
         let notified = Arc::clone(&is_short);
-        store.evict_by(move || notified.notify_one());
+        store.evictor().evict_by(move || notified.notify_one());
         Some(Arc::new(Self {
             store: Arc::clone(store),
             directory: Arc::clone(directory),
@@ -210,7 +210,7 @@ impl Keeper {
             let has_given_up = self.give_up_copies(&least, &left).await;
             let has_judged = self.judge_last_copies(left).await;
             if !has_given_up && !has_judged {
-                self.store.evict_ahead().await;
+                self.store.evictor().evict_ahead().await;
                 return;
             }
         }
@@ -258,7 +258,7 @@ impl Keeper {
         }
         let has_given_up = !copies.is_empty();
         // These were read in the meantime and stay.
-        let kept: HashSet<_> = self.store.part_with(copies).await.into_iter().collect();
+        let kept: HashSet<_> = self.store.removal().part_with(copies).await.into_iter().collect();
         for kept in least.iter().filter(|each| kept.contains(&each.block)) {
             self.directory.holds(kept.block, kept.data_bytes);
         }
@@ -329,7 +329,7 @@ impl Keeper {
             .iter()
             .map(|(group, weights)| guard.ask(Kind::Leave, |directory| directory.take(*group, weights)));
         join_all(taken).await;
-        self.store.part_with(dropped).await;
+        self.store.removal().part_with(dropped).await;
         has_judged
     }
 
@@ -362,7 +362,7 @@ impl Keeper {
                 }
             };
             this.decisions.lock().put(block, decision);
-            this.store.part_with(vec![(block, reason)]).await;
+            this.store.removal().part_with(vec![(block, reason)]).await;
             this.pushes.end(block, outcome);
             this.is_short.notify_one();
         });

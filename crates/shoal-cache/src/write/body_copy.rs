@@ -171,7 +171,7 @@ impl State {
             let store = Arc::clone(&self.store);
             let (pieces, room) = complete.into_pieces();
             self.drafts.0.push(tokio::spawn(async move {
-                let draft = store.draft(pieces).await;
+                let draft = store.publisher().draft(pieces).await;
                 drop(room);
                 draft
             }));

@@ -117,7 +117,7 @@ impl WriteThrough {
             for part in parts {
                 // Blocks of a part that are still being written would arrive after the removal.
                 let _ = part.landed.await;
-                this.store.remove_version(part.version.id);
+                this.store.removal().remove_version(part.version.id);
             }
         });
     }
@@ -158,12 +158,13 @@ impl WriteThrough {
                 // A missing block costs a request to the lake; the store has counted the reason.
                 let _refused = self
                     .store
+                    .publisher()
                     .put(block, Arc::clone(version), pieces, Urgency::Now)
                     .await;
             }
         }
         for part in parts {
-            self.store.remove_version(part.id);
+            self.store.removal().remove_version(part.id);
         }
     }
 

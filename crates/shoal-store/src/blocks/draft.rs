@@ -26,8 +26,12 @@ pub struct Draft {
 
 /// Drafts.
 impl Publisher {
-    /// Writes the bytes of a block to disk under a temporary name.
-    pub(crate) async fn draft(self: &Arc<Self>, pieces: Vec<Bytes>) -> Result<Draft, Refusal> {
+    /// Writes the bytes of a block to disk under a temporary name. The `pieces` together are the whole block.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there is no room, if the disk fails, or if the store has stopped.
+    pub async fn draft(self: &Arc<Self>, pieces: Vec<Bytes>) -> Result<Draft, Refusal> {
         let drafted = self.write_draft(pieces).await;
         drafted.inspect_err(|&refusal| self.ground.counters.refused(refusal))
     }
@@ -54,7 +58,7 @@ impl Draft {
     ///
     /// # Errors
     ///
-    /// Fails as [`Store::put`](crate::Store::put) does, and removes the bytes from the disk.
+    /// Fails as [`Publisher::put`] does, and removes the bytes from the disk.
     pub async fn name(self, version: Arc<Version>, index: u32) -> Result<(), Refusal> {
         let ground = Arc::clone(&self.staged.publisher.ground);
         let named = run_blocking(move || self.name_now(&version, index)).await;

@@ -18,7 +18,7 @@ use crate::files::footer::{Checksum, Footer};
 use crate::ground::Ground;
 
 /// Stores blocks.
-pub(crate) struct Publisher {
+pub struct Publisher {
     pub(crate) ground: Arc<Ground>,
     pub(crate) evictor: Arc<Evictor>,
     pub(crate) removal: Arc<Removal>,
@@ -51,7 +51,15 @@ impl Publisher {
     }
 
     /// Stores a block and returns it mapped.
-    pub(crate) async fn put(
+    ///
+    /// The `pieces` together are the whole block. If the block is already stored, `put` does nothing and
+    /// returns the stored one. `put` returns when the block is on disk. Depending on `urgency`, it is written
+    /// at once or when readers leave time for it.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the [`Refusal`] that explains why the block was not cached.
+    pub async fn put(
         self: &Arc<Self>,
         block: BlockId,
         version: Arc<Version>,
@@ -66,8 +74,9 @@ impl Publisher {
         outcome.await.unwrap_or(Err(Refusal::Exhausted))
     }
 
-    /// As [`Publisher::put`], without waiting.
-    pub(crate) fn put_then(
+    /// As [`Publisher::put`], without waiting. `then` is called with the outcome on the thread that wrote the
+    /// block, or dropped without a call if the threads have stopped.
+    pub fn put_then(
         self: &Arc<Self>,
         block: BlockId,
         version: Arc<Version>,
@@ -128,5 +137,11 @@ impl Publisher {
         let staged = StagedFile::write(self, sequence, pieces, &encoded, file_bytes)?;
         let mapping = staged.map(footer.data_bytes)?;
         staged.publish(&footer, mapping)
+    }
+}
+
+impl std::fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Publisher").finish_non_exhaustive()
     }
 }

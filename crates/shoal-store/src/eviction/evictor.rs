@@ -9,6 +9,7 @@ use shoal_policy::admission::Refusal;
 use shoal_policy::residency::Reservation;
 
 use super::removal::Removal;
+use crate::files::blocking::run_blocking;
 use crate::ground::Ground;
 use crate::ledger::Attempt;
 
@@ -23,7 +24,7 @@ const NODE_EVICTOR_TIMEOUT: Duration = crate::blocks::writers::PATIENCE;
 type NodeEvictor = Box<dyn Fn() + Send + Sync>;
 
 /// Reserves room, evicting blocks if necessary.
-pub(crate) struct Evictor {
+pub struct Evictor {
     ground: Arc<Ground>,
     removal: Arc<Removal>,
     /// If set, makes room ahead of demand instead of this evictor.
@@ -42,9 +43,17 @@ impl Evictor {
         }
     }
 
-    /// Delegates eviction ahead of demand to `evictor`. Later calls have no effect.
-    pub(crate) fn delegate_to(&self, evictor: NodeEvictor) {
-        let _ = self.by_worth.set(evictor);
+    /// Delegates eviction ahead of demand to `evictor`, which a thread of the store calls repeatedly while
+    /// room is short. If there is no room for a new block, its write waits briefly for `evictor` and then
+    /// evicts other blocks itself. Later calls have no effect.
+    pub fn evict_by(&self, evictor: impl Fn() + Send + Sync + 'static) {
+        let _ = self.by_worth.set(Box::new(evictor));
+    }
+
+    /// Evicts ahead of demand by this node's policy alone.
+    pub async fn evict_ahead(self: &Arc<Self>) {
+        let evictor = Arc::clone(self);
+        run_blocking(move || evictor.evict_ahead_now()).await;
     }
 
     /// Reserves room, evicting blocks if there is none: the watermarks keep some room free, but a burst may
@@ -89,14 +98,14 @@ impl Evictor {
     /// Evicts ahead of demand, through the node's evictor if there is one.
     pub(crate) fn make_room_ahead(&self) {
         match self.by_worth.get() {
-            None => self.evict_ahead(),
+            None => self.evict_ahead_now(),
             Some(evictor) if self.ground.ledger.lock().residency.room().is_crowded() => evictor(),
             Some(_) => self.node_evictor_is_late.store(false, Ordering::Relaxed),
         }
     }
 
     /// Evicts down to the low watermark if the high one is exceeded.
-    pub(crate) fn evict_ahead(&self) {
+    fn evict_ahead_now(&self) {
         let mut started = false;
         loop {
             let victims = self.ground.ledger.evict_ahead(started, BATCH);
@@ -107,5 +116,11 @@ impl Evictor {
             }
             started = true;
         }
+    }
+}
+
+impl std::fmt::Debug for Evictor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Evictor").finish_non_exhaustive()
     }
 }

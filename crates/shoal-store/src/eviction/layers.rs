@@ -25,13 +25,6 @@ pub struct Layers {
     misplaced: AtomicBool,
 }
 
-/// The remaining moves after a change of the hierarchy.
-#[derive(Debug, Default)]
-pub(crate) struct Moves {
-    /// Versions not yet examined, latest stored first; taken from the end.
-    versions: Vec<VersionId>,
-}
-
 impl Layers {
     /// `hierarchy` must be the one with which the ledger was created.
     pub(crate) fn new(ground: &Arc<Ground>, hierarchy: &Arc<Hierarchy>) -> Self {
@@ -75,21 +68,22 @@ impl Layers {
 
     /// Returns the room that the layers share, in bytes: the capacity without the room of the folders.
     pub fn room_bytes(&self) -> u64 {
-        self.ground.ledger.usage().room_bytes
+        self.ground.ledger.room_bytes()
     }
 
-    /// Moves the next blocks to the layers to which they belong. Returns true if there are more.
-    pub(crate) fn move_misplaced(&self, moves: &mut Moves) -> bool {
+    /// Moves the next blocks to the layers to which they belong. `versions` are those not yet examined, latest
+    /// stored first; they are taken from the end. Returns true if there are more.
+    pub(crate) fn move_misplaced(&self, versions: &mut Vec<VersionId>) -> bool {
         if self.misplaced.swap(false, Ordering::AcqRel) {
-            let mut versions = self.ground.ledger.lock().index.versions();
+            let mut all = self.ground.ledger.lock().index.versions();
             // A moved block becomes the newest of its new layer, so blocks move oldest first to keep their
             // order.
-            versions.sort_unstable_by(|one, other| other.cmp(one));
-            moves.versions = versions.into_iter().map(|(_, version)| version).collect();
+            all.sort_unstable_by(|one, other| other.cmp(one));
+            *versions = all.into_iter().map(|(_, version)| version).collect();
         }
-        if !moves.versions.is_empty() {
-            self.ground.ledger.move_to_layers(&mut moves.versions, BATCH);
+        if !versions.is_empty() {
+            self.ground.ledger.move_to_layers(versions, BATCH);
         }
-        !moves.versions.is_empty()
+        !versions.is_empty()
     }
 }

@@ -10,13 +10,15 @@ use shoal_policy::{BlockId, ObjectId, VersionId};
 
 use super::quarantine::Quarantine;
 use crate::counters::RemovalReason;
+use crate::files::blocking::run_blocking;
 use crate::files::disk::ReadError;
 use crate::files::mapping::Mapping;
 use crate::ground::Ground;
 use crate::ledger::Victim;
 
 /// Removes blocks from the store and their files from the disk.
-pub(crate) struct Removal {
+#[derive(Debug)]
+pub struct Removal {
     pub(super) ground: Arc<Ground>,
     pub(super) quarantine: Mutex<Quarantine>,
     /// Files not yet gone because readers hold them or unlinking failed.
@@ -57,13 +59,13 @@ impl Removal {
     pub(crate) fn new(ground: &Arc<Ground>) -> Self {
         Self {
             ground: Arc::clone(ground),
-            quarantine: Mutex::new(Quarantine::new(ground.ledger.usage().room_bytes)),
+            quarantine: Mutex::new(Quarantine::new(ground.ledger.room_bytes())),
             pending: Mutex::default(),
         }
     }
 
     /// Invalidates a version: its blocks are removed from the index at once and their files unlinked.
-    pub(crate) fn invalidate_version(&self, version: VersionId) {
+    pub fn remove_version(&self, version: VersionId) {
         let blocks = self.ground.ledger.lock().deleted(version);
         for block in blocks {
             let victim = self.ground.ledger.remove(block);
@@ -71,8 +73,9 @@ impl Removal {
         }
     }
 
-    /// Removes all blocks of an object. Returns their number and their disk space in bytes.
-    pub(crate) fn remove_object(&self, object: ObjectId) -> (u64, u64) {
+    /// Removes all blocks of an object at an operator's request. Returns their number and their disk space in
+    /// bytes.
+    pub fn remove_object(&self, object: ObjectId) -> (u64, u64) {
         let (mut blocks, mut bytes) = (0, 0);
         let stored = self.ground.ledger.lock().index.ids_of_object(object);
         for block in stored {
@@ -93,16 +96,21 @@ impl Removal {
 
     /// Removes blocks that the node chose for eviction. Returns those that stay because readers hold them or
     /// they were pinned.
-    pub(crate) fn part_with(&self, blocks: Vec<(BlockId, RemovalReason)>) -> Vec<BlockId> {
-        let mut kept = Vec::new();
-        for (block, reason) in blocks {
-            match self.ground.ledger.part_with(block) {
-                Some(victim) => self.remove_all([victim], reason),
-                None if self.ground.ledger.contains(block) => kept.push(block),
-                None => {}
+    pub async fn part_with(self: &Arc<Self>, blocks: Vec<(BlockId, RemovalReason)>) -> Vec<BlockId> {
+        let removal = Arc::clone(self);
+        let parting = run_blocking(move || {
+            let ledger = &removal.ground.ledger;
+            let mut kept = Vec::new();
+            for (block, reason) in blocks {
+                match ledger.part_with(block) {
+                    Some(victim) => removal.remove_all([victim], reason),
+                    None if ledger.contains(block) => kept.push(block),
+                    None => {}
+                }
             }
-        }
-        kept
+            kept
+        });
+        parting.await.unwrap_or_default()
     }
 
     /// Removes a block that is unreadable or damaged. Its file is moved to quarantine unless readers still

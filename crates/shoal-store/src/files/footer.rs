@@ -11,7 +11,6 @@
 
 use std::ops::Range;
 
-use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest};
 use shoal_base::encoding::{Malformed, Reader};
 use shoal_policy::BlockId;
@@ -88,10 +87,10 @@ impl Checksum {
     }
 
     /// Returns the checksum of data in memory.
-    pub(crate) fn compute(pieces: &[Bytes]) -> u64 {
+    pub(crate) fn compute(pieces: &[impl AsRef<[u8]>]) -> u64 {
         let mut checksum = Self::new();
         for piece in pieces {
-            checksum.update(piece);
+            checksum.update(piece.as_ref());
         }
         checksum.finish()
     }
@@ -127,7 +126,7 @@ impl Footer {
         let description_bytes = out.len() as u32;
         out.extend_from_slice(&description_bytes.to_le_bytes());
         out.extend_from_slice(&FORMAT.to_le_bytes());
-        let checksum = checksum_of(&out);
+        let checksum = Checksum::compute(&[&out]);
         out.extend_from_slice(&checksum.to_le_bytes());
         out.extend_from_slice(&MAGIC);
         Some(out)
@@ -141,7 +140,7 @@ impl Footer {
             .ok_or(FooterError::NotABlock)?;
         let footer = &bytes[start..];
         let (covered, _) = footer.split_at(footer.len() - MAGIC.len() - size_of::<u64>());
-        if checksum_of(covered) != tail.checksum {
+        if Checksum::compute(&[covered]) != tail.checksum {
             return Err(FooterError::Checksum);
         }
         if tail.format != FORMAT {
@@ -197,12 +196,6 @@ impl Tail {
     pub(crate) fn data(self, file_bytes: u64) -> Range<u64> {
         0..file_bytes.saturating_sub(self.footer_bytes() as u64)
     }
-}
-
-fn checksum_of(bytes: &[u8]) -> u64 {
-    let mut checksum = Checksum::new();
-    checksum.update(bytes);
-    checksum.finish()
 }
 
 #[cfg(test)]
@@ -337,7 +330,7 @@ mod tests {
             let length = bytes.len() as u32;
             bytes.extend(length.to_le_bytes());
             bytes.extend(super::FORMAT.to_le_bytes());
-            bytes.extend(super::checksum_of(&bytes).to_le_bytes());
+            bytes.extend(super::Checksum::compute(&[&bytes]).to_le_bytes());
             bytes.extend(super::MAGIC);
             assert_eq!(decode(&bytes).unwrap_err(), FooterError::Malformed);
         }

@@ -9,10 +9,11 @@ use shoal_policy::admission::Refusal;
 use crate::counters::Count;
 use crate::files::disk::Disk;
 
-/// Whether the disk accepts new blocks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The state of the disk with regard to new blocks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Health {
     /// It accepts blocks.
+    #[default]
     Serving,
     /// It failed or is full: blocks are still read, but none are written until a probe succeeds.
     Paused {
@@ -22,21 +23,12 @@ pub enum Health {
 }
 
 /// Derives the health of the disk from failed operations and probes.
+#[derive(Default)]
 pub(crate) struct DiskHealth {
     health: Mutex<Health>,
     /// True if `health` is [`Health::Paused`]; read without the lock.
     paused: AtomicBool,
     io_errors: Count,
-}
-
-impl Default for DiskHealth {
-    fn default() -> Self {
-        Self {
-            health: Mutex::new(Health::Serving),
-            paused: AtomicBool::new(false),
-            io_errors: Count::default(),
-        }
-    }
 }
 
 impl DiskHealth {

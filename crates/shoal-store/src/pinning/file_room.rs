@@ -1,6 +1,5 @@
 //! Room for files of the node other than blocks, such as journals.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use shoal_policy::admission::Refusal;
@@ -23,10 +22,11 @@ struct Held {
 }
 
 impl FileRoom {
-    pub(crate) fn new(ground: &Arc<Ground>, evictor: &Arc<Evictor>) -> Self {
+    /// Creates the room for one file in the [`Store::node_folder`], initially empty.
+    pub fn new(store: &Store) -> Self {
         Self(Some(Held {
-            ground: Arc::clone(ground),
-            evictor: Arc::clone(evictor),
+            ground: Arc::clone(&store.ground),
+            evictor: Arc::clone(&store.evictor),
             steps: Vec::new(),
         }))
     }
@@ -74,18 +74,5 @@ impl std::fmt::Debug for FileRoom {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let steps = self.0.as_ref().map_or(0, |held| held.steps.len());
         write!(f, "FileRoom of {steps} steps")
-    }
-}
-
-/// Files of the node other than blocks.
-impl Store {
-    /// The folder for the node's other files, which share the capacity with blocks.
-    pub fn node_folder(&self) -> PathBuf {
-        self.ground.disk.node_folder()
-    }
-
-    /// Creates the room for one file in that folder, initially empty.
-    pub fn file_room(&self) -> FileRoom {
-        FileRoom::new(&self.ground, &self.evictor)
     }
 }

@@ -12,8 +12,6 @@ use std::io::{self, BufReader, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use bytes::Bytes;
-
 use super::file_room::FileRoom;
 pub use crate::files::error::JournalError;
 use crate::files::footer::Checksum;
@@ -159,7 +157,7 @@ fn framed(record: &[u8]) -> Vec<u8> {
     assert!(record.len() <= RECORD_BYTES_MAX, "records are small");
     let mut framed = Vec::with_capacity(HEAD_BYTES + record.len());
     framed.extend_from_slice(&(record.len() as u32).to_le_bytes());
-    framed.extend_from_slice(&checksum(record).to_le_bytes());
+    framed.extend_from_slice(&Checksum::compute(&[record]).to_le_bytes());
     framed.extend_from_slice(record);
     framed
 }
@@ -178,11 +176,7 @@ fn read_record(reader: &mut impl io::Read, record: &mut Vec<u8>, left: u64) -> i
     }
     record.resize(length, 0);
     reader.read_exact(record)?;
-    Ok(checksum(record).to_le_bytes() == sum)
-}
-
-fn checksum(record: &[u8]) -> u64 {
-    Checksum::compute(&[Bytes::copy_from_slice(record)])
+    Ok(Checksum::compute(&[record]).to_le_bytes() == sum)
 }
 
 #[cfg(test)]

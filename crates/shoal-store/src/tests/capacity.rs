@@ -164,7 +164,7 @@ async fn concurrent_puts_at_capacity_keep_the_promise() {
                         assert_eq!(bytes, data(&version, 0));
                     }
                     if round % 7 == 0 {
-                        store.remove_version(version.id);
+                        store.removal().remove_version(version.id);
                     }
                 }
             })

@@ -248,7 +248,7 @@ async fn the_scrub_finds_what_has_rotted() {
     let store = cold(&lab, store).await;
     flip(&lab.path(&version, 3), 77);
     flip(&lab.path(&version, 4), BLOCK + 77);
-    assert_eq!(store.scrub(), 18);
+    assert_eq!(store.loader.scrub(), 18);
     assert!(!store.contains(version.block(3)) && !store.contains(version.block(4)));
     let counters = store.counters();
     assert_eq!(
@@ -256,7 +256,7 @@ async fn the_scrub_finds_what_has_rotted() {
         (2, 18, 1)
     );
     assert_eq!(counters.scrub.percent, 100);
-    assert_eq!(store.scrub(), 18);
+    assert_eq!(store.loader.scrub(), 18);
 }
 
 #[tokio::test]

@@ -8,7 +8,9 @@ use parking_lot::Mutex;
 use shoal_policy::admission::Refusal;
 
 use super::{BLOCK, Lab, ROOMY, RemovalReason, data, evictions, put, put_all, refusals, until, version};
-use crate::{DiskFault, DiskOp, Health};
+use crate::Health;
+use crate::files::disk::{DiskFault, DiskOp};
+use crate::upkeep::opening;
 
 /// Operations that fail, each with its errno.
 #[derive(Clone, Default)]
@@ -182,7 +184,7 @@ async fn a_file_that_cannot_be_unlinked_keeps_its_room_until_it_can() {
     put_all(&store, &version).await;
     let full = store.counters().taken_bytes;
     faults.set(&[(DiskOp::Remove, libc::EROFS)]);
-    store.remove_version(version.id);
+    store.removal().remove_version(version.id);
     assert!(!store.contains(version.block(0)));
     assert_eq!(store.counters().taken_bytes, full);
     assert!(lab.path(&version, 0).exists());
@@ -199,7 +201,7 @@ async fn a_block_stored_again_before_its_old_file_could_be_unlinked_stays() {
     put_all(&store, &version).await;
     let full = store.counters().taken_bytes;
     faults.set(&[(DiskOp::Remove, libc::EIO)]);
-    store.remove_version(version.id);
+    store.removal().remove_version(version.id);
     // The probe uses another operation, so fills go on although nothing can be unlinked.
     assert_eq!(store.probe(), Health::Serving);
     put_all(&store, &version).await;
@@ -218,8 +220,7 @@ async fn a_start_on_a_disk_that_cannot_read_finds_nothing_and_serves() {
     put_all(&store, &version).await;
     super::close(store).await;
     faults.set(&[(DiskOp::Read, libc::EIO)]);
-    let (store, recovery) =
-        crate::Store::open_with(&lab.config, 0, 1, Some(faults.hook()), Duration::ZERO).unwrap();
+    let (store, recovery) = opening::open(&lab.config, 0, 1, Some(faults.hook()), Duration::ZERO).unwrap();
     assert_eq!((recovery.blocks, recovery.unreadable), (0, 3));
     assert!(store.load(version.block(0)).await.is_none());
 }

@@ -41,7 +41,7 @@ async fn an_evictor_is_called_when_room_is_short_and_decides_what_is_evicted() {
     let (store, _) = lab.open();
     let calls = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&calls);
-    store.evict_by(move || {
+    store.evictor().evict_by(move || {
         counted.fetch_add(1, Ordering::Relaxed);
     });
     let nothing = HashMap::new();
@@ -72,7 +72,7 @@ async fn an_evictor_is_called_when_room_is_short_and_decides_what_is_evicted() {
         .iter()
         .zip(parting)
         .map(|(least, reason)| (least.block, reason));
-    let kept = store.part_with(parting.collect()).await;
+    let kept = store.removal().part_with(parting.collect()).await;
     assert_eq!(kept, [least[1].block], "a reader holds it");
     assert!(!store.contains(least[0].block));
     assert_eq!(
@@ -90,7 +90,7 @@ async fn without_an_evictor_and_without_room_the_least_leaves_at_once() {
     fill(&store, 0..30).await;
     store.get_resident(block(0)).unwrap();
     fill(&store, 30..BLOCKS).await;
-    store.evict_ahead().await;
+    store.evictor().evict_ahead().await;
     assert!(store.contains(block(0)) && !store.contains(block(1)));
     assert!(
         store.worths().ranks().unwrap().age >= Weight::from(2),
@@ -98,7 +98,7 @@ async fn without_an_evictor_and_without_room_the_least_leaves_at_once() {
     );
 
     // An evictor that does nothing costs no write.
-    store.evict_by(|| ());
+    store.evictor().evict_by(|| ());
     fill(&store, BLOCKS..2 * BLOCKS).await;
     assert!(store.contains(block(2 * BLOCKS - 1)));
     close(store).await;
@@ -109,7 +109,7 @@ async fn a_block_without_room_waits_for_an_evictor_that_decides_in_time() {
     let lab = lab();
     let (store, _) = lab.open();
     let (call, mut calls) = tokio::sync::mpsc::unbounded_channel();
-    store.evict_by(move || call.send(()).unwrap());
+    store.evictor().evict_by(move || call.send(()).unwrap());
     // The store has decided about all of its room before the evictor decides about any.
     fill(&store, 0..BLOCKS).await;
     let evictor = tokio::spawn({
@@ -118,7 +118,7 @@ async fn a_block_without_room_waits_for_an_evictor_that_decides_in_time() {
             calls.recv().await.unwrap();
             tokio::time::sleep(Duration::from_millis(20)).await;
             let chosen = (10..20).map(|number| (block(number), RemovalReason::Copied));
-            store.part_with(chosen.collect()).await;
+            store.removal().part_with(chosen.collect()).await;
         }
     });
     fill(&store, BLOCKS..BLOCKS + 5).await;

@@ -30,7 +30,7 @@ use shoal_s3::object::Version;
 use super::files::disk::{Disk, DiskFault};
 use super::{Absence, BlockEvent, Recovery, RemovalReason, Share, Store, StoreConfig, Urgency};
 use crate::files::disk;
-use crate::upkeep::maintenance;
+use crate::upkeep::{maintenance, opening};
 
 /// Size of a block in these tests: no power of two, so that blocks end in the middle of a page.
 const BLOCK: u64 = 10_000;
@@ -70,7 +70,11 @@ impl Lab {
         let (store, _) = lab.open();
         let fixed_bytes = store.counters().taken_bytes;
         // The store's threads may hold the folder slightly longer than the test does.
-        store.stop().into_iter().for_each(maintenance::join);
+        store
+            .maintenance
+            .stop(&store.writers)
+            .into_iter()
+            .for_each(maintenance::join);
         drop(store);
         let disk = Disk::open(&lab.config.path, None).unwrap();
         let charge_bytes = disk.charge_bytes(BLOCK + 1000);
@@ -79,11 +83,11 @@ impl Lab {
     }
 
     fn open(&self) -> (Arc<Store>, Recovery) {
-        Store::open_with(&self.config, self.mapped_bytes, self.layers, None, Duration::ZERO).unwrap()
+        opening::open(&self.config, self.mapped_bytes, self.layers, None, Duration::ZERO).unwrap()
     }
 
     fn open_failing(&self, fault: Arc<DiskFault>) -> Arc<Store> {
-        Store::open_with(
+        opening::open(
             &self.config,
             self.mapped_bytes,
             self.layers,
@@ -178,6 +182,7 @@ async fn put(store: &Arc<Store>, version: &Arc<Version>, index: u32) -> Result<B
         .map(Bytes::copy_from_slice)
         .collect();
     store
+        .publisher()
         .put(version.block(index), Arc::clone(version), pieces, Urgency::Late)
         .await
 }

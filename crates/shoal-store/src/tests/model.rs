@@ -138,7 +138,7 @@ impl World {
                     etag,
                     index: 0,
                 };
-                self.store().remove_version(name.version().id);
+                self.store().removal().remove_version(name.version().id);
                 self.expected
                     .retain(|other, _| (other.object, other.etag) != (object, etag));
             }
@@ -176,7 +176,7 @@ impl World {
             Step::Tear(cuts) => self.tear(cuts).await,
             Step::Flip(name, position) => self.flip(name, position).await,
             Step::Scrub => {
-                self.store().scrub();
+                self.store().loader.scrub();
                 let store = Arc::clone(self.store());
                 let lost = |name: &BlockName| !store.contains(name.version().block(name.index));
                 assert!(

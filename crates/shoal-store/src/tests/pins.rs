@@ -264,7 +264,7 @@ async fn what_is_no_longer_valid_goes_although_it_is_pinned() {
         .pin(ORDER, in_an_hour(), vec![object(1), object(2)])
         .await
         .unwrap();
-    store.remove_version(written.id);
+    store.removal().remove_version(written.id);
     assert_eq!(held(&store, &written), 0);
     drop(fs::remove_file(lab.path(&damaged, 0)));
     let (store, _) = lab.reopen(store).await;

@@ -13,7 +13,7 @@ use super::scrub;
 use crate::blocks::loader::Loader;
 use crate::blocks::writers::Writers;
 use crate::eviction::evictor::Evictor;
-use crate::eviction::layers::{Layers, Moves};
+use crate::eviction::layers::Layers;
 use crate::eviction::removal::Removal;
 use crate::ground::Ground;
 use crate::ground::health::Health;
@@ -84,14 +84,11 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Signals the threads to stop, except those of the writers.
-    pub(crate) fn stop(&self) {
+    /// Signals the threads to stop, and returns them for the caller to [`join`].
+    pub(crate) fn stop(&self, writers: &Writers) -> Vec<JoinHandle<()>> {
         self.room.stop();
         self.scrub.stop();
-    }
-
-    /// Returns the threads, for the caller to [`join`].
-    pub(crate) fn take_threads(&self) -> Vec<JoinHandle<()>> {
+        writers.stop();
         std::mem::take(&mut *self.threads.lock())
     }
 }
@@ -110,7 +107,7 @@ pub(crate) fn join(thread: JoinHandle<()>) {
 fn keep_room(work: &Weak<Housekeeping>, signal: &Signal) {
     let mut nap = Duration::ZERO;
     let mut probed = clock::instant();
-    let mut moves = Moves::default();
+    let mut moves = Vec::new();
     while signal.sleep(nap) {
         let Some(work) = work.upgrade() else { return };
         work.evictor.make_room_ahead();

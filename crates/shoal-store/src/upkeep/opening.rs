@@ -23,6 +23,7 @@ use crate::files::error::StoreError;
 use crate::ground::Ground;
 use crate::ledger::Ledger;
 use crate::pinning::Pinning;
+use crate::pinning::file_room::FileRoom;
 use crate::{Store, room_bytes};
 
 /// Opening.
@@ -40,106 +41,97 @@ impl Store {
         mapped_bytes: u64,
         layers: usize,
     ) -> Result<(Arc<Self>, Recovery), StoreError> {
-        Self::open_with(config, mapped_bytes, layers, None, writers::PATIENCE)
+        open(config, mapped_bytes, layers, None, writers::PATIENCE)
     }
+}
 
-    /// As [`Store::open`], with disk operations that fail if `fault` returns an error, and writers that wait
-    /// up to `patience` for the end of a burst.
-    ///
-    /// # Errors
-    ///
-    /// Fails as [`Store::open`] does.
-    pub fn open_with(
-        config: &StoreConfig,
-        mapped_bytes: u64,
-        layers: usize,
-        fault: Option<Arc<DiskFault>>,
-        patience: Duration,
-    ) -> Result<(Arc<Self>, Recovery), StoreError> {
-        let failed = |action| StoreError::io(&config.path, action);
-        let disk = Disk::open(&config.path, fault)?;
-        let room_bytes = room_bytes(config, &disk)?;
-        // The hierarchy of a single node, until another one is set.
-        let hierarchy = Arc::new(Hierarchy::alone(NodeId(0)));
-        let ledger = Ledger::new(
-            room_bytes,
-            config.pinned_share.part_of(room_bytes),
-            mapped_bytes,
-            config.policy.unwrap_or_default(),
-            layers,
-            &hierarchy,
-        );
-        let store = Self::assemble(config, Ground::new(disk, ledger), &hierarchy, patience);
-        let pins = store
-            .pinning
-            .recover(&store.node_folder().join("pins"), store.file_room());
-        if let Err(error) = pins {
-            return Err(StoreError::Journal {
-                path: config.path.clone(),
-                error,
-            });
-        }
-        let recoverer = Recoverer {
-            disk: &store.ground.disk,
-            ledger: &store.ground.ledger,
-            removal: &store.removal,
-            publisher: &store.publisher,
-        };
-        let recovery = recoverer.recover().map_err(failed("read its folders"))?;
-        store
-            .maintenance
-            .start(&store.housekeeping, &store.loader, &store.writers)
-            .map_err(failed("start its threads"))?;
-        Ok((Arc::new(store), recovery))
+/// As [`Store::open`], with disk operations that fail if `fault` returns an error, and writers that wait up to
+/// `patience` for the end of a burst.
+pub(crate) fn open(
+    config: &StoreConfig,
+    mapped_bytes: u64,
+    layers: usize,
+    fault: Option<Arc<DiskFault>>,
+    patience: Duration,
+) -> Result<(Arc<Store>, Recovery), StoreError> {
+    let failed = |action| StoreError::io(&config.path, action);
+    let disk = Disk::open(&config.path, fault)?;
+    let room_bytes = room_bytes(config, &disk)?;
+    // The hierarchy of a single node, until another one is set.
+    let hierarchy = Arc::new(Hierarchy::alone(NodeId(0)));
+    let ledger = Ledger::new(
+        room_bytes,
+        config.pinned_share.part_of(room_bytes),
+        mapped_bytes,
+        config.policy.unwrap_or_default(),
+        layers,
+        &hierarchy,
+    );
+    let store = assemble(config, Ground::new(disk, ledger), &hierarchy, patience);
+    let pins = store
+        .pinning
+        .recover(&store.node_folder().join("pins"), FileRoom::new(&store));
+    if let Err(error) = pins {
+        return Err(StoreError::Journal {
+            path: config.path.clone(),
+            error,
+        });
     }
+    let recoverer = Recoverer {
+        disk: &store.ground.disk,
+        ledger: &store.ground.ledger,
+        removal: &store.removal,
+        publisher: &store.publisher,
+    };
+    let recovery = recoverer.recover().map_err(failed("read its folders"))?;
+    store
+        .maintenance
+        .start(&store.housekeeping, &store.loader, &store.writers)
+        .map_err(failed("start its threads"))?;
+    Ok((Arc::new(store), recovery))
+}
 
-    /// Assembles the parts, each after those that it uses.
-    fn assemble(
-        config: &StoreConfig,
-        ground: Ground,
-        hierarchy: &Arc<Hierarchy>,
-        patience: Duration,
-    ) -> Self {
-        let ground = Arc::new(ground);
-        let writers = Arc::new(Writers::new(patience));
-        let layers = Arc::new(Layers::new(&ground, hierarchy));
-        let removal = Arc::new(Removal::new(&ground));
-        let evictor = Arc::new(Evictor::new(&ground, &removal));
-        let pinning = Arc::new(Pinning::new(&ground));
-        let loader = Arc::new(Loader {
-            ground: Arc::clone(&ground),
-            removal: Arc::clone(&removal),
-        });
-        let publisher = Arc::new(Publisher {
-            ground: Arc::clone(&ground),
-            evictor: Arc::clone(&evictor),
-            removal: Arc::clone(&removal),
-            loader: Arc::clone(&loader),
-            writers: Arc::clone(&writers),
-            block_bytes: config.block_bytes,
-            sequence: AtomicU64::new(0),
-        });
-        let housekeeping = Arc::new(Housekeeping {
-            ground: Arc::clone(&ground),
-            evictor: Arc::clone(&evictor),
-            removal: Arc::clone(&removal),
-            layers: Arc::clone(&layers),
-            pinning: Arc::clone(&pinning),
-        });
-        Self {
-            capacity_bytes: config.capacity_bytes,
-            cache_events: CacheEvents::new(&ground),
-            worths: Worths::new(&ground),
-            maintenance: Maintenance::new(&ground.maintenance),
-            ground,
-            layers,
-            removal,
-            evictor,
-            pinning,
-            loader,
-            publisher,
-            writers,
-            housekeeping,
-        }
+/// Assembles the parts, each after those that it uses.
+fn assemble(config: &StoreConfig, ground: Ground, hierarchy: &Arc<Hierarchy>, patience: Duration) -> Store {
+    let ground = Arc::new(ground);
+    let writers = Arc::new(Writers::new(patience));
+    let layers = Arc::new(Layers::new(&ground, hierarchy));
+    let removal = Arc::new(Removal::new(&ground));
+    let evictor = Arc::new(Evictor::new(&ground, &removal));
+    let pinning = Arc::new(Pinning::new(&ground));
+    let loader = Arc::new(Loader {
+        ground: Arc::clone(&ground),
+        removal: Arc::clone(&removal),
+    });
+    let publisher = Arc::new(Publisher {
+        ground: Arc::clone(&ground),
+        evictor: Arc::clone(&evictor),
+        removal: Arc::clone(&removal),
+        loader: Arc::clone(&loader),
+        writers: Arc::clone(&writers),
+        block_bytes: config.block_bytes,
+        sequence: AtomicU64::new(0),
+    });
+    let housekeeping = Arc::new(Housekeeping {
+        ground: Arc::clone(&ground),
+        evictor: Arc::clone(&evictor),
+        removal: Arc::clone(&removal),
+        layers: Arc::clone(&layers),
+        pinning: Arc::clone(&pinning),
+    });
+    Store {
+        capacity_bytes: config.capacity_bytes,
+        cache_events: CacheEvents::new(&ground),
+        worths: Worths::new(&ground),
+        maintenance: Maintenance::new(&ground.maintenance),
+        ground,
+        layers,
+        removal,
+        evictor,
+        pinning,
+        loader,
+        publisher,
+        writers,
+        housekeeping,
     }
 }

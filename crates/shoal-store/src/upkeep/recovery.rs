@@ -62,12 +62,6 @@ struct FoundBlock {
     charge_bytes: u64,
 }
 
-enum Kind {
-    Block(FoundBlock),
-    OtherBlockSize(BlockId),
-    Strange,
-}
-
 /// The parts of a store that recovery initialises.
 pub(crate) struct Recoverer<'a> {
     pub(crate) disk: &'a Disk,
@@ -148,8 +142,7 @@ impl Recoverer<'_> {
         blocks
             .sort_unstable_by_key(|block| (state.pins.contains(block.stored.object), block.stored.sequence));
         drop(state);
-        let usage = self.ledger.usage();
-        let mut free_bytes = usage.room_bytes - usage.taken_bytes;
+        let mut free_bytes = self.ledger.lock().residency.room().free_bytes();
         let fitting = blocks.iter().rev().take_while(|block| {
             let rest = free_bytes.checked_sub(block.charge_bytes);
             free_bytes = rest.unwrap_or_default();
@@ -216,13 +209,39 @@ impl Found {
                 self.unreadable += 1;
                 return;
             };
-            match classify(disk, number, &entry, block_bytes) {
-                Ok(Kind::Block(block)) => self.blocks.push(block),
-                Ok(Kind::OtherBlockSize(block)) => self.other_block_size.push(block),
-                Ok(Kind::Strange) => self.strange.push(entry.path()),
-                Err(_) => self.unreadable += 1,
+            if self.classify(disk, number, &entry, block_bytes).is_err() {
+                self.unreadable += 1;
             }
         }
+    }
+
+    /// A folder among the block files is not a block, but it may hold an operator's work: it is reported as
+    /// an error and left alone.
+    fn classify(&mut self, disk: &Disk, folder: u16, entry: &DirEntry, block_bytes: u64) -> io::Result<()> {
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        let named = disk::parse_file_name(&entry.file_name()).filter(|_| kind.is_file());
+        let Some(block) = named.filter(|block| disk::folder_of(*block) == folder) else {
+            self.strange.push(entry.path());
+            return Ok(());
+        };
+        match disk.open_block(block) {
+            Ok((_, footer)) if footer.version.block_bytes != block_bytes => self.other_block_size.push(block),
+            Ok((file, footer)) => {
+                let metadata = file.metadata()?;
+                // The larger of the estimated and the allocated disk space.
+                let charge_bytes = disk.charge_bytes(metadata.len());
+                self.blocks.push(FoundBlock {
+                    stored: footer.stored(),
+                    charge_bytes: charge_bytes.max(disk::allocated_bytes(&metadata)),
+                });
+            }
+            Err(ReadError::Io(error)) if error.kind() != io::ErrorKind::UnexpectedEof => return Err(error),
+            Err(_) => self.strange.push(entry.path()),
+        }
+        Ok(())
     }
 
     fn merge(mut self, other: Self) -> Self {
@@ -231,34 +250,5 @@ impl Found {
         self.other_block_size.extend(other.other_block_size);
         self.unreadable += other.unreadable;
         self
-    }
-}
-
-/// A folder among the block files is not a block, but it may hold an operator's work: it is reported as an
-/// error and left alone.
-fn classify(disk: &Disk, folder: u16, entry: &DirEntry, block_bytes: u64) -> io::Result<Kind> {
-    let kind = entry.file_type()?;
-    if kind.is_dir() {
-        return Err(io::ErrorKind::IsADirectory.into());
-    }
-    let named = disk::parse_file_name(&entry.file_name()).filter(|block| disk::folder_of(*block) == folder);
-    let Some(block) = named.filter(|_| kind.is_file()) else {
-        return Ok(Kind::Strange);
-    };
-    match disk.open_block(block) {
-        Ok((_, footer)) if footer.version.block_bytes != block_bytes => Ok(Kind::OtherBlockSize(block)),
-        Ok((file, footer)) => {
-            let metadata = file.metadata()?;
-            // The larger of the estimated and the allocated disk space.
-            let charge_bytes = disk
-                .charge_bytes(metadata.len())
-                .max(disk::allocated_bytes(&metadata));
-            Ok(Kind::Block(FoundBlock {
-                stored: footer.stored(),
-                charge_bytes,
-            }))
-        }
-        Err(ReadError::Io(error)) if error.kind() != io::ErrorKind::UnexpectedEof => Err(error),
-        Err(_) => Ok(Kind::Strange),
     }
 }

@@ -45,6 +45,7 @@ pub(crate) fn run(loader: &Weak<Loader>, signal: &Signal) {
 impl Loader {
     /// Verifies every block now, as fast as the disk allows. Returns the number of blocks read. Blocks the
     /// caller.
+    #[cfg(test)]
     pub(crate) fn scrub(&self) -> u64 {
         let before = self.ground.counters.scrubbed_blocks.get();
         for folder in 0..FOLDERS {

@@ -163,7 +163,9 @@ fn hand_in(store: &Arc<Store>, number: u8) -> mpsc::Sender<()> {
         last_modified: None,
         headers: HeaderMap::new(),
     };
-    let put = store.put(version.block(0), Arc::new(version), vec![piece], Urgency::Late);
+    let put = store
+        .publisher()
+        .put(version.block(0), Arc::new(version), vec![piece], Urgency::Late);
     assert!(put.now_or_never().is_none(), "it is in the queue");
     held
 }

@@ -200,7 +200,7 @@ impl TaskHelper {
         let (blocks, bytes) = if is_pinned {
             (0, 0)
         } else {
-            self.parts.store.remove_object(object)
+            self.parts.store.removal().remove_object(object)
         };
         Evicted {
             blocks,

@@ -60,7 +60,7 @@ impl OrderFiles {
             let bytes = entry.metadata()?.len();
             let name = entry.file_name();
             let id = name.to_str().and_then(|name| Ulid::from_string(name).ok());
-            let mut room = store.file_room();
+            let mut room = FileRoom::new(store);
             match id {
                 Some(id) if room.hold(bytes).is_ok() => drop(kept.insert(id.0, KeptFile::new(bytes, room))),
                 _ => fs::remove_file(entry.path())?,
@@ -232,7 +232,7 @@ impl OrderFiles {
     }
 
     async fn begin(&self, bytes_max: u64) -> Result<NewFile, ManifestError> {
-        let (folder, room) = (self.folder.clone(), self.store.file_room());
+        let (folder, room) = (self.folder.clone(), FileRoom::new(&self.store));
         let file = on_disk(|| NamedTempFile::new_in(folder).map_err(not_kept));
         Ok(NewFile {
             file: file.await?,

@@ -87,7 +87,7 @@ impl LakeWriter {
             return written;
         };
         tracing::warn!(object = ?write.manifest.name, %wrong, "the blocks of a dirty object are removed from the disk");
-        self.store.remove_version(write.manifest.version.id);
+        self.store.removal().remove_version(write.manifest.version.id);
         self.try_to_write(write).await
     }
 

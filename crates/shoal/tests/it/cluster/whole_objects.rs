@@ -100,7 +100,8 @@ impl Cluster {
             for block in self.resident(node, key).await.into_iter().filter(&is_one) {
                 let leaving = vec![(block, RemovalReason::Room)];
                 // A reader that is done may hold a block for a while.
-                if self.nodes[node].store().part_with(leaving).await.is_empty() {
+                let store = self.nodes[node].store();
+                if store.removal().part_with(leaving).await.is_empty() {
                     return Some(block);
                 }
             }
