@@ -108,7 +108,9 @@ async fn main() -> ExitCode {
                 average_rank: step,
                 takes_pushes: true,
             };
-            let _ = guard.ask(Kind::Exchange, |directory| directory.exchange(state)).await;
+            let _ = guard
+                .ask(Kind::Exchange, |directory| directory.exchange(state))
+                .await;
         }
     }
     let taken = (processor_ticks() - before) as f64 / TICKS_A_SECOND;

@@ -50,7 +50,9 @@ fn guarded(redis: Redis) -> Guard {
 }
 
 async fn mark(guard: &Guard) -> Result<bool, Silent> {
-    guard.ask(Kind::Mark, |directory| directory.mark(NodeId(1), 0)).await
+    guard
+        .ask(Kind::Mark, |directory| directory.mark(NodeId(1), 0))
+        .await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -235,8 +235,8 @@ fn requests_at_the_edge_of_sense_have_a_plan() {
             let mut request = table1::request();
             request.options.objective = objective;
             change(&mut request);
-            let plan =
-                plan(&request, &SmallSolver).unwrap_or_else(|error| panic!("{number}, {objective:?}: {error}"));
+            let plan = plan(&request, &SmallSolver)
+                .unwrap_or_else(|error| panic!("{number}, {objective:?}: {error}"));
             // The last digit of a number may change on its way through JSON; no number may be lost.
             let json = serde_json::to_string(&plan).unwrap();
             let read: shoal_plan::Plan = serde_json::from_str(&json).unwrap();

@@ -20,7 +20,7 @@ use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use http::header::{CONTENT_ENCODING, ETAG, RANGE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, response};
 use http_body_util::BodyExt as _;
-use shoal_cache::fetch::{content_range, range_header, whole_range};
+use shoal_cache::fetch::{range_header, sent_range};
 use shoal_net::endpoint::s3::SendOptions;
 use shoal_net::endpoint::{Endpoint, LakeBody, RepeatableGet, RequestBody};
 use shoal_s3::etag;
@@ -141,7 +141,8 @@ impl S3Store {
     async fn describe(&self, key: &str) -> Result<(u64, Option<HeaderValue>), StoreError> {
         let client = self.bucket.s3();
         let answer = client.open(client.head(self.bucket.target(key, None))).await?;
-        let (_, size_bytes) = whole_range(answer.headers()).ok_or_else(|| unsaid("the length"))?;
+        let (_, size_bytes) =
+            sent_range(answer.status(), answer.headers()).ok_or_else(|| unsaid("the length"))?;
         Ok((size_bytes, strong_etag(answer.headers()).cloned()))
     }
 
@@ -387,7 +388,7 @@ fn check_range(head: &response::Parts, range: ByteRange) -> Result<u64, StoreErr
     if head.headers.contains_key(CONTENT_ENCODING) {
         return refused("it encodes the bytes of a piece");
     }
-    match content_range(&head.headers) {
+    match sent_range(head.status, &head.headers) {
         Some((sent, size_bytes)) if sent == range => Ok(size_bytes),
         Some((_, size_bytes)) if size_bytes < range.end => Err(beyond_the_piece(range, size_bytes)),
         _ => refused("it answers with another range than it was asked for"),

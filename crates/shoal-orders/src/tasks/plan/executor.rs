@@ -166,7 +166,9 @@ impl Executor {
             }
             Step::Promise { job } => return self.promise(generation, job).await,
         };
-        let file = self.on(generation, |execution| execution.request().files[file].name.clone());
+        let file = self.on(generation, |execution| {
+            execution.request().files[file].name.clone()
+        });
         if let (Some(file), Some(failure)) = (file, failure) {
             let why = failure.to_string();
             tracing::debug!(file, why, "a transfer of a plan did not come to its end");

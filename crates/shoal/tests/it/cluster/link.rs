@@ -151,7 +151,12 @@ impl Asker {
         let etag = cluster.lake.object("b", key).unwrap().etag;
         let headers = HeaderMap::from_iter([(ETAG, HeaderValue::try_from(etag).unwrap())]);
         Self {
-            peer: Arc::new(Peer::new(node_id("n0"), "n0", cluster.ways[0].address(), &channel)),
+            peer: Arc::new(Peer::new(
+                node_id("n0"),
+                "n0",
+                cluster.ways[0].address(),
+                &channel,
+            )),
             version: Version::from_response(ObjectId([1; 16]), &headers, blocks * BLOCK, BLOCK).unwrap(),
             name: ObjectName {
                 bucket: "b".into(),

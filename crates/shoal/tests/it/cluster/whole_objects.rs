@@ -1,5 +1,6 @@
 //! Nodes that hold parts of the same objects and keep objects whole together (C2P).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -117,10 +118,15 @@ impl Cluster {
     }
 
     /// Another end that knows the secret and can say anything to a node.
-    fn liar_to(&self, node: usize) -> std::sync::Arc<Peer> {
-        let channel = std::sync::Arc::new(Channel::new("liar", [SECRET], 10));
+    fn liar_to(&self, node: usize) -> Arc<Peer> {
+        let channel = Arc::new(Channel::new("liar", [SECRET], 10));
         let name = format!("n{node}");
-        Arc::new(Peer::new(node_id(&name), &name, self.ways[node].address(), &channel))
+        Arc::new(Peer::new(
+            node_id(&name),
+            &name,
+            self.ways[node].address(),
+            &channel,
+        ))
     }
 }
 
