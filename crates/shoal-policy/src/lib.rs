@@ -4,21 +4,18 @@
 //! are arguments, so the simulator runs the same code as the node.
 
 pub mod admission;
-pub mod circuit_breaker;
-pub mod cleaning;
 pub mod eviction;
 pub mod fair;
 pub mod fingerprint;
 pub mod hash;
+mod homes;
 pub mod link;
-pub mod mrc;
-pub mod nearest;
-pub mod outbox;
-pub mod pace;
-pub mod partition;
-pub mod residency;
-pub mod ring;
-pub mod route;
+mod room;
+mod sending;
+
+pub use homes::{nearest, ring, route};
+pub use room::{mrc, partition, residency};
+pub use sending::{circuit_breaker, cleaning, outbox, pace};
 
 use std::fmt;
 use std::hash::Hash;

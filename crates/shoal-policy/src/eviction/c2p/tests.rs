@@ -551,7 +551,8 @@ proptest! {
             }
             for key in 0..12 {
                 let known = nodes.iter().filter(|node| node.contains(&key));
-                let known: Vec<_> = known.map(|node| node.knowledge(&key).map(|known| known.presence)).collect();
+                let known = known.map(|node| node.knowledge(&key).map(|known| known.presence));
+                let known: Vec<_> = known.collect();
                 assert!(known.iter().all(|presence| *presence == Some(Presence::WHOLE)), "{key}: {known:?}");
             }
         }

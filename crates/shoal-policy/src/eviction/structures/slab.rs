@@ -1,9 +1,9 @@
 //! Keyed entries in one vector, threaded into doubly linked lists by index.
 //!
 //! It needs no allocation per key and no unsafe code. Keys are stored once: the table that finds them holds
-//! only their slots. Links have 32 bits, which limits a slab to four billion keys. One slab serves any number of lists; an entry is in one of them at a time. A slab with two chains
-//! keeps two orders of its keys: each list belongs to one chain, and an entry is in at most one list per
-//! chain.
+//! only their slots. Links have 32 bits, which limits a slab to four billion keys. One slab serves any number
+//! of lists; an entry is in one of them at a time. A slab with two chains keeps two orders of its keys: each
+//! list belongs to one chain, and an entry is in at most one list per chain.
 
 use std::hash::Hash;
 use std::ops;

@@ -18,7 +18,7 @@ pub struct Pace {
     next: Duration,
 }
 
-/// Whether a transfer will meet its deadline.
+/// The prospect of a transfer to meet its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outlook {
     /// It has no deadline, or will meet it.

@@ -149,7 +149,7 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
 
     /// Releases a reservation, none of whose bytes are left on disk.
     pub fn cancel(&mut self, Reservation { bytes }: Reservation) {
-        self.room.cancel(bytes);
+        self.room.reserved_bytes -= bytes;
     }
 
     /// Prevents a held key from being evicted. Returns its size if it was not pinned before.
@@ -245,12 +245,13 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
 
     /// Frees the room of a key whose bytes are gone from disk.
     pub fn left(&mut self, Leaving { bytes, .. }: Leaving<K>) {
-        self.room.left(bytes);
+        self.room.leaving_bytes -= bytes;
     }
 
     /// Reserves the room of a leaving key whose bytes stay on disk under another name.
     pub fn retake(&mut self, Leaving { bytes, .. }: Leaving<K>) -> Reservation {
-        self.room.retake(bytes);
+        self.room.leaving_bytes -= bytes;
+        self.room.reserved_bytes += bytes;
         Reservation { bytes }
     }
 
@@ -277,12 +278,14 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
     /// Moves reserved room to a held key, and returns its size.
     fn hold(&mut self, Reservation { bytes }: Reservation, key: &K) -> u64 {
         assert!(!self.contains(key), "a key is admitted once");
-        self.room.hold(bytes);
+        self.room.reserved_bytes -= bytes;
+        self.room.used_bytes += bytes;
         bytes
     }
 
     fn leave(&mut self, key: K, bytes: u64) -> Leaving<K> {
-        self.room.leave(bytes);
+        self.room.used_bytes -= bytes;
+        self.room.leaving_bytes += bytes;
         debug_assert!(
             self.pins.bytes() <= self.room.used_bytes(),
             "pinned keys are held"

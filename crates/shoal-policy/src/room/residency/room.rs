@@ -9,11 +9,11 @@ pub struct Room {
     capacity_bytes: u64,
     watermarks: Watermarks,
     /// Taken by held keys.
-    used_bytes: u64,
+    pub(super) used_bytes: u64,
     /// Promised to keys that are being written.
-    reserved_bytes: u64,
+    pub(super) reserved_bytes: u64,
     /// Taken by keys that are forgotten but not yet gone.
-    leaving_bytes: u64,
+    pub(super) leaving_bytes: u64,
 }
 
 impl Room {
@@ -79,30 +79,6 @@ impl Room {
         self.reserved_bytes += bytes;
         self.assert_promise();
         Ok(())
-    }
-
-    pub(super) const fn cancel(&mut self, bytes: u64) {
-        self.reserved_bytes -= bytes;
-    }
-
-    pub(super) fn hold(&mut self, bytes: u64) {
-        self.reserved_bytes -= bytes;
-        self.used_bytes += bytes;
-        self.assert_promise();
-    }
-
-    pub(super) const fn leave(&mut self, bytes: u64) {
-        self.used_bytes -= bytes;
-        self.leaving_bytes += bytes;
-    }
-
-    pub(super) const fn left(&mut self, bytes: u64) {
-        self.leaving_bytes -= bytes;
-    }
-
-    pub(super) const fn retake(&mut self, bytes: u64) {
-        self.leaving_bytes -= bytes;
-        self.reserved_bytes += bytes;
     }
 
     fn assert_promise(&self) {
