@@ -134,7 +134,7 @@ impl Count {
 
 impl LiveCounters {
     /// Adds these counters to the `amounts` of the ledger.
-    pub(super) fn snapshot(&self, amounts: Counters) -> Counters {
+    pub(super) fn snapshot(&self, amounts: &Counters) -> Counters {
         let removals = RemovalReason::ALL.iter().map(|reason| reason.as_str());
         let refusals = Refusal::ALL.iter().map(|reason| reason.as_str());
         Counters {
@@ -148,7 +148,7 @@ impl LiveCounters {
                 passes: self.scrub_passes.get(),
                 percent: self.scrub_percent.get(),
             },
-            ..amounts
+            ..*amounts
         }
     }
 
@@ -184,7 +184,7 @@ mod tests {
         for (times, &reason) in Refusal::ALL.iter().enumerate() {
             (0..times).for_each(|_| live.refused(reason));
         }
-        let counters = live.snapshot(Counters::default());
+        let counters = live.snapshot(&Counters::default());
         for (times, reason) in (0..).zip(RemovalReason::ALL) {
             assert_eq!(counters.evictions[reason.as_str()], times);
         }

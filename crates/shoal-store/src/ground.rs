@@ -104,7 +104,7 @@ impl Ground {
         let amounts = self.ledger.amounts();
         // The difference between the configured capacity and the room is taken by folders.
         let folder_bytes = capacity_bytes - amounts.capacity_bytes;
-        self.counters.snapshot(Counters {
+        self.counters.snapshot(&Counters {
             taken_bytes: amounts.taken_bytes + folder_bytes,
             capacity_bytes,
             io_errors: self.health.io_errors(),

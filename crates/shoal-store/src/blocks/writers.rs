@@ -32,7 +32,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(250);
 /// window.
 const WAITING_BYTES: u64 = 64 << 20;
 
-/// Whether a block may wait for the end of a burst.
+/// How soon a block has to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
     /// It may wait, because readers have the block in memory.

@@ -71,8 +71,8 @@ impl Layers {
         self.ground.ledger.room_bytes()
     }
 
-    /// Moves the next blocks to the layers to which they belong. `versions` are those not yet examined, latest
-    /// stored first; they are taken from the end. Returns true if there are more.
+    /// Moves the next blocks to the layers to which they belong. `versions` are those not yet examined,
+    /// latest stored first; they are taken from the end. Returns true if there are more.
     pub(crate) fn move_misplaced(&self, versions: &mut Vec<VersionId>) -> bool {
         if self.misplaced.swap(false, Ordering::AcqRel) {
             let mut all = self.ground.ledger.lock().index.versions();

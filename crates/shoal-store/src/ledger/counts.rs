@@ -14,7 +14,7 @@ impl<K> Default for Counts<K> {
     }
 }
 
-impl<K: Eq + Hash> Counts<K> {
+impl<K: Copy + Eq + Hash> Counts<K> {
     pub(crate) fn has(&self, key: K) -> bool {
         self.0.contains_key(&key)
     }

@@ -45,8 +45,8 @@ impl Store {
     }
 }
 
-/// As [`Store::open`], with disk operations that fail if `fault` returns an error, and writers that wait up to
-/// `patience` for the end of a burst.
+/// As [`Store::open`], with disk operations that fail if `fault` returns an error, and writers that wait up
+/// to `patience` for the end of a burst.
 pub(crate) fn open(
     config: &StoreConfig,
     mapped_bytes: u64,
