@@ -130,9 +130,9 @@ impl DirtyObjects {
         if !tier.store.has_room(size_bytes) {
             return Err(WriteError::Full.into());
         }
-        let checksum_spec = upload.checksum_spec();
+        let algorithm = upload.checksum_spec().map(|spec| spec.algorithm);
         let mut digests = Digests::default();
-        if let Some(ChecksumSpec { algorithm, .. }) = checksum_spec {
+        if let Some(algorithm) = algorithm {
             digests.add(algorithm);
         }
         let key = new_key(size_bytes);
@@ -145,7 +145,7 @@ impl DirtyObjects {
             number,
             size_bytes,
             md5: received.md5,
-            checksum: checksum_spec.map(|ChecksumSpec { algorithm, .. }| Checksum {
+            checksum: algorithm.map(|algorithm| Checksum {
                 algorithm,
                 digest: digests.digest(algorithm),
             }),
@@ -157,15 +157,13 @@ impl DirtyObjects {
             data: Arc::clone(&part.data),
             record: part.to_bytes().into(),
         };
-        match tier.uploads.put_part(found, number, &kept).await {
-            Ok(()) => Ok(part),
-            Err(error) => {
-                if error.is_certain() {
-                    tier.store.discard(std::slice::from_ref(&part.data)).await;
-                }
-                Err(error.into())
+        if let Err(error) = tier.uploads.put_part(found, number, &kept).await {
+            if error.is_certain() {
+                tier.store.discard(std::slice::from_ref(&part.data)).await;
             }
+            return Err(error.into());
         }
+        Ok(part)
     }
 
     /// Returns the parts of an open upload, ordered by number.
@@ -175,14 +173,14 @@ impl DirtyObjects {
     /// The registry does not answer.
     pub async fn parts(&self, kept: &KeptUpload) -> Result<Vec<Arc<Part>>, UploadFailed> {
         let tier = tier_of(&self.entries, &kept.upload.name)?;
-        let (mut parts, mut after) = (Vec::new(), None);
+        let mut parts: Vec<Arc<Part>> = Vec::new();
         loop {
+            let after = parts.last().map(|part| part.number);
             let page = tier.uploads.parts(kept.upload.id.0, after, PAGE).await;
             let page = page.map_err(unavailable)?;
-            let Some((last, _)) = page.last() else {
+            if page.is_empty() {
                 return Ok(parts);
-            };
-            after = Some(*last);
+            }
             for (number, part) in page {
                 let part = Part::from_bytes(number, part.data, &part.record);
                 parts.push(Arc::new(part.map_err(unavailable)?));

@@ -44,8 +44,8 @@ impl Named {
 }
 
 impl Attempt<'_> {
-    /// Returns true if the lake's ETag is the MD5 `acknowledged`. If it may be another MD5, the node uploads a
-    /// known part under the name of the object, in an upload that is never completed, to see if the lake's
+    /// Returns true if the lake's ETag is the MD5 `acknowledged`. If it may be another MD5, the node uploads
+    /// a known part under the name of the object, in an upload that is never completed, to see if the lake's
     /// ETags are MD5s.
     ///
     /// # Errors
