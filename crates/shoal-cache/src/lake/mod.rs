@@ -89,29 +89,15 @@ pub enum Asked {
 pub struct LakeQuestion {
     /// The state when the lake was asked.
     pub stamp: QuestionStamp,
-    /// Returns true if the name is as it was when the lake was asked. `None` if only the lake changes it.
-    unchanged: Option<Unchanged>,
+    /// Returns true if the name is as it was when the lake was asked: only then is a response final that
+    /// there is no object. `None` if only the lake changes the name.
+    pub unchanged: Option<Unchanged>,
 }
 
 /// Compares the state of a name with an earlier one.
 pub type Unchanged = Box<dyn Fn() -> BoxFuture<'static, Result<bool, ReadError>> + Send + Sync>;
 
 impl LakeQuestion {
-    /// A question about a name that only the lake changes.
-    pub const fn new(stamp: QuestionStamp) -> Self {
-        Self {
-            stamp,
-            unchanged: None,
-        }
-    }
-
-    /// Requires that the name is unchanged before a response that there is no object is final.
-    #[must_use]
-    pub fn unless_changed(mut self, unchanged: Unchanged) -> Self {
-        self.unchanged = Some(unchanged);
-        self
-    }
-
     /// Returns true if the lake's response is final. Otherwise the read starts over.
     ///
     /// # Errors

@@ -94,7 +94,9 @@ impl Lake for PlainLake {
                 .then(|| self.granted_since(request, stamp))
                 .flatten();
             let granted = granted.filter(|version| request.follows_from(version));
-            Ok(granted.map_or_else(|| Asked::AtLake(LakeQuestion::new(stamp)), Asked::Known))
+            let unchanged = None;
+            let at_lake = || Asked::AtLake(LakeQuestion { stamp, unchanged });
+            Ok(granted.map_or_else(at_lake, Asked::Known))
         };
         asked.boxed()
     }

@@ -64,7 +64,10 @@ impl TieredLake {
                 continue;
             }
             return Ok(match self.parts.within.ask(request, is_answerable).await? {
-                Asked::AtLake(question) => Asked::AtLake(question.unless_changed(self.unchanged(lookup))),
+                Asked::AtLake(mut question) => {
+                    question.unchanged = Some(self.unchanged(lookup));
+                    Asked::AtLake(question)
+                }
                 known @ Asked::Known(_) => known,
             });
         }

@@ -163,17 +163,8 @@ struct HeadersMessage<'a>(#[serde(borrow)] Vec<(&'a str, &'a [u8])>);
 
 impl<'a> Message<'a> {
     fn of(request: &'a BlockRequest) -> Option<Self> {
-        let BlockRequest {
-            version,
-            index,
-            part,
-            obtain,
-            caller,
-            name,
-            headers,
-        } = request;
         Some(Self {
-            role: match obtain {
+            role: match &request.obtain {
                 Obtain::FromHomes(layer) => RoleMessage::Home { layer: layer.0 },
                 Obtain::Locally => RoleMessage::Holder,
                 Obtain::Join => RoleMessage::Claimant,
@@ -185,19 +176,19 @@ impl<'a> Message<'a> {
                 },
                 Obtain::Kept(_) => return None,
             },
-            caller: match caller {
+            caller: match &request.caller {
                 CallerName::Anonymous => None,
                 CallerName::AccessKey(key) => Some(key),
             },
-            name: name.as_ref().map(|name| NameMessage {
+            name: request.name.as_ref().map(|name| NameMessage {
                 bucket: &name.bucket,
                 key: &name.key,
                 version: name.version.as_deref(),
             }),
-            headers: HeadersMessage::of(headers),
-            version: VersionMessage::of(version),
-            index: *index,
-            part: (part.start, part.end),
+            headers: HeadersMessage::of(&request.headers),
+            version: VersionMessage::of(&request.version),
+            index: request.index,
+            part: (request.part.start, request.part.end),
         })
     }
 
