@@ -199,15 +199,10 @@ mod tests {
             .finish();
         let mut tally = ReadTally::default();
         tally.add(Source::Local, 4096);
-        let log = || {
-            access_line(
-                &access.record,
-                &access.subject,
-                tally,
-                Duration::from_micros(1500),
-            )
-        };
-        tracing::subscriber::with_default(subscriber, log);
+        let duration = Duration::from_micros(1500);
+        tracing::subscriber::with_default(subscriber, || {
+            access_line(&access.record, &access.subject, tally, duration);
+        });
         String::from_utf8(written.0.lock().unwrap().clone()).unwrap()
     }
 

@@ -10,8 +10,8 @@ use crate::blocks::Reading;
 use crate::exchange::respond::CallerHeaders;
 use crate::lake::NoBytes;
 
-/// The outcome of a GET. The first two are answers that this node gives itself, with the headers that the lake
-/// sent for this caller.
+/// The outcome of a GET. The first two are answers that this node gives itself, with the headers that the
+/// lake sent for this caller.
 pub enum GetAnswer {
     /// Bytes of a version.
     Object(Reading, CallerHeaders),

@@ -128,8 +128,8 @@ pub struct LayerRequests {
 }
 
 impl Split {
-    /// Sets the initial targets of the store's layers by `rule`. A fixed split has one share per layer, unless
-    /// there is only one layer; an adaptive one is computed again after each `period`.
+    /// Sets the initial targets of the store's layers by `rule`. A fixed split has one share per layer,
+    /// unless there is only one layer; an adaptive one is computed again after each `period`.
     pub fn new(store: Arc<Store>, rule: &SplitRule, period: Duration, block_bytes: u64) -> Self {
         let (layers, room_bytes) = (store.layers().rooms().len(), store.layers().room_bytes());
         let (targets, partition) = match rule {

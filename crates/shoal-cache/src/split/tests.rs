@@ -23,8 +23,8 @@ struct Node {
 }
 
 impl Node {
-    fn new(layers: usize, rule: SplitRule) -> Self {
-        Self::with(layers, &rule, |_| {})
+    fn new(layers: usize, rule: &SplitRule) -> Self {
+        Self::with(layers, rule, |_| {})
     }
 
     fn with(layers: usize, rule: &SplitRule, change: impl FnOnce(&mut Split)) -> Self {
@@ -79,7 +79,7 @@ fn block(version: u8, index: u32) -> BlockId {
 
 #[tokio::test]
 async fn room_goes_to_the_layer_whose_misses_it_saves_a_twentieth_at_a_time() {
-    let node = Node::new(2, SplitRule::Adaptive);
+    let node = Node::new(2, &SplitRule::Adaptive);
     let room_bytes = node.store.layers().room_bytes();
     assert_eq!(node.targets(), [room_bytes.div_ceil(2), room_bytes / 2]);
     let mut before = node.targets();
@@ -114,7 +114,7 @@ async fn a_layer_goes_as_far_at_a_time_and_remembers_as_long_as_is_configured() 
 
 #[tokio::test]
 async fn without_requests_the_split_stays_as_it_is() {
-    let node = Node::new(3, SplitRule::Adaptive);
+    let node = Node::new(3, &SplitRule::Adaptive);
     let before = node.targets();
     node.split.adapt();
     assert_eq!(node.targets(), before);
@@ -123,7 +123,7 @@ async fn without_requests_the_split_stays_as_it_is() {
 
 #[tokio::test]
 async fn a_fixed_split_is_what_was_configured_whatever_is_asked_for() {
-    let node = Node::new(2, SplitRule::Fixed(vec![0, 100]));
+    let node = Node::new(2, &SplitRule::Fixed(vec![0, 100]));
     let expected = [0, node.store.layers().room_bytes()];
     assert_eq!(node.targets(), expected);
     let timed = || node.split.requested(Layer::L2, block(1, 1), BLOCK_BYTES, false);
@@ -135,14 +135,14 @@ async fn a_fixed_split_is_what_was_configured_whatever_is_asked_for() {
 #[tokio::test]
 async fn a_node_alone_has_one_layer_with_all_the_room() {
     for rule in [SplitRule::Adaptive, SplitRule::Fixed(vec![50, 50])] {
-        let node = Node::new(1, rule);
+        let node = Node::new(1, &rule);
         assert_eq!(node.targets(), [node.store.layers().room_bytes()]);
     }
 }
 
 #[tokio::test]
 async fn only_misses_of_blocks_that_were_asked_for_before_are_worth_timing() {
-    let node = Node::new(2, SplitRule::Adaptive);
+    let node = Node::new(2, &SplitRule::Adaptive);
     let asked = |layer, held| {
         let timed = node.split.requested(layer, block(1, 1), BLOCK_BYTES, held);
         timed.is_some()
@@ -158,7 +158,7 @@ async fn only_misses_of_blocks_that_were_asked_for_before_are_worth_timing() {
 
 #[tokio::test]
 async fn the_reuse_of_small_blocks_is_seen_as_far_as_the_room_reaches() {
-    let node = Node::new(2, SplitRule::Adaptive);
+    let node = Node::new(2, &SplitRule::Adaptive);
     let small_blocks = 3600;
     let asked = |number| {
         let timed = node
@@ -172,7 +172,7 @@ async fn the_reuse_of_small_blocks_is_seen_as_far_as_the_room_reaches() {
 
 #[tokio::test(start_paused = true)]
 async fn the_split_is_found_once_a_period_until_the_node_stops() {
-    let node = Node::new(2, SplitRule::Adaptive);
+    let node = Node::new(2, &SplitRule::Adaptive);
     let (stop, stopping) = shutdown::channel();
     let before = node.targets();
     let running = tokio::spawn(Arc::clone(&node.split).run(stopping));

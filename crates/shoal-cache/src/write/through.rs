@@ -58,8 +58,8 @@ pub enum Spread {
 }
 
 impl WriteThrough {
-    /// Stores blocks in `store`, which has this configuration, offers them to the homes that `cooperation` determines, and introduces the
-    /// versions to `grants`.
+    /// Stores blocks in `store`, which has this configuration, offers them to the homes that `cooperation`
+    /// determines, and introduces the versions to `grants`.
     pub fn new(
         store: Arc<Store>,
         fetcher: Arc<Fetcher>,

@@ -138,8 +138,8 @@ impl Peer {
         }
     }
 
-    /// Requests a part of a block, for `transfer` if no client waits for it. If the peer fetches the block from
-    /// the lake, it does so in the class of the transfer.
+    /// Requests a part of a block, for `transfer` if no client waits for it. If the peer fetches the block
+    /// from the lake, it does so in the class of the transfer.
     ///
     /// # Errors
     ///
