@@ -16,7 +16,7 @@ use shoal_cache::obtain::KeptBytes;
 
 use super::damage::{Damages, MEND_TIER};
 use super::digests::{ChunkDigests, ChunkProof};
-use super::{ByteStore, ByteStream, PieceMd5, PieceSum, StoreError};
+use super::{ByteStore, ByteStream, PieceMd5, StoreError};
 
 /// Bytes under one key of a tier's store: a whole object, or a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,16 +29,6 @@ pub struct Piece {
     pub md5: Option<PieceMd5>,
     /// The digests of the bytes; `None` for a piece written by an earlier build.
     pub digests: Option<ChunkDigests>,
-}
-
-impl Piece {
-    /// Returns the length and MD5 that a copy must have.
-    pub fn sum(&self) -> PieceSum {
-        PieceSum {
-            size_bytes: self.size_bytes,
-            md5: self.md5,
-        }
-    }
 }
 
 /// Reads the bytes of one object.

@@ -25,12 +25,13 @@ use shoal_s3::range::ByteRange;
 use self::layout::Layout;
 pub use self::layout::{FolderFault, FolderOp};
 use self::piece_file::{Damage, Tail, end_of};
+use super::Piece;
 use super::digests::{CHUNK_BYTES, ChunkDigester, ChunkDigests};
 use super::exact_body::exactly;
 use super::probe;
 use super::store::{
-    ByteStore, ByteStream, KeyPage, ListedPiece, PieceMd5, PieceSum, ProbeError, PutError, StoreError,
-    check_copy, check_key, check_size, other_length,
+    ByteStore, ByteStream, KeyPage, ListedPiece, PieceMd5, ProbeError, PutError, StoreError, check_copy,
+    check_key, check_size, other_length,
 };
 
 /// Number of bytes to collect from a body before a thread writes them.
@@ -130,10 +131,10 @@ impl ByteStore for FolderStore {
 
     /// Copies by reading and rewriting all bytes: this verifies them, and the tail of a piece depends on its
     /// key. No MD5 is needed: the files have checksums of their own.
-    async fn copy(&self, from: &str, to: &str, expected: PieceSum) -> Result<(), StoreError> {
-        let size_bytes = expected.size_bytes;
-        check_copy(from, to, size_bytes)?;
-        let piece = self.stored_piece(from).await?;
+    async fn copy(&self, from: &Piece, to: &str) -> Result<(), StoreError> {
+        check_copy(from, to)?;
+        let size_bytes = from.size_bytes;
+        let piece = self.stored_piece(&from.key).await?;
         if piece.digests.size_bytes() != size_bytes {
             return Err(other_length(size_bytes, piece.digests.size_bytes()));
         }

@@ -26,6 +26,6 @@ pub use self::folder::{FolderStore, is_in_memory};
 pub use self::s3::{S3Store, StorageClasses};
 pub use self::store::KeyPage;
 pub use self::store::{
-    ByteStore, ByteStream, ListedPiece, PIECE_BYTES_MAX, PieceMd5, PieceSum, ProbeError, PutError, StoreError,
+    ByteStore, ByteStream, ListedPiece, PIECE_BYTES_MAX, PieceMd5, ProbeError, PutError, StoreError,
 };
 pub use self::unavailable::TierUnavailable;

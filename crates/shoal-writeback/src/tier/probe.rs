@@ -9,7 +9,8 @@ use shoal_base::chance;
 use shoal_registry::session::new_id;
 use shoal_s3::range::ByteRange;
 
-use super::store::{ByteStore, ByteStream, PieceSum, ProbeError, PutError, StoreError};
+use super::Piece;
+use super::store::{ByteStore, ByteStream, ProbeError, PutError, StoreError};
 
 /// Length of the probe piece, and the range of it that is read back.
 const PIECE_BYTES: u64 = 8192;
@@ -72,11 +73,13 @@ pub async fn probe_copy(store: &dyn ByteStore) -> Result<(), ProbeError> {
     let tried = async {
         let written = store.put(&from, PIECE_BYTES, body(&bytes)).await;
         written.map_err(|error| not_written(place, "does not take a piece", error))?;
-        let sum = PieceSum {
+        let piece = Piece {
+            key: Arc::clone(&from),
             size_bytes: PIECE_BYTES,
             md5: None,
+            digests: None,
         };
-        let copied = store.copy(&from, &to, sum).await;
+        let copied = store.copy(&piece, &to).await;
         copied.map_err(|error| uncopied(unusable(place, "does not copy a piece", &error)))?;
         // A rename removes its source. A copy that is only a link to it would be lost.
         let removed = store.remove(std::slice::from_ref(&from)).await;

@@ -30,10 +30,11 @@ use shoal_s3::xml::{self, DeletionResult, KEYS_MAX, Key};
 
 use self::bucket::{Bucket, PREFIX, name_of};
 use self::upload::{Progress, Upload};
+use super::Piece;
 use super::probe::{self, beyond_the_piece};
 use super::store::{
-    ByteStore, ByteStream, KeyPage, PieceMd5, PieceSum, ProbeError, PutError, StoreError, check_copy,
-    check_key, check_size, other_length,
+    ByteStore, ByteStream, KeyPage, PieceMd5, ProbeError, PutError, StoreError, check_copy, check_key,
+    check_size, other_length,
 };
 
 /// Up to this many pieces are removed one by one.
@@ -250,22 +251,22 @@ impl ByteStore for S3Store {
     /// Has the store copy a piece, without its bytes passing through the node. The source's ETag was compared
     /// with the MD5 of its bytes when they were written, so an equal ETag shows that the same bytes were
     /// copied.
-    async fn copy(&self, from: &str, to: &str, expected: PieceSum) -> Result<(), StoreError> {
-        let PieceSum { size_bytes, md5 } = expected;
-        check_copy(from, to, size_bytes)?;
-        let (got_bytes, etag) = self.describe(from).await?;
+    async fn copy(&self, from: &Piece, to: &str) -> Result<(), StoreError> {
+        check_copy(from, to)?;
+        let size_bytes = from.size_bytes;
+        let (got_bytes, etag) = self.describe(&from.key).await?;
         if got_bytes != size_bytes {
             return Err(other_length(size_bytes, got_bytes));
         }
         let etag = etag.ok_or_else(|| unsaid("the ETag"))?;
-        if let Some(md5) = md5 {
-            let is_as_written = check_confirmed(etag.to_str().ok(), &etag::of_md5(&md5));
+        if let Some(md5) = &from.md5 {
+            let is_as_written = check_confirmed(etag.to_str().ok(), &etag::of_md5(md5));
             let problem = "the store names it by another MD5 than it was written with";
             is_as_written.map_err(|_| StoreError::Damaged(problem.into()))?;
         }
         let mut headers = class_header(self.classes.of(size_bytes))?;
         headers.insert(IF_SOURCE, etag.clone());
-        let source = HeaderValue::try_from(format!("{}/{}", self.bucket.name, name_of(from)));
+        let source = HeaderValue::try_from(format!("{}/{}", self.bucket.name, name_of(&from.key)));
         headers.insert(&COPY_SOURCE, source.expect("buckets and keys are header values"));
         let mut unconfirmed = Unconfirmed {
             bucket: &self.bucket,

@@ -10,6 +10,8 @@ use futures_util::stream::BoxStream;
 use shoal_net::endpoint::BoxError;
 use shoal_s3::range::ByteRange;
 
+use super::Piece;
+
 /// The largest piece, which is the largest object that S3 accepts in one PUT.
 pub const PIECE_BYTES_MAX: u64 = 5 << 30;
 
@@ -22,15 +24,6 @@ pub type ByteStream = BoxStream<'static, Result<Bytes, BoxError>>;
 
 /// The MD5 of a piece.
 pub type PieceMd5 = [u8; 16];
-
-/// The known properties of a piece to copy.
-#[derive(Clone, Copy, Debug)]
-pub struct PieceSum {
-    /// The length in bytes.
-    pub size_bytes: u64,
-    /// The MD5, if it is known. A store whose ETags are MD5s must then report this one.
-    pub md5: Option<PieceMd5>,
-}
 
 /// Stores the bytes of dirty objects.
 ///
@@ -57,8 +50,9 @@ pub trait ByteStore: fmt::Debug + Send + Sync {
     /// within it. The stream ends with an error instead of wrong or missing bytes.
     async fn get(&self, key: &str, range: ByteRange) -> Result<ByteStream, StoreError>;
 
-    /// Copies a piece with the properties `expected` to a new key. Once this returns `Ok`, the copy has the
-    /// bytes that were written and is as durable as after a [`put`](Self::put).
+    /// Copies a piece to a new key. Once this returns `Ok`, the copy has the bytes that were written and is as
+    /// durable as after a [`put`](Self::put). If the MD5 of the piece is known, a store whose ETags are MD5s
+    /// must report that one.
     ///
     /// # Errors
     ///
@@ -66,7 +60,7 @@ pub trait ByteStore: fmt::Debug + Send + Sync {
     /// length or bytes differ, and if the store does not store the copy. No reader then finds an incomplete
     /// piece under the new key. A complete one may remain, also if the caller drops the future;
     /// [`list`](Self::list) finds it.
-    async fn copy(&self, from: &str, to: &str, expected: PieceSum) -> Result<(), StoreError>;
+    async fn copy(&self, from: &Piece, to: &str) -> Result<(), StoreError>;
 
     /// Removes pieces. A key that does not exist counts as removed.
     ///
@@ -208,13 +202,13 @@ pub(super) fn check_size(size_bytes: u64) -> Result<(), StoreError> {
     }
 }
 
-/// Checks the keys and the length of a piece to be copied.
-pub(super) fn check_copy(from: &str, to: &str, size_bytes: u64) -> Result<(), StoreError> {
-    check_key(from)?;
+/// Checks a piece to be copied, and its new key.
+pub(super) fn check_copy(from: &Piece, to: &str) -> Result<(), StoreError> {
+    check_key(&from.key)?;
     check_key(to)?;
-    check_size(size_bytes)?;
-    if from == to {
-        return Err(StoreError::Refused(format!("{from} is no new key")));
+    check_size(from.size_bytes)?;
+    if *from.key == *to {
+        return Err(StoreError::Refused(format!("{to} is no new key")));
     }
     Ok(())
 }

@@ -39,17 +39,14 @@ impl CommitBound {
     ///
     /// The caller would have to wait longer than `PATIENCE`.
     pub(super) async fn pass(&self, caller: &Caller, changes: usize) -> Result<(), S3Error> {
-        match self.take(caller, changes, clock::instant()) {
-            Some(Duration::ZERO) => Ok(()),
-            Some(wait) => {
-                tokio::time::sleep(wait).await;
-                Ok(())
-            }
-            None => Err(S3Error::new(
-                ErrorCode::SlowDown,
-                "Too many changes below rules with mode back; please reduce your rate.",
-            )),
+        let wait = self.take(caller, changes, clock::instant()).ok_or_else(|| {
+            let message = "Too many changes below rules with mode back; please reduce your rate.";
+            S3Error::new(ErrorCode::SlowDown, message)
+        })?;
+        if !wait.is_zero() {
+            tokio::time::sleep(wait).await;
         }
+        Ok(())
     }
 
     /// Returns the time to wait, or `None` if it exceeds `PATIENCE`.

@@ -177,7 +177,7 @@ impl TierStore {
     /// As [`ByteStore::copy`].
     pub(crate) async fn copy(&self, from: &Piece, to: &str) -> Result<(), StoreError> {
         self.stored.add(from.size_bytes);
-        let copied = self.bytes.copy(&from.key, to, from.sum()).await;
+        let copied = self.bytes.copy(from, to).await;
         match &copied {
             Ok(()) | Err(StoreError::Missing | StoreError::Damaged(_)) => {}
             Err(StoreError::Full(_)) => self.note_full(),

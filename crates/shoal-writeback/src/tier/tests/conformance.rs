@@ -7,7 +7,7 @@ use futures_util::{FutureExt as _, StreamExt as _, stream};
 use md5::{Digest as _, Md5};
 use shoal_net::endpoint::BoxError;
 
-use super::{Arc, ByteStore, StoreError, body, data, get, keys, new_key, of, put, whole};
+use super::{Arc, ByteStore, StoreError, body, data, get, keys, new_key, piece, put, whole};
 use crate::tier::probe;
 use crate::tier::store::{PieceMd5, PutError, WrongLength};
 
@@ -253,7 +253,7 @@ pub(super) async fn a_copy_is_a_piece_of_its_own(store: &dyn ByteStore) {
     for size_bytes in [0, 1, 256 << 10, 3_000_000] {
         let (from, to, bytes) = (new_key(), new_key(), data(size_bytes));
         put(store, &from, &bytes).await;
-        store.copy(&from, &to, of(size_bytes as u64)).await.unwrap();
+        store.copy(&piece(&from, size_bytes as u64), &to).await.unwrap();
         assert!(get(store, &from, 0, size_bytes).await.unwrap() == bytes);
         store.remove(&[from]).await.unwrap();
         assert!(
@@ -268,7 +268,7 @@ pub(super) async fn a_copy_is_a_piece_of_its_own(store: &dyn ByteStore) {
 pub(super) async fn a_copy_of_a_key_that_does_not_exist_is_missing(store: &dyn ByteStore) {
     for size_bytes in [0, 1, 1 << 20] {
         let to = new_key();
-        let copied = store.copy(&new_key(), &to, of(size_bytes)).await;
+        let copied = store.copy(&piece(&new_key(), size_bytes), &to).await;
         assert_eq!(copied, Err(StoreError::Missing));
         assert_nothing_at(store, &to).await;
     }
@@ -280,12 +280,12 @@ pub(super) async fn a_copy_to_a_key_in_use_is_refused_or_complete(store: &dyn By
     let (bytes, others) = (data(100), data(77));
     put(store, &from, &bytes).await;
     put(store, &to, &others).await;
-    match store.copy(&from, &to, of(100)).await {
+    match store.copy(&piece(&from, 100), &to).await {
         Ok(()) => assert!(get(store, &to, 0, 100).await.unwrap() == bytes),
         Err(StoreError::Refused(_)) => assert!(get(store, &to, 0, 77).await.unwrap() == others),
         other => panic!("{other:?}"),
     }
-    let onto_itself = store.copy(&from, &from, of(100)).await;
+    let onto_itself = store.copy(&piece(&from, 100), &from).await;
     assert!(
         matches!(onto_itself, Err(StoreError::Refused(_))),
         "{onto_itself:?}"
@@ -297,7 +297,7 @@ pub(super) async fn a_copy_of_another_length_is_refused(store: &dyn ByteStore) {
     let (from, to) = (new_key(), new_key());
     put(store, &from, &data(100)).await;
     for size_bytes in [0, 99, 101] {
-        let copied = store.copy(&from, &to, of(size_bytes)).await;
+        let copied = store.copy(&piece(&from, size_bytes), &to).await;
         assert!(
             matches!(copied, Err(StoreError::Damaged(_))),
             "{size_bytes}: {copied:?}"

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use super::conformance::conforms;
-use super::{Arc, ByteStore, Opened, StoreError, body, data, get, keys, new_key, of, put, whole};
+use super::{Arc, ByteStore, Opened, StoreError, body, data, get, keys, new_key, piece, put, whole};
 use crate::tier::folder::{FolderOp, FolderStore};
 use crate::tier::probe;
 use crate::tier::store::PutError;
@@ -113,7 +113,10 @@ async fn flipped_bits_are_errors_for_their_readers_only() {
     file.write_all_at(&[byte[0] ^ 4], at).unwrap();
     let read = get(&opened.store, &key, 0, bytes.len()).await;
     assert!(matches!(read, Err(StoreError::Damaged(_))), "{read:?}");
-    let copied = opened.store.copy(&key, &new_key(), of(bytes.len() as u64)).await;
+    let copied = opened
+        .store
+        .copy(&piece(&key, bytes.len() as u64), &new_key())
+        .await;
     assert!(matches!(copied, Err(StoreError::Damaged(_))), "{copied:?}");
     assert_eq!(files(opened.folder.path()).len(), 1, "no copy of damaged bytes");
     let beside = get(&opened.store, &key, 0, 256 << 10).await.unwrap();

@@ -17,7 +17,8 @@ use shoal_net::endpoint::BoxError;
 use shoal_s3::range::ByteRange;
 use ulid::Ulid;
 
-use super::store::{ByteStore, ByteStream, PieceSum, StoreError};
+use super::Piece;
+use super::store::{ByteStore, ByteStream, StoreError};
 
 /// A store, and what must outlive it.
 struct Opened {
@@ -25,11 +26,13 @@ struct Opened {
     _rest: Box<dyn Any>,
 }
 
-/// Returns the expected properties of a copy of this length, without an MD5.
-fn of(size_bytes: u64) -> PieceSum {
-    PieceSum {
+/// Returns a piece of this length, without an MD5 and digests.
+fn piece(key: &str, size_bytes: u64) -> Piece {
+    Piece {
+        key: key.into(),
         size_bytes,
         md5: None,
+        digests: None,
     }
 }
 

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use super::conformance::conforms;
 use super::scripted::{Answer, Asked, ScriptedStore};
-use super::{Arc, ByteStore, Bytes, Opened, StoreError, body, data, get, new_key, of, whole};
+use super::{Arc, ByteStore, Bytes, Opened, StoreError, body, data, get, new_key, piece, whole};
 use crate::tier::probe;
 use crate::tier::s3::{S3Store, StorageClasses};
 use crate::tier::store::{PieceMd5, PutError};
@@ -495,7 +495,7 @@ async fn a_copy_is_what_the_store_says_it_is_or_removed() {
         };
         let store = store_at(&scripted.url(), classes);
         let (from, to) = (new_key(), new_key());
-        let copied = store.copy(&from, &to, of(1000)).await;
+        let copied = store.copy(&piece(&from, 1000), &to).await;
         assert_eq!(copied.is_ok(), is_copied, "{status}: {copied:?}");
         let asked = scripted.asked();
         let put = asked.iter().find(|asked| asked.method == "PUT").unwrap();

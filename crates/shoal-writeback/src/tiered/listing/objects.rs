@@ -107,7 +107,7 @@ impl Listing {
 
     /// Merges dirty objects into the lake's page. Returns `None` if the lake's response is not a page.
     pub fn merge(&self, xml: &[u8], dirty: &[Arc<Manifest>]) -> Option<String> {
-        let mut page = ListPage::parse(&OBJECTS, xml)?;
+        let mut page = ListPage::parse(&OBJECTS, xml).ok()?;
         let time_ending = time_ending(&page);
         let end = page.entries.last().filter(|_| page.is_truncated);
         let end = end.map(|last| last.name.clone());

@@ -89,12 +89,8 @@ pub(super) struct ListPage {
 }
 
 impl ListPage {
-    /// Parses a page. Returns `None` if the document is not one.
-    pub(super) fn parse(format: &'static ListingFormat, xml: &[u8]) -> Option<Self> {
-        Self::read(format, xml).ok()
-    }
-
-    fn read(format: &'static ListingFormat, xml: &[u8]) -> Result<Self, Malformed> {
+    /// Parses a page. Fails if the document is not one.
+    pub(super) fn parse(format: &'static ListingFormat, xml: &[u8]) -> Result<Self, Malformed> {
         let document = Document::parse(xml)?;
         let (tag, mut reader) = document.answer()?;
         if tag.name() != format.root {
@@ -263,7 +259,7 @@ mod tests {
         let limits = vec![("NextContinuationToken".to_owned(), "t".to_owned())];
         assert_eq!(page.limits, limits);
         page.limits.clear();
-        assert_eq!(ListPage::parse(&OBJECTS, again.as_bytes()), Some(page));
+        assert_eq!(ListPage::parse(&OBJECTS, again.as_bytes()).ok(), Some(page));
         assert!(
             !again.contains("NextContinuationToken"),
             "the end of the page is said anew"
@@ -288,7 +284,7 @@ mod tests {
             "<ListBucketResult>text</ListBucketResult>",
             "<ListBucketResult><Contents></Contents></ListBucketResult>",
         ] {
-            assert_eq!(ListPage::parse(&OBJECTS, xml.as_bytes()), None, "{xml}");
+            assert_eq!(ListPage::parse(&OBJECTS, xml.as_bytes()).ok(), None, "{xml}");
         }
     }
 

@@ -100,7 +100,7 @@ impl UploadListing {
     /// Merges kept uploads, which must be in order, into the lake's page. Returns `None` if the lake's
     /// response is not a page.
     pub fn merge(&self, xml: &[u8], kept: &[Arc<Upload>]) -> Option<String> {
-        let mut page = ListPage::parse(&UPLOADS, xml)?;
+        let mut page = ListPage::parse(&UPLOADS, xml).ok()?;
         let mut kept = self.lines(&page, kept).into_iter().peekable();
         let mut lake = self
             .not_shown(std::mem::take(&mut page.entries))

@@ -82,9 +82,9 @@ impl DirtyWrites {
     ) -> Result<Taken, S3Error> {
         let caller = admitted.verified.caller.clone();
         let body = std::mem::replace(&mut admitted.body, ClientBody::empty());
-        let (body, rewind) = Rewindable::of(body);
+        let rewind = Rewindable::new(body);
         let payload = admitted.verified.payload.clone();
-        let body = CheckedBody::taken_here(body, &admitted.parts, payload)?;
+        let body = CheckedBody::taken_here(rewind.clone(), &admitted.parts, payload)?;
         let (dirty, order) = (Arc::clone(&self.0.dirty), write.clone());
         let receiving = Box::pin(async move { dirty.receive(&order, body).await });
         let asking = std::pin::pin!(self.0.dirty.clearances.clear(write, &caller));

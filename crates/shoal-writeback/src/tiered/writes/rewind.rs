@@ -15,11 +15,9 @@ use shoal_s3::payload::MemoryReservation;
 /// decision.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// The body for the first reader.
+/// The body for the first reader. A clone decides which reader gets it.
+#[derive(Clone)]
 pub(super) struct Rewindable(Arc<Mutex<State>>);
-
-/// Decides which reader gets the body of a [`Rewindable`].
-pub(super) struct Rewind(Arc<Mutex<State>>);
 
 struct State {
     body: ClientBody,
@@ -33,21 +31,17 @@ struct State {
 }
 
 impl Rewindable {
-    pub(super) fn of(body: ClientBody) -> (Self, Rewind) {
-        let state = State {
+    pub(super) fn new(body: ClientBody) -> Self {
+        Self(Arc::new(Mutex::new(State {
             body,
             kept: Some(Vec::new()),
             kept_bytes: 0,
             is_full: false,
             reservation: MemoryReservation::none(),
             waiting: None,
-        };
-        let state = Arc::new(Mutex::new(state));
-        (Self(Arc::clone(&state)), Rewind(state))
+        })))
     }
-}
 
-impl Rewind {
     /// Lets the first reader read to the end.
     pub(super) fn goes_on(self) {
         self.0.lock().release();

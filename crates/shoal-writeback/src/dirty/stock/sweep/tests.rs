@@ -19,7 +19,7 @@ use ulid::Ulid;
 
 use super::{Sizes, SweepError, Sweeper, Swept, TierStore};
 use crate::tier::{
-    ByteStore, ByteStream, KeyPage, ListedPiece, PieceMd5, PieceSum, ProbeError, PutError, StoreError,
+    ByteStore, ByteStream, KeyPage, ListedPiece, Piece, PieceMd5, ProbeError, PutError, StoreError,
 };
 
 const NODE: u64 = 7;
@@ -47,7 +47,7 @@ impl ByteStore for Shelf {
         unreachable!("a sweep reads no piece")
     }
 
-    async fn copy(&self, _: &str, _: &str, _: PieceSum) -> Result<(), StoreError> {
+    async fn copy(&self, _: &Piece, _: &str) -> Result<(), StoreError> {
         unreachable!("a sweep copies no piece")
     }
 
