@@ -61,7 +61,8 @@ impl TieredLakeParts {
     }
 
     /// Looks up the name that a request changes. The caller must have the lake's permission for the change,
-    /// or have written the dirty object. `denied` is the error of a question that the lake has denied already.
+    /// or have written the dirty object. `denied` is the error of a question that the lake has denied
+    /// already.
     ///
     /// Returns `None` if the lake would refuse the request, judging by a similar question. The lake gets the
     /// request itself and decides, but without a change: a caller whom it refuses leaves nothing in the
