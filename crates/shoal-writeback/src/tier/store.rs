@@ -50,9 +50,9 @@ pub trait ByteStore: fmt::Debug + Send + Sync {
     /// within it. The stream ends with an error instead of wrong or missing bytes.
     async fn get(&self, key: &str, range: ByteRange) -> Result<ByteStream, StoreError>;
 
-    /// Copies a piece to a new key. Once this returns `Ok`, the copy has the bytes that were written and is as
-    /// durable as after a [`put`](Self::put). If the MD5 of the piece is known, a store whose ETags are MD5s
-    /// must report that one.
+    /// Copies a piece to a new key. Once this returns `Ok`, the copy has the bytes that were written and is
+    /// as durable as after a [`put`](Self::put). If the MD5 of the piece is known, a store whose ETags are
+    /// MD5s must report that one.
     ///
     /// # Errors
     ///

@@ -155,7 +155,7 @@ impl UploadRequests {
             .map(|address| address.of_object(&upload.name.bucket, &target::key(&upload.name.key)))
             .unwrap_or_default();
         let mut response = answered(&xml::completed(&upload.name, &location, &completed));
-        tell_if_through(response.headers_mut(), &completed);
+        add_if_through(response.headers_mut(), &completed);
         Ok(response)
     }
 
@@ -216,7 +216,7 @@ pub(super) fn answered(root: &Element) -> Response<ResponseBody> {
 }
 
 /// Adds headers that report that an object was written through the cache, and why, if it was.
-fn tell_if_through(headers: &mut HeaderMap, completed: &Arc<Completed>) {
+fn add_if_through(headers: &mut HeaderMap, completed: &Arc<Completed>) {
     if completed.through.is_empty() {
         return;
     }

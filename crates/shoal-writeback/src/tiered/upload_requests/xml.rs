@@ -30,7 +30,7 @@ pub(super) fn begun(name: &ObjectName, id: UploadId) -> Element {
 
 /// Returns the response to `UploadPartCopy`.
 pub(super) fn copied(part: &Part) -> Element {
-    Element::root("CopyPartResult").with_all(told(part))
+    Element::root("CopyPartResult").with_all(elements_of(part))
 }
 
 /// Returns the response to `CompleteMultipartUpload`.
@@ -117,7 +117,7 @@ impl PartPage {
             Element::new("Part")
                 .with_leaf("PartNumber", part.number.to_string())
                 .with_leaf("Size", part.size_bytes.to_string())
-                .with_all(told(part))
+                .with_all(elements_of(part))
         });
         Element::root("ListPartsResult")
             .with_all(named(&upload.name))
@@ -131,13 +131,13 @@ impl PartPage {
 }
 
 /// Returns the elements that describe the bytes of a part.
-fn told(part: &Part) -> Vec<Element> {
-    let mut told = vec![
+fn elements_of(part: &Part) -> Vec<Element> {
+    let mut elements = vec![
         Element::leaf("LastModified", &rfc3339(part.modified)),
         Element::leaf("ETag", &part.etag()),
     ];
-    told.extend(part.checksum.as_ref().map(Checksum::element));
-    told
+    elements.extend(part.checksum.as_ref().map(Checksum::element));
+    elements
 }
 
 #[cfg(test)]

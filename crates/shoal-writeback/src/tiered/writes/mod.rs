@@ -141,8 +141,8 @@ impl TieredLakeParts {
         let mut response = self.send(change, admitted, Some(through)).await?;
         // If the bytes are not even cached, that reason is reported in preference to why they were not
         // written back.
-        let is_told = has_bytes && response.headers().contains_key(X_CACHE_REASON);
-        if response.status() == StatusCode::OK && !is_told {
+        let has_reason = has_bytes && response.headers().contains_key(X_CACHE_REASON);
+        if response.status() == StatusCode::OK && !has_reason {
             let reason = HeaderValue::from_static(why.as_str());
             response.headers_mut().insert(X_CACHE_REASON, reason);
         }
