@@ -61,8 +61,7 @@ impl Acceptor {
         if self.complaints.admit(clock::instant()).is_some() {
             error!(
                 %error,
-                "cannot accept connections\nhint: raise the limit of open files (LimitNOFILE, ulimit -n) above \
-                 limits.connections, or lower limits.connections"
+                "cannot accept connections\nhint: raise the limit of open files (LimitNOFILE, ulimit -n)"
             );
         }
     }

@@ -18,7 +18,7 @@ use super::checksums::add_type;
 use super::part_layout::PartLayout;
 use super::writing::is_read;
 use crate::headers::those;
-use crate::tier::{ByteStore, Damages, Piece, PieceSum, TierBytes};
+use crate::tier::{ByteStore, Damages, Piece, TierBytes};
 
 /// The time from 1970 to the year 10,000.
 const YEAR_10000: Duration = Duration::from_hours(70_389_528);
@@ -175,28 +175,25 @@ fn pieces(record: &Record, dirty: &DirtyVersion) -> Result<Vec<Piece>, Malformed
         return Err(Malformed);
     }
     let mut sums = if part_layout.is_whole() {
-        vec![PieceSum {
-            size_bytes: dirty.size_bytes,
-            md5: md5_in(&record.etag),
-        }]
+        vec![(dirty.size_bytes, md5_in(&record.etag))]
     } else {
-        let parts = part_layout.parts().enumerate().map(|(index, part)| PieceSum {
-            size_bytes: part.range.len(),
-            md5: part_digests.get(index).map(|digest| digest.md5),
-        });
+        let parts = part_layout.parts().enumerate();
+        let parts =
+            parts.map(|(index, part)| (part.range.len(), part_digests.get(index).map(|part| part.md5)));
         parts.collect()
     };
-    sums.retain(|sum| sum.size_bytes > 0);
+    sums.retain(|(size_bytes, _)| *size_bytes > 0);
     if sums.len() != dirty.data.len() {
         return Err(Malformed);
     }
-    let sizes: Vec<u64> = sums.iter().map(|sum| sum.size_bytes).collect();
+    let sizes: Vec<u64> = sums.iter().map(|(size_bytes, _)| *size_bytes).collect();
     let digests = record.acknowledged.of_pieces(&sizes)?;
     let keys = dirty.data.iter().map(Arc::clone);
-    let pieces = keys.zip(sums).zip(digests).map(|((key, sum), digests)| Piece {
+    let pieces = keys.zip(sums).zip(digests);
+    let pieces = pieces.map(|((key, (size_bytes, md5)), digests)| Piece {
         key,
-        size_bytes: sum.size_bytes,
-        md5: sum.md5,
+        size_bytes,
+        md5,
         digests,
     });
     Ok(pieces.collect())
