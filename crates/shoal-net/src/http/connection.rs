@@ -34,6 +34,9 @@ use streams::Offers;
 use crate::fair::MidRequest;
 use crate::limits::STALL_TIMEOUT;
 
+/// A boxed error, the error type of bodies.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
 /// Time limits for a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {

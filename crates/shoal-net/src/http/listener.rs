@@ -33,7 +33,9 @@ use tracing::debug;
 
 use crate::channel::Channel;
 use crate::fair::{ConnectionPayer, MidRequest, Processor, SharedTasks};
-use crate::http::connection::{BufferBudget, ClientBody, Exchange, GuardedIo, ResponseService, Timeouts};
+use crate::http::connection::{
+    BoxError, BufferBudget, ClientBody, Exchange, GuardedIo, ResponseService, Timeouts,
+};
 use crate::http::tls::TlsReloader;
 use crate::limits::Limits;
 use crate::metrics::ConnectionMetrics;
@@ -43,9 +45,6 @@ use crate::time::shutdown::Shutdown;
 
 use accept::Acceptor;
 use connection_table::ConnectionTable;
-
-/// A boxed error, the error type of bodies.
-type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Number of clients beyond the limit that get a response at the same time. Others are closed without one.
 const TURNED_AWAY_AT_A_TIME: usize = 128;

@@ -12,6 +12,7 @@ use http::header::{CONNECTION, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER};
 use http::uri::Authority;
 use http::{Request, Response, Version};
 use http_body::{Body, Frame, SizeHint};
+use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
@@ -21,7 +22,7 @@ use shoal_s3::error_xml::{RequestId, error_xml};
 
 use super::streams::{ClientBody, Offer};
 use super::unread::{BodyEnd, Rest};
-use super::{Exchange, Timeouts};
+use super::{BoxError, Exchange, Timeouts};
 use crate::http::expectation::expects_continue;
 
 /// Wraps the service of one connection.
@@ -161,7 +162,6 @@ impl Drop for InFlight {
 
 pin_project! {
     /// The future response to one request.
-    #[derive(Debug)]
     pub struct ResponseFuture<F, B> {
         #[pin]
         state: State<F, B>,
@@ -174,7 +174,6 @@ pin_project! {
 }
 
 pin_project! {
-    #[derive(Debug)]
     #[project = StateProjection]
     enum State<F, B> {
         Asked { #[pin] future: F },
@@ -216,18 +215,18 @@ where
                         Some(Err(false)) => announce_end(&mut response),
                         Some(Err(true)) | None => {}
                     }
-                    break response.map(|body| Content::Served { body });
+                    break response.map(Either::Left);
                 }
                 StateProjection::Answered { response, rest } => {
-                    let is_at_end = ready!(rest.poll_end(cx));
+                    let is_at_end = ready!(rest.as_mut().poll(cx));
                     let mut response = response.take().expect("an answer is given once");
                     if !is_at_end {
                         announce_end(&mut response);
                     }
-                    break response.map(|body| Content::Served { body });
+                    break response.map(Either::Left);
                 }
                 StateProjection::Refused { error } => {
-                    break refusal_response(error).map(|xml| Content::Refused { xml });
+                    break refusal_response(error).map(|xml| Either::Right(Full::new(xml)));
                 }
             }
         };
@@ -249,41 +248,26 @@ pin_project! {
     #[derive(Debug)]
     pub struct ResponseBody<B> {
         #[pin]
-        content: Content<B>,
+        content: Either<B, Full<Bytes>>,
         offer: Option<Offer>,
         // Held until the drop of the body, which happens when the HTTP library has queued its last byte.
         in_flight: Option<InFlight>,
     }
 }
 
-pin_project! {
-    #[derive(Debug)]
-    #[project = ContentProjection]
-    enum Content<B> {
-        Served { #[pin] body: B },
-        Refused { xml: Bytes },
-    }
-}
-
-impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
+impl<B: Body<Data = Bytes, Error: Into<BoxError>>> Body for ResponseBody<B> {
     type Data = Bytes;
-    type Error = B::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.project();
         if let Some(offer) = this.offer {
             offer.taken();
         }
-        let polled = match this.content.project() {
-            ContentProjection::Served { body } => body.poll_frame(cx),
-            ContentProjection::Refused { xml } => {
-                let xml = std::mem::take(xml);
-                Poll::Ready((!xml.is_empty()).then(|| Ok(Frame::data(xml))))
-            }
-        };
+        let polled = this.content.poll_frame(cx);
         if let (Some(offer), Poll::Ready(Some(Ok(_)))) = (this.offer, &polled) {
             offer.wait();
         }
@@ -291,16 +275,10 @@ impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.content {
-            Content::Served { body } => body.is_end_stream(),
-            Content::Refused { xml } => xml.is_empty(),
-        }
+        self.content.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.content {
-            Content::Served { body } => body.size_hint(),
-            Content::Refused { xml } => SizeHint::with_exact(xml.len() as u64),
-        }
+        self.content.size_hint()
     }
 }

@@ -69,25 +69,20 @@ impl ClientBody {
     /// An HTTP/1.1 body, whose stalls are bounded by the socket's deadlines. `waits` is true if the client
     /// waits for `100 Continue`.
     pub(super) fn of_http1(incoming: Incoming, waits: bool, end: Option<Arc<BodyEnd>>) -> Self {
-        Self {
-            again: VecDeque::new(),
-            incoming: Some(incoming),
-            stall_timeout: None,
-            continued: waits.then(Continued::default),
-            end,
-        }
+        let mut body = Self::empty();
+        body.incoming = Some(incoming);
+        body.continued = waits.then(Continued::default);
+        body.end = end;
+        body
     }
 
     /// An HTTP/2 body, which may stall for up to `stall` while the node waits for it.
     pub(super) fn of_http2(incoming: Incoming, stall: Duration) -> Self {
         let deadline = Deadline::default();
-        Self {
-            again: VecDeque::new(),
-            incoming: Some(incoming),
-            stall_timeout: Some(StallTimeout { stall, deadline }),
-            continued: None,
-            end: None,
-        }
+        let mut body = Self::empty();
+        body.incoming = Some(incoming);
+        body.stall_timeout = Some(StallTimeout { stall, deadline });
+        body
     }
 
     /// Puts back bytes that were read.

@@ -7,14 +7,13 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http_body::Body as _;
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
-
-use crate::http::deadline::Deadline;
+use tokio::time::timeout;
 
 /// Maximum number of bytes to read and discard. Beyond it, a new connection costs less.
 const REST_BYTES: u64 = 256 << 10;
@@ -36,13 +35,8 @@ enum State {
     Read,
 }
 
-/// The rest of a body, while it is read and discarded.
-#[derive(Debug)]
-pub(super) struct Rest {
-    incoming: Incoming,
-    bytes: u64,
-    deadline: Deadline,
-}
+/// Reads the rest of a body and discards it. Returns true at its end, and false if the rest is long or late.
+pub(super) type Rest = Pin<Box<dyn Future<Output = bool> + Send>>;
 
 impl BodyEnd {
     /// Creates the shared state of a body, or `None` if the body is empty.
@@ -65,41 +59,27 @@ impl BodyEnd {
     pub(super) fn take_rest(&self) -> Result<Rest, bool> {
         let mut state = self.0.lock();
         match std::mem::replace(&mut *state, State::Read) {
-            State::Left(incoming) => {
-                let mut deadline = Deadline::default();
-                deadline.set(REST_WAIT);
-                Ok(Rest {
-                    incoming,
-                    bytes: 0,
-                    deadline,
-                })
-            }
+            State::Left(incoming) => Ok(Box::pin(async move {
+                timeout(REST_WAIT, reads_to_end(incoming)).await.unwrap_or(false)
+            })),
             State::InUse => Err(false),
             State::Read => Err(true),
         }
     }
 }
 
-impl Rest {
-    /// Reads and discards. Ready with true if the end was reached.
-    pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        if self.bytes + self.incoming.size_hint().lower() > REST_BYTES {
-            return Poll::Ready(false);
-        }
-        while self.bytes <= REST_BYTES {
-            if self.incoming.is_end_stream() {
-                return Poll::Ready(true);
-            }
-            let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
-                ready!(self.deadline.poll_expired(cx));
-                return Poll::Ready(false);
-            };
-            match frame {
-                Some(Ok(frame)) => self.bytes += frame.data_ref().map_or(0, |data| data.len() as u64),
-                Some(Err(_)) => return Poll::Ready(false),
-                None => return Poll::Ready(true),
-            }
-        }
-        Poll::Ready(false)
+/// Reads and discards a body, unless it is long. Returns true if its end was reached.
+async fn reads_to_end(mut body: Incoming) -> bool {
+    if body.size_hint().lower() > REST_BYTES {
+        return false;
     }
+    let mut bytes = 0;
+    while bytes <= REST_BYTES {
+        match body.frame().await {
+            Some(Ok(frame)) => bytes += frame.data_ref().map_or(0, |data| data.len() as u64),
+            Some(Err(_)) => return false,
+            None => return true,
+        }
+    }
+    false
 }
