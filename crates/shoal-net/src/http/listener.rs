@@ -309,10 +309,9 @@ where
         _permit: OwnedSemaphorePermit,
     ) {
         let _open = self.metrics.opened();
-        let (address, payer) = (remote.address, Arc::clone(&remote.payer));
-        let certified = Arc::clone(&remote.certified);
+        let address = remote.address;
         let service = ResponseService::new(
-            (self.make_service)(remote),
+            (self.make_service)(remote.clone()),
             Arc::clone(&exchange),
             self.limits.timeouts,
         );
@@ -323,8 +322,7 @@ where
             }
             // Boxed: the state of TLS and of HTTP/2 takes many times the memory of a plain connection.
             Handshake::Tls(tls) => {
-                let other_end = (address, payer, certified);
-                match Box::pin(self.speak_tls(tls, stream, other_end, service, &exchange)).await {
+                match Box::pin(self.speak_tls(tls, stream, remote, service, &exchange)).await {
                     Some(ended) => ended,
                     None => return self.metrics.refusals.count("tls-handshake"),
                 }
@@ -349,35 +347,28 @@ where
         &self,
         tls: &TlsReloader,
         stream: TcpStream,
-        (address, payer, certified): (SocketAddr, Arc<ConnectionPayer>, Arc<AtomicBool>),
+        remote: RemoteEnd,
         service: ResponseService<S>,
         exchange: &Arc<Exchange>,
     ) -> Option<Result<(), hyper::Error>> {
         let http2 = self.http2.try_acquire().ok();
         let acceptor = tls.acceptor(http2.is_some());
         let accepted = timeout(self.limits.timeouts.header, acceptor.accept(stream)).await;
-        if let Ok(Ok(stream)) = &accepted {
-            let has_shown_one = stream.get_ref().1.peer_certificates().is_some();
-            certified.store(has_shown_one, Ordering::Release);
-        }
-        match accepted {
-            Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(b"h2") => Some(
-                self.speak_http2(SigbusGuard::new(stream), payer, service, exchange)
-                    .await,
-            ),
-            Ok(Ok(stream)) => {
-                drop(http2);
-                Some(
-                    self.speak_http1(SigbusGuard::new(stream), service, exchange)
-                        .await,
-                )
-            }
-            Ok(Err(error)) => {
-                debug!(%address, %error, "TLS handshake failed");
-                None
-            }
-            Err(_) => None,
-        }
+        let stream = accepted
+            .ok()?
+            .inspect_err(|error| debug!(address = %remote.address, %error, "TLS handshake failed"))
+            .ok()?;
+        let (_, session) = stream.get_ref();
+        let has_shown_one = session.peer_certificates().is_some();
+        remote.certified.store(has_shown_one, Ordering::Release);
+        let is_http2 = session.alpn_protocol() == Some(b"h2");
+        let stream = SigbusGuard::new(stream);
+        Some(if is_http2 {
+            self.speak_http2(stream, remote.payer, service, exchange).await
+        } else {
+            drop(http2);
+            self.speak_http1(stream, service, exchange).await
+        })
     }
 
     async fn speak_http1<T>(

@@ -94,31 +94,28 @@ struct Paths {
     client_ca: Option<PathBuf>,
 }
 
+/// One certificate, configured for each set of protocols to offer.
 #[derive(Debug)]
 struct Loaded {
-    config: Configuration,
+    any: Arc<ServerConfig>,
+    http1: Arc<ServerConfig>,
     /// Digest of the files, to detect changes.
     digest: [u8; 32],
 }
 
-/// One certificate, configured for each set of protocols to offer.
-#[derive(Debug)]
-struct Configuration {
-    any: Arc<ServerConfig>,
-    http1: Arc<ServerConfig>,
-}
-
-impl From<ServerConfig> for Configuration {
-    fn from(config: ServerConfig) -> Self {
+impl Loaded {
+    fn new(files: &Files, paths: &Paths) -> Result<Self, TlsError> {
+        let config = files.configuration(paths)?;
         let offering = |protocols: &[&[u8]]| {
             let mut config = config.clone();
             config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
             Arc::new(config)
         };
-        Self {
+        Ok(Self {
             any: offering(&[b"h2", b"http/1.1"]),
             http1: offering(&[b"http/1.1"]),
-        }
+            digest: files.digest(),
+        })
     }
 }
 
@@ -147,24 +144,18 @@ impl TlsReloader {
             key: key.into(),
             client_ca,
         };
-        let files = Files::read(&paths)?;
-        let loaded = Loaded {
-            digest: files.digest(),
-            config: files.configuration(&paths)?,
-        };
-        Ok(Arc::new(Self {
-            paths,
-            current: ArcSwap::from_pointee(loaded),
-        }))
+        let loaded = Loaded::new(&Files::read(&paths)?, &paths)?;
+        let current = ArcSwap::from_pointee(loaded);
+        Ok(Arc::new(Self { paths, current }))
     }
 
     /// Returns an acceptor with the current certificate, which offers HTTP/2 if `may_speak_http2`.
     pub fn acceptor(&self, may_speak_http2: bool) -> TlsAcceptor {
         let current = self.current.load();
         let config = if may_speak_http2 {
-            &current.config.any
+            &current.any
         } else {
-            &current.config.http1
+            &current.http1
         };
         TlsAcceptor::from(Arc::clone(config))
     }
@@ -179,13 +170,11 @@ impl TlsReloader {
     /// Fails as [`load`](Self::load) does.
     pub fn renew(&self) -> Result<bool, TlsError> {
         let files = Files::read(&self.paths)?;
-        let digest = files.digest();
-        if self.current.load().digest == digest {
-            return Ok(false);
+        let is_changed = self.current.load().digest != files.digest();
+        if is_changed {
+            self.current.store(Arc::new(Loaded::new(&files, &self.paths)?));
         }
-        let config = files.configuration(&self.paths)?;
-        self.current.store(Arc::new(Loaded { config, digest }));
-        Ok(true)
+        Ok(is_changed)
     }
 
     /// Checks the files every five seconds, until `shutdown` begins.
@@ -263,7 +252,7 @@ impl Files {
         hasher.finalize().into()
     }
 
-    fn configuration(&self, paths: &Paths) -> Result<Configuration, TlsError> {
+    fn configuration(&self, paths: &Paths) -> Result<ServerConfig, TlsError> {
         let Paths { certificate, key, .. } = paths;
         let chain = certificates(&self.certificate, certificate)?;
         let private = PrivateKeyDer::from_pem_slice(&self.key).map_err(|source| match source {
@@ -277,14 +266,13 @@ impl Files {
         };
         let provider = Arc::new(ring::default_provider());
         let verifier = self.client_verifier(paths, &provider)?;
-        let config = ServerConfig::builder_with_provider(provider)
+        ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .and_then(|builder| {
                 let builder = builder.with_client_cert_verifier(verifier);
                 builder.with_single_cert(chain, private)
             })
-            .map_err(unusable)?;
-        Ok(config.into())
+            .map_err(unusable)
     }
 
     /// Returns the verifier of client certificates, if clients may present any. They need not.
