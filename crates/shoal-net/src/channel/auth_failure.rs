@@ -1,11 +1,11 @@
 //! Reasons for not trusting another end, how often each occurred, and the messages for the operator.
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::AlertDescription;
+use rustls::{AlertDescription, Error};
 
 use crate::metrics::Counts;
 use crate::time::clock;
@@ -17,18 +17,25 @@ const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 words! {
     /// Why this node does not trust the other end of a connection.
+    #[derive(thiserror::Error)]
     pub enum AuthFailure {
         /// It does not speak TLS.
+        #[error("it does not speak TLS")]
         NotTls = "not-tls",
         /// It speaks TLS, but not as nodes do.
+        #[error("it does not speak as nodes of this version do")]
         NotOurs = "not-ours",
         /// It knows another secret.
+        #[error("it knows another cluster secret")]
         OtherSecret = "other-secret",
         /// It cannot prove that it is the expected node, or that it is a node.
+        #[error("it does not prove that it is the node that it should be")]
         HandshakeLimit = "unproven",
         /// It did not prove itself in time, or hung up before.
+        #[error("it did not prove itself in time")]
         Unfinished = "unfinished",
         /// Received bytes were altered on their way.
+        #[error("its message was altered on the way")]
         Altered = "altered",
     }
 }
@@ -36,8 +43,9 @@ words! {
 /// The other end, as the log names it.
 #[derive(Debug)]
 pub(super) struct RemoteNode {
-    name: Option<Box<str>>,
-    address: SocketAddr,
+    /// `None` for a node that asks this one.
+    pub(super) name: Option<Arc<str>>,
+    pub(super) address: SocketAddr,
 }
 
 /// Counts of connections that failed because one end did not trust the other.
@@ -60,9 +68,7 @@ impl Default for AuthFailures {
 impl AuthFailure {
     /// Returns the reason for an error that occurs while the ends prove themselves.
     pub(super) fn of(error: &io::Error) -> Self {
-        use rustls::Error;
-        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
-        match inner {
+        match cause(error) {
             None => Self::Unfinished,
             Some(Error::InvalidMessage(_)) => Self::NotTls,
             Some(Error::AlertReceived(AlertDescription::NoApplicationProtocol)) => Self::OtherSecret,
@@ -75,24 +81,11 @@ impl AuthFailure {
     /// Returns the reason for an error of a connection whose handshake was complete. `None` if the connection
     /// only broke.
     pub(super) fn of_broken(error: &io::Error) -> Option<Self> {
-        use rustls::Error;
-        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
-        match (error.kind(), inner) {
+        match (error.kind(), cause(error)) {
             // The node that is asked checks the proof last, when the asking node has already gone on.
             (_, Some(Error::AlertReceived(AlertDescription::AccessDenied))) => Some(Self::HandshakeLimit),
             (io::ErrorKind::InvalidData, _) => Some(Self::Altered),
             _ => None,
-        }
-    }
-
-    const fn says(self) -> &'static str {
-        match self {
-            Self::NotTls => "it does not speak TLS",
-            Self::NotOurs => "it does not speak as nodes of this version do",
-            Self::OtherSecret => "it knows another cluster secret",
-            Self::HandshakeLimit => "it does not prove that it is the node that it should be",
-            Self::Unfinished => "it did not prove itself in time",
-            Self::Altered => "its message was altered on the way",
         }
     }
 
@@ -118,31 +111,12 @@ impl AuthFailure {
     }
 }
 
-impl fmt::Display for AuthFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.says())
-    }
-}
-
-impl std::error::Error for AuthFailure {}
-
-impl RemoteNode {
-    /// A node that asks this one, as far as this one can tell.
-    pub(super) fn asking(address: SocketAddr) -> Self {
-        Self { name: None, address }
-    }
-
-    /// The node that this one asks.
-    pub(super) fn asked(name: &str, address: SocketAddr) -> Self {
-        Self {
-            name: Some(name.into()),
-            address,
-        }
-    }
+fn cause(error: &io::Error) -> Option<&Error> {
+    error.get_ref()?.downcast_ref()
 }
 
 impl AuthFailures {
-    /// Counts one failure, and tells the operator at most once a minute. Returns the error that states the
+    /// Counts one failure, and logs it at most once a minute. Returns the error that states the
     /// reason.
     pub(super) fn note(&self, failure: AuthFailure, other: &RemoteNode) -> io::Error {
         self.counts.count(failure);

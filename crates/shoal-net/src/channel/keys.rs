@@ -25,7 +25,7 @@ pub(super) struct Keys {
     id: String,
 }
 
-/// Whether `protocol` is one that nodes of a cluster speak.
+/// Returns true if nodes of a cluster speak `protocol`.
 pub(super) fn is_protocol(protocol: &[u8]) -> bool {
     protocol.starts_with(PROTOCOL.as_bytes())
 }

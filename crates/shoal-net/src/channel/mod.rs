@@ -109,7 +109,7 @@ impl Channel {
             proven = proving => proven.unwrap_or(Err(AuthFailure::Unfinished)),
             () = turn.displaced() => Err(AuthFailure::Unfinished),
         };
-        let other = RemoteNode::asking(address);
+        let other = RemoteNode { name: None, address };
         match proven {
             Ok(stream) => Ok(NodeStream::new(stream, other, Arc::clone(&self.auth_failures))),
             Err(failure) => {
@@ -123,17 +123,14 @@ impl Channel {
         let begun = LazyConfigAcceptor::new(Acceptor::default(), ReadAhead::new(stream));
         let begun = begun.await.map_err(|error| AuthFailure::of(&error))?;
         let offered: Vec<_> = begun.client_hello().alpn().into_iter().flatten().collect();
-        let answer = self.answers.iter().find(|answer| {
-            let protocols = &answer.alpn_protocols;
-            protocols
-                .iter()
-                .any(|protocol| offered.contains(&protocol.as_slice()))
-        });
+        let is_offered = |protocol: &Vec<u8>| offered.contains(&protocol.as_slice());
+        let mut answers = self.answers.iter();
+        let answer = answers.find(|answer| answer.alpn_protocols.iter().any(is_offered));
         let Some(answer) = answer else {
             if !offered.iter().any(|protocol| keys::is_protocol(protocol)) {
                 return Err(AuthFailure::NotOurs);
             }
-            // The handshake fails for lack of a common protocol, which tells the other node the reason.
+            // The handshake fails for lack of a common protocol, which shows the other node the reason.
             let any = self.answers.first().expect("a node has one secret at least");
             let _ = begun.into_stream(Arc::clone(any)).await;
             return Err(AuthFailure::OtherSecret);
@@ -155,7 +152,11 @@ impl Dialer {
         // Without it, a request in two segments waits 40 ms for the delayed acknowledgement of the other
         // node.
         stream.set_nodelay(true)?;
-        let other = RemoteNode::asked(&self.name, self.address);
+        let name = Some(Arc::clone(&self.name));
+        let other = RemoteNode {
+            name,
+            address: self.address,
+        };
         match self.prove(stream).await {
             Ok(stream) => Ok(NodeStream::new(stream, other, Arc::clone(&self.auth_failures))),
             Err(failure) => Err(self.auth_failures.note(failure, &other)),

@@ -28,7 +28,7 @@ impl TrustedKeys {
         }
     }
 
-    /// Trusts a node that asks by the key that all nodes share, and tells it which secret to use.
+    /// Trusts a node that asks by the key that all nodes share, and names the secret to use.
     pub(super) fn asking(keys: &Keys) -> Self {
         Self {
             keys: vec![public(&keys.of_asking())],

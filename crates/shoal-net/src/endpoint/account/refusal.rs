@@ -1,7 +1,6 @@
 //! Refusals by the lake of the account that signed a request, rather than of the request itself. Operators
 //! nearly always have to resolve them.
 
-use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
@@ -10,16 +9,22 @@ use crate::words;
 
 words! {
     /// The reason why the lake rejects a signature.
+    #[derive(thiserror::Error)]
     pub enum AccountRefusal {
         /// The lake does not know the access key, or has suspended it.
+        #[error("the lake does not know the access key")]
         UnknownKey = "unknown-key",
         /// The lake has a different secret for this access key.
+        #[error("the lake has another secret for the access key")]
         WrongSecret = "wrong-secret",
         /// The time of the signature differs too much from the lake's.
+        #[error("the clocks of this node and of the lake differ too much")]
         Clock = "clock",
         /// The region in the signature is not the lake's.
+        #[error("the lake expects signatures for another region")]
         Region = "region",
         /// The session token has expired.
+        #[error("the lake says that the session token has expired")]
         Expired = "expired",
     }
 }
@@ -55,18 +60,6 @@ impl AccountRefusal {
             Self::Region => "set [lake] region to the one that the lake names",
             Self::Expired => "renew the credentials; a role or an instance renews them by itself",
         }
-    }
-}
-
-impl fmt::Display for AccountRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::UnknownKey => "the lake does not know the access key",
-            Self::WrongSecret => "the lake has another secret for the access key",
-            Self::Clock => "the clocks of this node and of the lake differ too much",
-            Self::Region => "the lake expects signatures for another region",
-            Self::Expired => "the lake says that the session token has expired",
-        })
     }
 }
 
