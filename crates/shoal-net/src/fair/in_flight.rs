@@ -111,9 +111,15 @@ impl Bound {
 
     /// Counts one more request of a payer that has `own`, unless that exceeds the limit.
     fn add(&self, own: &AtomicUsize, share: u32) -> Result<(), Overloaded> {
-        let before = self.count.fetch_add(1, Ordering::SeqCst);
+        let free = self.max.saturating_sub(self.count.fetch_add(1, Ordering::SeqCst));
         let own_before = own.fetch_add(1, Ordering::SeqCst);
-        let judged = admit_one((self.max, before), (self.payer_max, own_before), share);
+        let judged = if own_before >= self.payer_max {
+            Err(Overloaded::Payer)
+        } else if own_before >= free.saturating_mul(share as usize) || free == 0 {
+            Err(Overloaded::Node)
+        } else {
+            Ok(())
+        };
         judged.inspect_err(|_| self.take_away(own))
     }
 
@@ -243,22 +249,6 @@ impl InFlight {
             })
         };
         Arc::clone(self.payers.write().entry(id).or_insert_with(new))
-    }
-}
-
-/// Decides if one more request exceeds the limit, given the current ones.
-fn admit_one(
-    (max, count): (usize, usize),
-    (payer_max, own): (usize, usize),
-    share: u32,
-) -> Result<(), Overloaded> {
-    let free = max.saturating_sub(count);
-    if own >= payer_max {
-        Err(Overloaded::Payer)
-    } else if own >= free.saturating_mul(share as usize) || free == 0 {
-        Err(Overloaded::Node)
-    } else {
-        Ok(())
     }
 }
 

@@ -119,15 +119,9 @@ impl LabelValues for String {
     }
 }
 
-impl<const N: usize> LabelValues for [&str; N] {
+impl<T: Into<String>, const N: usize> LabelValues for [T; N] {
     fn texts(self) -> Vec<String> {
-        self.map(str::to_owned).into()
-    }
-}
-
-impl<const N: usize> LabelValues for [String; N] {
-    fn texts(self) -> Vec<String> {
-        self.into()
+        self.map(Into::into).into()
     }
 }
 

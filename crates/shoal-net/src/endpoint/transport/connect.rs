@@ -56,12 +56,6 @@ pub(in crate::endpoint) enum ConnectError {
     Failed(BoxError),
 }
 
-impl ConnectError {
-    pub(in crate::endpoint) fn broken(error: hyper::Error) -> Self {
-        Self::Failed(error.into())
-    }
-}
-
 impl Connector {
     /// Creates a connector to a store. For `https`, it trusts the certificates in `ca_file`, or else the
     /// system's roots (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured). `window_bytes` limits the bytes that

@@ -101,7 +101,7 @@ impl Counters {
 /// Returns the label of a status: a common one itself, or else its class, because a store may return any
 /// number of different ones.
 fn word_of(status: StatusCode) -> &'static str {
-    const TELLING: [(u16, &str); 14] = [
+    const COMMON: [(u16, &str); 14] = [
         (304, "304"),
         (400, "400"),
         (401, "401"),
@@ -118,8 +118,8 @@ fn word_of(status: StatusCode) -> &'static str {
         (504, "504"),
     ];
     let status = status.as_u16();
-    let telling = TELLING.iter().find(|(telling, _)| *telling == status);
-    telling.map_or_else(
+    let common = COMMON.iter().find(|(common, _)| *common == status);
+    common.map_or_else(
         || match status / 100 {
             2 => "2xx",
             3 => "3xx",

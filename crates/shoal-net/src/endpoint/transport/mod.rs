@@ -205,9 +205,13 @@ impl Transport {
         choice: ConnectionChoice,
     ) -> Result<Response<LakeBody>, FailedAttempt> {
         let (context, timeouts) = (&head.context, self.timeouts.of_request(head.class));
-        let connected = match choice {
-            ConnectionChoice::Any => pool.checkout(timeouts).await,
-            ConnectionChoice::New => pool.open(timeouts).await,
+        let idle = match choice {
+            ConnectionChoice::Any => pool.pop(),
+            ConnectionChoice::New => None,
+        };
+        let connected = match idle {
+            Some(connection) => Ok(connection),
+            None => pool.open(timeouts).await,
         };
         let mut connection = connected.map_err(|error| unconnected(context, error))?;
         loop {

@@ -69,25 +69,14 @@ impl Pool {
         }
     }
 
-    /// Returns a connection for a request: the most recently used one, or a new one. If the endpoint has
-    /// closed the connection in the meantime, it returns the request unsent.
-    pub(super) async fn checkout(
-        &self,
-        timeouts: RequestTimeouts,
-    ) -> Result<Box<PooledConnection>, ConnectError> {
-        match self.pop() {
-            Some(connection) => Ok(connection),
-            None => self.open(timeouts).await,
-        }
-    }
-
     /// Opens a new connection, even if others are idle.
     pub(super) async fn open(
         &self,
         timeouts: RequestTimeouts,
     ) -> Result<Box<PooledConnection>, ConnectError> {
         let Connected { stream, permit } = self.connector.connect(timeouts.connect).await?;
-        let (sender, driver) = self.http.handshake(stream).await.map_err(ConnectError::broken)?;
+        let shaken = self.http.handshake(stream).await;
+        let (sender, driver) = shaken.map_err(|error| ConnectError::Failed(error.into()))?;
         self.counters.connection();
         let idle_since = clock::instant();
         Ok(Box::new(PooledConnection {
@@ -121,7 +110,9 @@ impl Pool {
         }
     }
 
-    fn pop(&self) -> Option<Box<PooledConnection>> {
+    /// Returns the most recently used connection, if one is idle. If the endpoint has closed it in the
+    /// meantime, it returns the request unsent.
+    pub(super) fn pop(&self) -> Option<Box<PooledConnection>> {
         let mut idle = self.idle.lock();
         let newest = idle.pop_back()?;
         if newest.is_stale(clock::instant()) {
