@@ -88,7 +88,7 @@ impl Gossip {
                 error @ (foca::Error::Decode(_) | foca::Error::MalformedPacket | foca::Error::DataTooBig),
             ) => Err(MalformedMessage(error)),
             other => {
-                Self::tell(other);
+                Self::log_error(other);
                 Ok(())
             }
         }
@@ -148,12 +148,12 @@ impl Gossip {
     }
 
     fn after(&mut self, result: Result<(), foca::Error>, now: Instant) {
-        Self::tell(result);
+        Self::log_error(result);
         self.drain_runtime(now);
     }
 
     /// Logs an error. The next probe corrects its effect.
-    fn tell(result: Result<(), foca::Error>) {
+    fn log_error(result: Result<(), foca::Error>) {
         if let Err(error) = result {
             tracing::debug!(%error, "a gossip message was ignored");
         }

@@ -1,4 +1,4 @@
-//! The signal that tells every task to stop.
+//! The signal for every task to stop.
 
 use tokio::sync::watch;
 

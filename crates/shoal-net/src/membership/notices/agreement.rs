@@ -243,7 +243,7 @@ impl Inner {
             .map(|other| other.differs.clone())
             .unwrap_or_default();
         if differs != before {
-            tell(name, &differs);
+            log_change(name, &differs);
         }
         let other = Other {
             digests: theirs,
@@ -253,7 +253,7 @@ impl Inner {
     }
 }
 
-fn tell(name: &str, differs: &BTreeSet<SharedSetting>) {
+fn log_change(name: &str, differs: &BTreeSet<SharedSetting>) {
     if differs.is_empty() {
         tracing::info!(node = name, "another node is configured like this one again");
         return;

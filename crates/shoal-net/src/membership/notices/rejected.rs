@@ -11,7 +11,7 @@ use crate::metrics::Counts;
 use crate::time::log_throttle::LogThrottle;
 
 /// Minimum time between log lines for one reason, whatever the number of senders.
-const TELL_AGAIN: Duration = Duration::from_mins(1);
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Maximum number of senders remembered; the one seen longest ago is forgotten first.
 const SENDERS_MAX: usize = 16;
@@ -37,7 +37,7 @@ struct Inner {
 impl Default for Inner {
     fn default() -> Self {
         Self {
-            lines: [const { LogThrottle::every(TELL_AGAIN) }; RejectReason::ALL.len()],
+            lines: [const { LogThrottle::every(LOG_INTERVAL) }; RejectReason::ALL.len()],
             seen: Vec::new(),
         }
     }

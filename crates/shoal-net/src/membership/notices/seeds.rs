@@ -10,7 +10,7 @@ use tokio::time::Instant;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Interval at which a persisting problem is logged again.
-const TELL_AGAIN: Duration = Duration::from_mins(1);
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The notices about the seeds.
 #[derive(Debug, Default)]
@@ -84,7 +84,7 @@ impl Inner {
     fn is_unknown(&mut self, seed: &str, now: Instant) -> bool {
         let last_logged = self.unknown.get(seed);
         let is_due =
-            last_logged.is_none_or(|last_logged| now.saturating_duration_since(*last_logged) >= TELL_AGAIN);
+            last_logged.is_none_or(|last_logged| now.saturating_duration_since(*last_logged) >= LOG_INTERVAL);
         if is_due {
             self.unknown.insert(seed.to_owned(), now);
         }
@@ -99,7 +99,7 @@ impl Inner {
         let alone = now.saturating_duration_since(*self.alone.get_or_insert(now));
         let last_logged = self.alone_logged;
         let is_due =
-            last_logged.is_none_or(|last_logged| now.saturating_duration_since(last_logged) >= TELL_AGAIN);
+            last_logged.is_none_or(|last_logged| now.saturating_duration_since(last_logged) >= LOG_INTERVAL);
         (alone >= TIMEOUT && is_due).then(|| {
             self.alone_logged = Some(now);
             SeedContact::Alone(alone)
