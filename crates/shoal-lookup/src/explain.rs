@@ -8,9 +8,9 @@ use shoal_node::admin::client::{AdminErrorKind, AdminUrl};
 use shoal_node::admin::members::MemberState;
 use shoal_node::config::Lookup;
 
-use super::choice::{Choice, Eligibility};
-use super::client::Client;
-use super::places::Location;
+use super::answer::choice::{Choice, Eligibility};
+use super::answer::client::Client;
+use super::answer::places::Location;
 use crate::TTL;
 
 /// The inputs and the result of an answer.
@@ -41,7 +41,7 @@ pub struct Explained {
     pub topology: String,
     /// The address at which clients reach the node.
     pub address: Option<SocketAddr>,
-    /// Whether clients should be directed to the node.
+    /// The state of the node: clients are directed to a serving one.
     pub state: MemberState,
     /// Requests in flight as a fraction of the node's limit, 0 to 1.
     pub load: Option<f64>,

@@ -1,27 +1,23 @@
 //! The name server that directs each client to the nearest living node.
 //!
-//! Nodes are asked every second which nodes are alive, `live_nodes` keeps recent answers, `client`
-//! determines the client of a question, `places` its place, `choice` the nearest nodes, `responder` builds
-//! the response, `listener` receives and sends messages within the limits of `rate_limit`, `admin` serves
-//! `metrics` and the state in `poll_status`. Name servers share no state and keep none for longer than
-//! seconds, so any number of them can run behind one anycast address (docs/how-to/lookup.md).
+//! Nodes are asked every second which nodes are alive, `live_nodes` keeps recent answers, `answer`
+//! determines the client of a question, its place and the nearest nodes, and builds the response, `listener`
+//! receives and sends messages within the limits of `rate_limit`, `admin` serves `metrics` and the state in
+//! `poll_status`. Name servers share no state and keep none for longer than seconds, so any number of them
+//! can run behind one anycast address (docs/how-to/lookup.md).
 
 mod admin;
-mod choice;
-mod client;
+mod answer;
 mod explain;
 mod listener;
 mod live_nodes;
 mod metrics;
-mod places;
 mod poll_status;
 mod rate_limit;
-mod responder;
 #[cfg(test)]
 mod tests;
-mod zone;
 
-pub use client::Client;
+pub use answer::client::Client;
 
 use std::io;
 use std::net::SocketAddr;
@@ -32,9 +28,9 @@ use futures_util::future::join_all;
 use hickory_proto::ProtoError;
 use ipnet::IpNet;
 use parking_lot::Mutex;
-use shoal_net::clock;
 use shoal_net::http::listener::{ListenError, listen};
 use shoal_net::shutdown::{self, Shutdown, Trigger};
+use shoal_net::{clock, pauses};
 use shoal_node::admin::allowed_hosts::AllowedHosts;
 use shoal_node::admin::client::{
     AccessError, AdminAccess, AdminClient, AdminErrorKind, AdminResponse, AdminUrl, InvalidAdminUrl,
@@ -42,15 +38,14 @@ use shoal_node::admin::client::{
 use shoal_node::admin::members::Members;
 use shoal_node::config;
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval};
 
+use answer::responder::{Responder, Transport, can_answer};
 use explain::{Explanation, SilentNode};
 use listener::{Answers, Sockets};
 use live_nodes::{LiveNode, LiveNodes};
 use metrics::LookupMetrics;
 use poll_status::PollStatus;
 use rate_limit::{Allowance, RateLimiter, UDP_RATE};
-use responder::{Responder, Transport, can_answer};
 
 /// TTL of every answer. Short, because nodes come and go; long enough that a resolver asks rarely.
 const TTL: Duration = Duration::from_secs(5);
@@ -295,8 +290,7 @@ impl Answers for Shared {
 
 /// Polls a node repeatedly. Logs only changes, because a node that is down fails many polls.
 async fn keep_asking(poller: AdminClient, place: usize, shared: Arc<Shared>, stopping: Shutdown) {
-    let mut ticks = interval(POLL_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut ticks = pauses::ticks(POLL_INTERVAL);
     let mut silent = false;
     loop {
         tokio::select! {

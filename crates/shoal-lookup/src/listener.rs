@@ -17,8 +17,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::answer::responder::Transport;
 use super::rate_limit::{Allowance, Network, truncated};
-use super::responder::Transport;
 
 /// The maximum number of connections on one listener; further ones wait in the kernel's queue.
 const CONNECTIONS_MAX: usize = 256;

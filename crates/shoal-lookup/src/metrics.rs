@@ -8,9 +8,9 @@ use shoal_net::metrics::{Tally, each, render};
 use shoal_net::observed;
 use shoal_node::admin::members::MemberState;
 
+use super::answer::responder::Transport;
 use super::poll_status::PollState;
 use super::rate_limit::Allowance;
-use super::responder::Transport;
 
 /// Counts of one name server.
 #[derive(Debug, Default)]
@@ -48,19 +48,14 @@ observed! {
 impl LookupMetrics {
     /// Counts a message by the code of its answer; `None` if it was not answered.
     pub fn answered(&self, transport: Transport, code: Option<ResponseCode>) {
-        let transport = match transport {
-            Transport::Udp => "udp",
-            Transport::Tcp => "tcp",
-        };
-        self.questions.count([transport, code.map_or("none", word)]);
+        let code = code.map_or("none", word);
+        self.questions.count([transport.as_str(), code]);
     }
 
     /// Counts how an answer over UDP was sent.
     pub(super) fn allowed(&self, allowance: Allowance) {
-        match allowance {
-            Allowance::Whole => {}
-            Allowance::Truncated => self.limited.count("truncated"),
-            Allowance::Silence => self.limited.count("none"),
+        if allowance != Allowance::Whole {
+            self.limited.count(allowance.as_str());
         }
     }
 
@@ -107,8 +102,8 @@ mod tests {
     use shoal_node::admin::members::MemberState;
 
     use super::{LookupMetrics, TABLE};
+    use crate::answer::responder::Transport;
     use crate::poll_status::PollState;
-    use crate::responder::Transport;
 
     #[test]
     fn questions_are_counted_by_their_answers_and_nodes_by_how_they_stand() {

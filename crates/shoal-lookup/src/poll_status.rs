@@ -6,15 +6,14 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct PollStatus {
     nodes: Vec<PolledNode>,
-    since: Instant,
 }
 
 #[derive(Debug)]
 struct PolledNode {
     url: String,
     answers: bool,
-    /// When the node last answered.
-    answered_at: Option<Instant>,
+    /// When the node last answered, or the start if it never has.
+    answered_at: Instant,
 }
 
 /// The state of polling one node.
@@ -34,12 +33,10 @@ impl PollStatus {
         let node = |url| PolledNode {
             url,
             answers: false,
-            answered_at: None,
+            answered_at: now,
         };
-        Self {
-            nodes: urls.map(node).collect(),
-            since: now,
-        }
+        let nodes = urls.map(node).collect();
+        Self { nodes }
     }
 
     /// Records at `now` whether the node at this index of the configuration has answered.
@@ -47,7 +44,7 @@ impl PollStatus {
         let node = self.nodes.get_mut(place).expect("each poller has a place");
         node.answers = answered;
         if answered {
-            node.answered_at = Some(now);
+            node.answered_at = now;
         }
     }
 
@@ -56,7 +53,7 @@ impl PollStatus {
         let state = |node: &PolledNode| PollState {
             url: node.url.clone(),
             answers: node.answers,
-            age: now.saturating_duration_since(node.answered_at.unwrap_or(self.since)),
+            age: now.saturating_duration_since(node.answered_at),
         };
         self.nodes.iter().map(state).collect()
     }

@@ -9,6 +9,8 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use shoal_net::words;
+
 /// Answers a second over UDP to one network: more than the clients of a site need, whose resolver asks once
 /// in a TTL, and too few to flood a victim.
 pub const UDP_RATE: u32 = 200;
@@ -37,15 +39,16 @@ impl Network {
     }
 }
 
-/// How an answer over UDP is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Allowance {
-    /// The answer is sent.
-    Whole,
-    /// Only header and question are sent, marked as truncated, so that the client retries over TCP.
-    Truncated,
-    /// Nothing is sent.
-    Silence,
+words! {
+    /// How an answer over UDP is sent.
+    pub enum Allowance {
+        /// The answer is sent.
+        Whole = "whole",
+        /// Only header and question are sent, marked as truncated, so that the client retries over TCP.
+        Truncated = "truncated",
+        /// Nothing is sent.
+        Silence = "none",
+    }
 }
 
 /// Counts answers by network.

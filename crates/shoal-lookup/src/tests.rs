@@ -16,9 +16,9 @@ use shoal_net::clock;
 use shoal_node::admin::members::{Member, MemberState, Members};
 use shoal_node::config::{Lookup, LookupPlace};
 
+use super::answer::responder::{Reply, Responder, Transport};
 use super::live_nodes::tests::member;
 use super::live_nodes::{LiveNode, LiveNodes};
-use super::responder::{Reply, Responder, Transport};
 
 const RESOLVER: [u8; 4] = [10, 0, 0, 53];
 /// In rack 1 of cluster a.

@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use super::{config, question, short};
 use crate::Lookup;
-use crate::client::Client;
+use crate::answer::client::Client;
 use crate::live_nodes::tests::member;
 
 /// Longer than any step takes on a busy machine; a test that waits for it has failed.

@@ -7,8 +7,8 @@ use shoal_node::admin::members::MemberState;
 use shoal_policy::nearest::{self as policy, Candidate, rank};
 
 use super::client::Client;
-use super::live_nodes::LiveNode;
 use super::places::Location;
+use crate::live_nodes::LiveNode;
 
 /// The requested address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum Family {
     V6,
 }
 
-/// Whether the answer to a client contains a living node, and why.
+/// The reason why the answer to a client contains a living node, or does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eligibility {
     /// The answer contains the node.
@@ -43,7 +43,7 @@ pub struct Choice {
     pub shared_levels: usize,
     /// The node's weight in the choice among equally near nodes, 0 to 1.
     pub weight: f64,
-    /// Whether the answer contains the node, and why.
+    /// The reason why the answer contains the node, or does not.
     pub eligibility: Eligibility,
 }
 
@@ -155,11 +155,11 @@ mod tests {
     use shoal_net::clock;
     use shoal_node::admin::members::{Member, MemberState, Members};
 
-    use super::super::live_nodes::tests::member;
     use super::{Choice, Eligibility, Family, choose, reachable_by};
-    use crate::client::Client;
+    use crate::answer::client::Client;
+    use crate::answer::places::Location;
+    use crate::live_nodes::tests::member;
     use crate::live_nodes::{LiveNode, LiveNodes};
-    use crate::places::Location;
 
     const HERE: Location<'_> = Location {
         topology: Some("dc1/a/r1"),

@@ -25,14 +25,15 @@ use hickory_proto::rr::rdata::{A, AAAA, HINFO, SOA, SRV};
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 use hickory_proto::serialize::binary::{BinDecodable, BinDecoder};
 use ipnet::IpNet;
+use shoal_net::words;
 use shoal_node::config::Lookup;
 
 use super::choice::{Choice, Eligibility, Family, choose, reachable_by};
 use super::client::Client;
-use super::live_nodes::LiveNode;
 use super::places::Places;
 use super::zone::{Subject, Zone};
 use crate::TTL;
+use crate::live_nodes::LiveNode;
 
 /// The largest datagram that reaches every client in one piece, in bytes (DNS Flag Day 2020); the server
 /// neither asks for nor sends more over UDP.
@@ -43,13 +44,14 @@ const PLAIN_DATAGRAM_BYTES: u16 = 512;
 /// length.
 const SRV_RECORDS_MAX: usize = 8;
 
-/// How a question arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
-    /// In a datagram, into which the answer has to fit as well.
-    Udp,
-    /// On a TCP connection.
-    Tcp,
+words! {
+    /// How a question arrived.
+    pub enum Transport {
+        /// In a datagram, into which the answer has to fit as well.
+        Udp = "udp",
+        /// On a TCP connection.
+        Tcp = "tcp",
+    }
 }
 
 /// Answers questions.
