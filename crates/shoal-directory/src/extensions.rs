@@ -2,7 +2,8 @@
 //! (dissertation 4.5.1), beside the holders.
 //!
 //! An extension belongs to a [`Group`](crate::Group) of blocks, has a name and a value, and expires after its
-//! own lifetime. Like all entries it is soft: features must work without extensions that a directory has lost.
+//! own lifetime. Like all entries it is soft: features must work without extensions that a directory has
+//! lost.
 
 use std::time::Duration;
 
