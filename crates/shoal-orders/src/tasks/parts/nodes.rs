@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use shoal_net::membership::Member;
 use shoal_net::pauses::Pauses;
 use shoal_policy::{NodeId, ObjectId};
 
@@ -49,7 +50,7 @@ impl Nodes {
         if members.is_empty() {
             return vec![self.parts.cooperation.me()];
         }
-        members.iter().map(|member| member.id()).collect()
+        members.iter().map(Member::id).collect()
     }
 
     /// Returns the name of a node.

@@ -14,8 +14,11 @@ pub struct Targets {
     cooperation: Arc<Cooperation>,
     place: Option<String>,
     /// The members, and the ring of those at the place with its layer.
-    ring: Mutex<Option<(Members, Option<(Arc<Ring>, Layer)>)>>,
+    ring: Mutex<Option<(Members, PlaceRing)>>,
 }
+
+/// The ring of a place and its layer; `None` if no node there can hold blocks.
+type PlaceRing = Option<(Arc<Ring>, Layer)>;
 
 impl Targets {
     /// Assigns blocks to the nodes at `place`; without one, to the homes of the widest layer.
@@ -45,7 +48,7 @@ impl Targets {
             .collect()
     }
 
-    fn ring(&self) -> Option<(Arc<Ring>, Layer)> {
+    fn ring(&self) -> PlaceRing {
         let (members, mut current) = (self.cooperation.members(), self.ring.lock());
         if !matches!(&*current, Some((known, _)) if Arc::ptr_eq(known, &members)) {
             let ring = self.cooperation.ring_at(self.place.as_deref());

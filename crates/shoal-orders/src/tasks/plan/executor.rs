@@ -223,7 +223,7 @@ impl Executor {
             }
         };
         let why = progress.replanned.as_mut().map(|replanned| {
-            replanned.by = by.to_owned();
+            by.clone_into(&mut replanned.by);
             replanned.detail = detail.as_deref().map(cut);
             &*replanned.why
         });

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use shoal_cache::cooperation::Cooperation;
 use shoal_net::clock;
-use shoal_net::membership::{Members, State};
+use shoal_net::membership::{Member, Members, State};
 use shoal_policy::NodeId;
 use shoal_policy::fingerprint::Fingerprint;
 use shoal_policy::ring::{ORDINARY_WEIGHT, Ring};
@@ -93,7 +93,7 @@ impl Homes {
 /// Returns the nodes that run tasks: one that is about to leave runs none.
 fn serving(members: &Members) -> impl Iterator<Item = NodeId> {
     let serving = members.iter().filter(|member| member.state == State::Serving);
-    serving.map(|member| member.id())
+    serving.map(Member::id)
 }
 
 /// Returns the place of a task on the ring: its id, whose last bits are random.
