@@ -1,5 +1,6 @@
 //! Applies the layers of a configuration: flag over environment variable over file over default.
 
+mod entries;
 pub(super) mod file;
 mod tier;
 
@@ -7,18 +8,17 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use shoal_base::secret::Secret;
 use shoal_base::small_file;
-use shoal_s3::identity::Account;
 
-use self::file::{Assignment, Entry, File};
+use self::entries::EntryReader;
+use self::file::{Assignment, File};
 use super::check;
 use super::problem::{ConfigError, Problem, Provenance};
 use super::settings::{ConfigDraft, REMOVED, SECRETS, SETTINGS, Setting, position, variable_of};
-use super::value::{RawValue, Value};
-use super::{Config, FreshnessRule, Identity, LookupPlace, Role, WriteRule};
+use super::value::RawValue;
+use super::{Config, Role};
 
 /// The environment variable with the path of the configuration file, used if no flag gives one.
 pub const FILE_VARIABLE: &str = "SHOAL_CONFIG";
@@ -161,16 +161,24 @@ impl Loader {
     }
 
     /// Reads the entries of all lists. Those that are invalid are left out.
+    #[expect(
+        clippy::redundant_closure_for_method_calls,
+        reason = "the path of a method is not general over the lifetime of the entry"
+    )]
     fn read_lists(&mut self, file: &File) {
-        self.draft.config.freshness.rules = self.list(file, "[[freshness.rule]]", Self::freshness_rule);
-        self.draft.config.write.rules = self.list(file, "[[write.rule]]", Self::write_rule);
-        self.draft.config.tiers = self.list(file, "[[tier]]", Self::tier);
-        self.draft.config.lookup.places = self.list(file, "[[lookup.place]]", Self::place);
-        self.draft.config.identities = self.list(file, "[[identity]]", Self::identity);
+        self.draft.config.freshness.rules =
+            self.list(file, "[[freshness.rule]]", |entry| entry.freshness_rule());
+        self.draft.config.write.rules = self.list(file, "[[write.rule]]", |entry| entry.write_rule());
+        self.draft.config.tiers = self.list(file, "[[tier]]", |entry| entry.tier());
+        self.draft.config.lookup.places = self.list(file, "[[lookup.place]]", |entry| entry.place());
+        self.draft.config.identities = self.list(file, "[[identity]]", |entry| entry.identity());
     }
 
-    fn list<T>(&mut self, file: &File, title: &str, read: fn(&mut Self, &Entry) -> Option<T>) -> Vec<T> {
-        file.list(title).filter_map(|entry| read(self, entry)).collect()
+    fn list<T>(&mut self, file: &File, title: &str, read: fn(&mut EntryReader<'_>) -> Option<T>) -> Vec<T> {
+        let entries = file.list(title);
+        entries
+            .filter_map(|entry| read(&mut EntryReader { entry, loader: self }))
+            .collect()
     }
 
     fn read_file(&mut self, path: &Path, refuses_empty: bool) -> File {
@@ -271,112 +279,6 @@ impl Loader {
             let verb = role.verb();
             let hint = format!("it is ignored; `shoal {verb} --help` names those that are read");
             self.warnings.push(problem.hint(hint));
-        }
-    }
-
-    fn freshness_rule(&mut self, entry: &Entry) -> Option<FreshnessRule> {
-        let (prefix, mode) = (self.require(entry, "prefix"), self.require(entry, "freshness"));
-        Some(FreshnessRule {
-            prefix: prefix?,
-            mode: mode?,
-        })
-    }
-
-    fn write_rule(&mut self, entry: &Entry) -> Option<WriteRule> {
-        let (prefix, mode) = (self.require(entry, "prefix"), self.require(entry, "mode"));
-        let tier = self.optional(entry, "tier");
-        let lifetime = self.optional(entry, "lifetime").unwrap_or_default();
-        let fallback = self.optional(entry, "fallback").unwrap_or_default();
-        Some(WriteRule {
-            prefix: prefix?,
-            mode: mode?,
-            tier,
-            lifetime,
-            fallback,
-        })
-    }
-
-    /// Returns the value of an optional key.
-    fn optional<T: Value>(&mut self, entry: &Entry, key: &str) -> Option<T> {
-        entry.take(key, &mut self.problems)
-    }
-
-    /// Returns the value of a key that every entry needs.
-    fn require<T: Value>(&mut self, entry: &Entry, key: &str) -> Option<T> {
-        entry.require(key, &mut self.problems)
-    }
-
-    fn place(&mut self, entry: &Entry) -> Option<LookupPlace> {
-        let (network, topology) = (self.require(entry, "network"), self.require(entry, "topology"));
-        Some(LookupPlace {
-            network: network?,
-            topology: topology?,
-        })
-    }
-
-    fn identity(&mut self, entry: &Entry) -> Option<Identity> {
-        let access_key = self.require(entry, "access_key");
-        let secret_key = self.secret(entry, "secret_key", "secret_key_file");
-        if !entry.has("secret_key") && !entry.has("secret_key_file") {
-            let problem = Problem::new(&entry.provenance, "[[identity]] has no secret_key");
-            self.problems
-                .push(problem.hint("add secret_key_file = \"...\" (or secret_key)"));
-        }
-        let share = self.optional(entry, "share").unwrap_or(1);
-        let lake_account = self.account(
-            entry,
-            ["lake_access_key", "lake_secret_key", "lake_secret_key_file"],
-        );
-        Some(Identity {
-            index: 0,
-            access_key: access_key?,
-            secret_key: secret_key?,
-            share,
-            lake_account: lake_account.map(Arc::new),
-        })
-    }
-
-    /// Reads an account: an access key and its secret, or neither.
-    fn account(&mut self, entry: &Entry, [access_key, secret_key, file_key]: [&str; 3]) -> Option<Account> {
-        let hint = format!("add {file_key} (or {secret_key})");
-        self.needs(entry, access_key, &[secret_key, file_key], &hint);
-        for key in [secret_key, file_key] {
-            self.needs(entry, key, &[access_key], &format!("add {access_key}"));
-        }
-        let secret_key = self.secret(entry, secret_key, file_key);
-        Some(Account {
-            access_key: self.optional(entry, access_key)?,
-            secret_key: secret_key?,
-            session_token: None,
-        })
-    }
-
-    /// Rejects a key that stands without the first of the others, or another of them in its place.
-    fn needs(&mut self, entry: &Entry, key: &str, others: &[&str], hint: &str) {
-        if entry.has(key) && !others.iter().any(|other| entry.has(other)) {
-            self.refuse(entry, key, &format!("{key} has no {}", others[0]), hint);
-        }
-    }
-
-    /// Rejects an entry, at the line of one of its keys.
-    fn refuse(&mut self, entry: &Entry, key: &str, what: &str, hint: &str) {
-        let what = format!("{} {what}", entry.title);
-        let problem = Problem::new(entry.origin(key), what);
-        self.problems.push(problem.hint(hint));
-    }
-
-    /// Reads a secret that may be given inline or as a file, but not both.
-    fn secret(&mut self, entry: &Entry, key: &str, file_key: &str) -> Option<Secret> {
-        let secret = self.optional(entry, key);
-        let file: Option<PathBuf> = self.optional(entry, file_key);
-        let provenance = entry.origin(file_key);
-        match file {
-            None => secret,
-            Some(path) if secret.is_none() => self.read_secret(file_key, &path, provenance),
-            Some(_) => {
-                self.problems.push(both_secrets(entry.title, key, provenance));
-                None
-            }
         }
     }
 

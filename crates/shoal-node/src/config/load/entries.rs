@@ -1,0 +1,127 @@
+//! Reads the entries of lists.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use shoal_base::secret::Secret;
+use shoal_s3::identity::Account;
+
+use super::file::Entry;
+use super::{Loader, both_secrets};
+use crate::config::problem::Problem;
+use crate::config::value::Value;
+use crate::config::{FreshnessRule, Identity, LookupPlace, WriteRule};
+
+/// Reads the keys of one entry. The loader collects what is wrong with them.
+pub(super) struct EntryReader<'a> {
+    pub(super) entry: &'a Entry,
+    pub(super) loader: &'a mut Loader,
+}
+
+impl EntryReader<'_> {
+    pub(super) fn freshness_rule(&mut self) -> Option<FreshnessRule> {
+        let (prefix, mode) = (self.require("prefix"), self.require("freshness"));
+        Some(FreshnessRule {
+            prefix: prefix?,
+            mode: mode?,
+        })
+    }
+
+    pub(super) fn write_rule(&mut self) -> Option<WriteRule> {
+        let (prefix, mode) = (self.require("prefix"), self.require("mode"));
+        let tier = self.optional("tier");
+        let lifetime = self.optional("lifetime").unwrap_or_default();
+        let fallback = self.optional("fallback").unwrap_or_default();
+        Some(WriteRule {
+            prefix: prefix?,
+            mode: mode?,
+            tier,
+            lifetime,
+            fallback,
+        })
+    }
+
+    /// Returns the value of an optional key.
+    pub(super) fn optional<T: Value>(&mut self, key: &str) -> Option<T> {
+        self.entry.take(key, &mut self.loader.problems)
+    }
+
+    /// Returns the value of a key that every entry needs.
+    pub(super) fn require<T: Value>(&mut self, key: &str) -> Option<T> {
+        self.entry.require(key, &mut self.loader.problems)
+    }
+
+    pub(super) fn place(&mut self) -> Option<LookupPlace> {
+        let (network, topology) = (self.require("network"), self.require("topology"));
+        Some(LookupPlace {
+            network: network?,
+            topology: topology?,
+        })
+    }
+
+    pub(super) fn identity(&mut self) -> Option<Identity> {
+        let access_key = self.require("access_key");
+        let secret_key = self.secret("secret_key", "secret_key_file");
+        if !self.entry.has("secret_key") && !self.entry.has("secret_key_file") {
+            let problem = Problem::new(&self.entry.provenance, "[[identity]] has no secret_key");
+            self.loader
+                .problems
+                .push(problem.hint("add secret_key_file = \"...\" (or secret_key)"));
+        }
+        let share = self.optional("share").unwrap_or(1);
+        let lake_account = self.account(["lake_access_key", "lake_secret_key", "lake_secret_key_file"]);
+        Some(Identity {
+            index: 0,
+            access_key: access_key?,
+            secret_key: secret_key?,
+            share,
+            lake_account: lake_account.map(Arc::new),
+        })
+    }
+
+    /// Reads an account: an access key and its secret, or neither.
+    pub(super) fn account(&mut self, [access_key, secret_key, file_key]: [&str; 3]) -> Option<Account> {
+        let hint = format!("add {file_key} (or {secret_key})");
+        self.needs(access_key, &[secret_key, file_key], &hint);
+        for key in [secret_key, file_key] {
+            self.needs(key, &[access_key], &format!("add {access_key}"));
+        }
+        let secret_key = self.secret(secret_key, file_key);
+        Some(Account {
+            access_key: self.optional(access_key)?,
+            secret_key: secret_key?,
+            session_token: None,
+        })
+    }
+
+    /// Rejects a key that stands without the first of the others, or another of them in its place.
+    pub(super) fn needs(&mut self, key: &str, others: &[&str], hint: &str) {
+        if self.entry.has(key) && !others.iter().any(|other| self.entry.has(other)) {
+            self.refuse(key, &format!("{key} has no {}", others[0]), hint);
+        }
+    }
+
+    /// Rejects an entry, at the line of one of its keys.
+    pub(super) fn refuse(&mut self, key: &str, what: &str, hint: &str) {
+        let what = format!("{} {what}", self.entry.title);
+        let problem = Problem::new(self.entry.origin(key), what);
+        self.loader.problems.push(problem.hint(hint));
+    }
+
+    /// Reads a secret that may be given inline or as a file, but not both.
+    fn secret(&mut self, key: &str, file_key: &str) -> Option<Secret> {
+        let secret = self.optional(key);
+        let file: Option<PathBuf> = self.optional(file_key);
+        let provenance = self.entry.origin(file_key);
+        match file {
+            None => secret,
+            Some(path) if secret.is_none() => self.loader.read_secret(file_key, &path, provenance),
+            Some(_) => {
+                self.loader
+                    .problems
+                    .push(both_secrets(self.entry.title, key, provenance));
+                None
+            }
+        }
+    }
+}
