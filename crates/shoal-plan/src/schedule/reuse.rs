@@ -32,7 +32,8 @@ pub fn augment_and_reuse(instance: &Instance, schedule: &mut Schedule, paging: P
         let reads_more = |&file: &usize| {
             let arrivals = &instance.files[file].arrivals;
             arrivals.iter().flat_map(|arrival| &arrival.jobs).any(|&job| {
-                tried.remote(instance, job, file) > schedule.remote(instance, job, file) * (1.0 + 1e-6) + 1.0
+                remote_bytes(&tried, instance, job, file)
+                    > remote_bytes(schedule, instance, job, file) * (1.0 + 1e-6) + 1.0
             })
         };
         let failed: Vec<usize> = given_up.into_iter().filter(reads_more).collect();
@@ -45,17 +46,19 @@ pub fn augment_and_reuse(instance: &Instance, schedule: &mut Schedule, paging: P
     augment(instance, schedule, paging)
 }
 
-impl Schedule {
-    /// Returns the remote bytes that a planned job reads of a file.
-    fn remote(&self, instance: &Instance, job: usize, file: usize) -> f64 {
-        let Some(remote) = &self.jobs[job] else { return 0.0 };
-        let reads = instance.jobs[job].reads.iter().zip(remote);
-        reads
-            .filter(|((of, _), _)| *of == file)
-            .map(|(_, bytes)| bytes)
-            .sum()
-    }
+/// Returns the remote bytes that a planned job reads of a file.
+fn remote_bytes(schedule: &Schedule, instance: &Instance, job: usize, file: usize) -> f64 {
+    let Some(remote) = &schedule.jobs[job] else {
+        return 0.0;
+    };
+    let reads = instance.jobs[job].reads.iter().zip(remote);
+    reads
+        .filter(|((of, _), _)| *of == file)
+        .map(|(_, bytes)| bytes)
+        .sum()
+}
 
+impl Schedule {
     /// Drops the fetches of a file that a planned job has read remotely before they are due. Jobs that would
     /// read the fetched bytes read them remotely, for now. Returns true if there are any.
     fn give_up(&mut self, instance: &Instance, number: usize) -> bool {
@@ -74,7 +77,7 @@ impl Schedule {
                 .iter()
                 .filter(|arrival| arrival.slot <= slot && arrival.until <= due.slot)
                 .flat_map(|arrival| &arrival.jobs)
-                .map(|&job| self.remote(instance, job, number))
+                .map(|&job| remote_bytes(self, instance, job, number))
                 .fold(0.0, f64::max);
             let bytes = fetched.min(read_before);
             // The bytes must all leave together, or a later arrival would miss them.
