@@ -8,9 +8,7 @@
 //! [`netco`] carries out plans of `shoal-plan` and draws the workloads of the paper's evaluation.
 
 pub mod cluster;
-mod events;
 pub mod experiment;
-mod links;
 pub mod netco;
 pub mod network;
 mod report;

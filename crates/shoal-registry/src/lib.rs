@@ -17,7 +17,6 @@
 //! - [`worker`]: flushes dirty objects, and removes what is no longer needed.
 
 pub mod changes;
-mod deaths;
 pub mod engine;
 pub mod entry;
 mod keys;
@@ -29,7 +28,7 @@ pub mod uploads;
 mod version;
 pub mod worker;
 
-pub use self::deaths::Death;
 pub use self::keys::{Name, NodeList, UploadKey};
 pub use self::moment::age_of;
+pub use self::names::Death;
 pub use self::version::{DirtyVersion, Lifetime, Trash};

@@ -7,6 +7,7 @@
 //! The same transaction updates the lists of [`NodeList`], so that a node finds its work after a crash
 //! without scanning all names.
 
+mod deaths;
 mod lists;
 
 use std::collections::VecDeque;
@@ -17,8 +18,9 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
+pub use self::deaths::Death;
+use self::deaths::Deaths;
 pub use self::lists::{DirtyPage, EmptyEntry, NamePage};
-use crate::deaths::{Death, Deaths};
 use crate::engine::{Change, Condition, Engine, EngineError, Outcome, Revision, Transaction};
 use crate::entry::{Busy, Entry, Kind, NotBegun, Owner};
 use crate::keys::{Name, NodeList};

@@ -6,7 +6,7 @@ use std::ops::Range;
 use shoal_policy::PartOf;
 use shoal_policy::fingerprint::Fingerprint;
 
-use crate::access::Access;
+use crate::trace::Access;
 
 /// One block of one object. Objects are numbered from 0 as they appear in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

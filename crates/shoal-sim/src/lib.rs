@@ -5,8 +5,6 @@
 //! undefined order. `shoal-lab` puts the same nodes on a simulated network.
 //! `docs/explanation/simulator.md` describes what is modelled and what is not.
 
-mod access;
-mod admission;
 pub mod advise;
 pub mod block;
 mod cache;
@@ -19,10 +17,10 @@ pub mod sources;
 pub mod trace;
 pub mod units;
 
-pub use admission::AdmissionName;
 pub use block::{Block, Granularity};
 pub use cache::{Cache, Tally};
 pub use clock::Time;
+pub use policy::AdmissionName;
 pub use policy::PolicyName;
 pub use shoal_base::seeded as chance;
 pub use shoal_plot as plot;

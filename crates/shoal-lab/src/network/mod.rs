@@ -11,7 +11,9 @@
 //! link: the clients of one node do not slow down the computation for another.
 
 mod ends;
+pub(crate) mod events;
 mod fair;
+pub mod links;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

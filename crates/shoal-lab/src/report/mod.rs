@@ -9,7 +9,7 @@ use shoal_sim::sources::{Sources, Volume};
 
 pub use self::histogram::{Histogram, Percentiles};
 pub(crate) use self::recorder::{ReadDone, Recorder};
-use crate::links::LinkKind;
+use crate::network::links::LinkKind;
 
 /// Reads of whole or partial objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

@@ -5,7 +5,7 @@ use shoal_sim::cluster::{NodeIndex, Room, Wanted};
 use shoal_sim::sources::{Served, Sources, Volume};
 
 use super::{Histogram, LinkVolume, Reads, Report, Sample};
-use crate::links::NamedLink;
+use crate::network::links::NamedLink;
 
 /// A completed read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

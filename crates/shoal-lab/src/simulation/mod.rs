@@ -18,9 +18,9 @@ pub use self::clients::ClientSettings;
 use self::clients::{BlockRead, Clients, Request, RequestId};
 pub use self::topology::LinkSettings;
 use self::topology::{LinkPath, Topology};
-use crate::events::Events;
-pub use crate::links::{LinkKind, NamedLink};
 use crate::network::Network;
+use crate::network::events::Events;
+pub use crate::network::links::{LinkKind, NamedLink};
 use crate::report::{Recorder, Report};
 use crate::workload::Workload;
 

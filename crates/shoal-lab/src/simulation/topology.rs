@@ -13,7 +13,7 @@ use serde::Deserialize;
 use shoal_sim::cluster::{NodeIndex, Push, Route};
 use shoal_sim::units::{Rate, Span};
 
-use crate::links::{LinkKind, NamedLink};
+use crate::network::links::{LinkKind, NamedLink};
 use crate::network::{ClassId, LinkId, Network};
 
 /// Rates and latencies. A link without a rate never limits.

@@ -10,10 +10,10 @@ use serde::{Serialize, Serializer};
 use shoal_policy::eviction::Belady;
 
 pub(crate) use self::survey::Survey;
-use crate::admission::{AdmissionName, AnyAdmission};
 use crate::block::{Block, Granularity};
 use crate::cache::{Cache, Tally, ratio};
 use crate::names::unknown;
+use crate::policy::{AdmissionName, AnyAdmission};
 use crate::policy::{AnyPolicy, PolicyName};
 use crate::trace::{Access, Accesses, Recording, TraceError};
 use crate::units::Capacity;

@@ -1,4 +1,6 @@
-//! The eviction policies by name.
+//! The eviction and admission policies by name.
+
+mod admission;
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use shoal_policy::eviction::c2p::GROUP_BLOCKS;
 use shoal_policy::eviction::{self, Belady, Below, C2p, Eviction, Gwf, Life, Named};
 
+pub use self::admission::{AdmissionName, AnyAdmission};
 use crate::block::Block;
 use crate::names::unknown;
 

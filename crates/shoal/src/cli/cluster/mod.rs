@@ -7,8 +7,6 @@ pub(crate) mod link;
 pub(crate) mod node;
 pub(crate) mod orders;
 pub(crate) mod overview;
-pub(crate) mod plan_state;
-pub(crate) mod progress;
 pub(crate) mod status;
 pub(crate) mod task;
 pub(crate) mod top;

@@ -15,8 +15,8 @@ use shoal_node::admin::status::{
 use shoal_orders::{JobCounts, JobNote, Progress, Task, TaskList, TaskState};
 use shoal_policy::Source;
 
-use super::plan_state::PATH as PLAN;
 use super::task::PATH as TASKS;
+use super::task::plan_state::PATH as PLAN;
 
 /// Maximum number of running tasks shown.
 const TASKS_SHOWN: usize = 8;

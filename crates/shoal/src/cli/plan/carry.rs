@@ -10,8 +10,8 @@ use shoal_orders::Task;
 
 use crate::cli::block_on;
 use crate::cli::cluster::admin::{AdminPort, failed};
-use crate::cli::cluster::plan_state::PATH;
 use crate::cli::cluster::task;
+use crate::cli::cluster::task::plan_state::PATH;
 use crate::cli::failure::Failure;
 use crate::cli::output::{print_result, talk};
 

@@ -1,5 +1,8 @@
 //! `shoal tasks` and `shoal task`: the tasks of a cluster and their progress.
 
+pub(crate) mod plan_state;
+pub(crate) mod progress;
+
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -9,10 +12,9 @@ use shoal_node::admin::client::AdminClient;
 use shoal_orders::{Task, TaskKind, TaskList, TaskState};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::admin::{AdminPort, Poll, failed};
-use super::plan_state;
-use super::progress::{ProgressDisplay, kind};
+use self::progress::{ProgressDisplay, kind};
 use crate::cli::block_on;
+use crate::cli::cluster::admin::{AdminPort, Poll, failed};
 use crate::cli::failure::Failure;
 use crate::cli::output::{Tone, bytes, counted, print_message, print_result, some_of, table};
 

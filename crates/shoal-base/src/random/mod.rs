@@ -1,0 +1,4 @@
+//! Random numbers: of the system, and from a seed.
+
+pub mod chance;
+pub mod seeded;
