@@ -58,7 +58,7 @@ impl Asker<'_> {
     ///
     /// The question resembles the action but is not the action. A policy may permit one exact name, the copy
     /// of one source, or a write with a certain header, so only the lake's answer to the request itself
-    /// refuses it ([`TieredLakeParts::prepare_denied`]).
+    /// refuses it.
     ///
     /// # Errors
     ///
