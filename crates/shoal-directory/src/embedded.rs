@@ -180,8 +180,9 @@ impl Embedded {
     }
 
     fn mark_at(&self, node: NodeId, marker: u16, now: Instant) -> bool {
-        let renewed = self.markers.lock().insert((node, marker), now + MARKER_LIFE);
-        renewed.is_some_and(|until| until > now)
+        let mut markers = self.markers.lock();
+        markers.retain(|_, until| *until > now);
+        markers.insert((node, marker), now + MARKER_LIFE).is_some()
     }
 }
 
