@@ -218,7 +218,8 @@ struct UnderWay<'a> {
 
 impl<'a> UnderWay<'a> {
     fn note(changes: &'a Changes, token: Ulid) -> Self {
-        changes.under_way.lock().insert(token);
+        let is_new = changes.under_way.lock().insert(token);
+        debug_assert!(is_new, "each change has a token of its own");
         Self {
             changes,
             token,

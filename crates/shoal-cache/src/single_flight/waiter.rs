@@ -152,7 +152,8 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        self.fetch.waiters.fetch_sub(1, Ordering::AcqRel);
+        let before = self.fetch.waiters.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(before > 0, "a waiter leaves once");
         self.fetch.waiters_changed.notify_one();
     }
 }

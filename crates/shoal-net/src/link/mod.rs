@@ -156,6 +156,7 @@ impl Link {
 
     fn release(&self, rate: u64) {
         let before = self.reserved.fetch_sub(rate, Ordering::Relaxed);
+        debug_assert!(before >= rate, "a plan releases the rate that it reserved");
         self.lane(Direction::Down)
             .set_reserved(before.saturating_sub(rate));
     }

@@ -148,7 +148,8 @@ impl GaugeGuard {
 
 impl Drop for GaugeGuard {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let before = self.0.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "a guard lowers the gauge that it raised");
     }
 }
 

@@ -274,6 +274,15 @@ impl Board {
             self.floor = floor;
             self.drop_where(|floor, key, _| floor.is_over(key));
         }
+        debug_assert!(
+            self.bytes <= BYTES_MAX && self.records.len() <= RECORDS_MAX,
+            "the records stay within their bounds"
+        );
+        debug_assert_eq!(
+            self.rooms.values().map(|room| room.bytes).sum::<usize>(),
+            self.bytes,
+            "each byte is in the room of one author"
+        );
         Ok(())
     }
 

@@ -263,6 +263,11 @@ impl DirtyObjects {
 
     /// Writes the entry that makes bytes in the tier the current object of the name.
     pub(super) async fn enter(&self, new: NewObject<'_>) -> Result<Arc<Version>, WriteError> {
+        debug_assert_eq!(
+            new.data.is_empty(),
+            new.size_bytes == 0,
+            "bytes are in the tier before their entry"
+        );
         let name = new.name;
         let (_, tier) = self
             .entries

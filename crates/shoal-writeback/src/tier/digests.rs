@@ -191,6 +191,11 @@ impl ChunkDigester {
         if !self.size_bytes.is_multiple_of(CHUNK_BYTES) {
             self.end_chunk();
         }
+        debug_assert_eq!(
+            self.complete.len() as u64,
+            count(self.size_bytes, CHUNK_BYTES),
+            "each chunk has one digest"
+        );
         ChunkDigests {
             size_bytes: self.size_bytes,
             chunk_bytes: CHUNK_BYTES,
@@ -238,6 +243,10 @@ impl ChunkProof {
             }
             proven.extend(self.held.drain(..));
         }
+        debug_assert!(
+            self.held.is_empty() || !self.at.is_multiple_of(self.expected.chunk_bytes),
+            "only bytes of an incomplete chunk are held"
+        );
         Ok(())
     }
 }

@@ -29,6 +29,10 @@ impl TieredLake {
             let lookup = self.look(context.caller(), context.headers(), name).await?;
             if let Some(manifest) = lookup.written_by(context.caller()) {
                 if request.is_understood() && request.follows_from(&manifest.version) {
+                    debug_assert!(
+                        manifest.name == *name,
+                        "the entry of a name describes an object of this name"
+                    );
                     return Ok(PinOutcome::Version(Pinned {
                         kept: Some(self.bytes(&lookup, manifest)),
                         ..Pinned::granted(Arc::clone(&manifest.version))

@@ -35,7 +35,8 @@ struct Coming<'a> {
 
 impl Drop for Coming<'_> {
     fn drop(&mut self) {
-        self.count.fetch_sub(self.bytes, Ordering::Relaxed);
+        let before = self.count.fetch_sub(self.bytes, Ordering::Relaxed);
+        debug_assert!(before >= self.bytes, "bytes that come are counted before");
     }
 }
 
