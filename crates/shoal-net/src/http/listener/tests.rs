@@ -8,6 +8,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -47,6 +48,8 @@ fn wide() -> ConnectionLimits {
 struct Server {
     address: SocketAddr,
     metrics: ConnectionMetrics,
+    /// Requests for `/nap` and `/never` that have arrived.
+    slow: Arc<AtomicU64>,
     trigger: Trigger,
     task: JoinHandle<()>,
 }
@@ -54,8 +57,11 @@ struct Server {
 type Answered = Pin<Box<dyn Future<Output = Result<Response<Full<Bytes>>, Infallible>> + Send>>;
 
 /// Returns the version, host and path. `/nap` takes two seconds, `/never` never ends.
-fn answer(request: Request<ClientBody>) -> Answered {
+fn answer(request: Request<ClientBody>, slow: Arc<AtomicU64>) -> Answered {
     Box::pin(async move {
+        if matches!(request.uri().path(), "/nap" | "/never") {
+            slow.fetch_add(1, Ordering::Relaxed);
+        }
         match request.uri().path() {
             "/nap" => sleep(Duration::from_secs(2)).await,
             "/never" => std::future::pending().await,
@@ -76,12 +82,23 @@ fn start(limits: ConnectionLimits, tls: Option<Arc<TlsReloader>>) -> Server {
     let address = listener.local_addr().unwrap();
     let metrics = ConnectionMetrics::default();
     let (trigger, shutdown) = shutdown::channel();
-    let task = tokio::spawn(serve(listener, tls, limits, metrics.clone(), shutdown, |_| {
-        service_fn(answer)
-    }));
+    let slow = Arc::<AtomicU64>::default();
+    let counted = Arc::clone(&slow);
+    let task = tokio::spawn(serve(
+        listener,
+        tls,
+        limits,
+        metrics.clone(),
+        shutdown,
+        move |_| {
+            let counted = Arc::clone(&counted);
+            service_fn(move |request| answer(request, Arc::clone(&counted)))
+        },
+    ));
     Server {
         address,
         metrics,
+        slow,
         trigger,
         task,
     }
@@ -92,10 +109,11 @@ impl Server {
         TcpStream::connect(self.address).await.unwrap()
     }
 
-    /// Returns the number of open connections, and the refusals by reason.
+    /// Returns the number of open connections and of slow requests, and the refusals by reason.
     fn counts(&self) -> BTreeMap<&'static str, u64> {
         let mut counts = self.metrics.refusals.counts();
         counts.insert("open", self.metrics.open());
+        counts.insert("slow", self.slow.load(Ordering::Relaxed));
         counts
     }
 
@@ -206,7 +224,7 @@ async fn a_client_beyond_the_limit_is_told_so_and_one_that_leaves_makes_room() {
         ask(busy, GET).await;
         busy.write_all(never.as_bytes()).await.unwrap();
     }
-    sleep(Duration::from_millis(100)).await;
+    server.comes_to_show("slow", 2).await;
     let mut third = server.connect().await;
     third.write_all(GET.as_bytes()).await.unwrap();
     let answer = read_to_end(&mut third).await;
@@ -363,7 +381,7 @@ async fn stopping_finishes_what_is_in_flight_and_takes_nothing_new() {
     busy.write_all(GET.replace("/1 ", "/nap ").as_bytes())
         .await
         .unwrap();
-    sleep(Duration::from_millis(100)).await;
+    server.comes_to_show("slow", 1).await;
     server.trigger.begin();
     assert_eq!(read_to_end(&mut idle).await, "", "an idle connection ends");
     let answer = read_to_end(&mut busy).await;
@@ -392,7 +410,7 @@ async fn stopping_does_not_wait_for_ever() {
         .write_all(GET.replace("/1 ", "/never ").as_bytes())
         .await
         .unwrap();
-    sleep(Duration::from_millis(50)).await;
+    server.comes_to_show("slow", 1).await;
     server.trigger.begin();
     timeout(TIMEOUT, server.task).await.unwrap().unwrap();
     assert_eq!(client.read(&mut [0; 16]).await.unwrap_or(0), 0);

@@ -111,7 +111,7 @@ async fn http2_is_spoken_over_tls_and_its_requests_have_one_host() {
             .unwrap(),
     );
     let nap = tokio::spawn(nap);
-    sleep(Duration::from_millis(100)).await;
+    server.comes_to_show("slow", 1).await;
     server.trigger.begin();
     assert_eq!(
         nap.await.unwrap().unwrap().status(),
