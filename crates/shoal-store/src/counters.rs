@@ -6,8 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 use shoal_policy::admission::Refusal;
 
-use super::ledger::PinCounts;
-
 /// Why a block was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RemovalReason {
@@ -52,6 +50,18 @@ impl RemovalReason {
             Self::Unreadable => "unreadable",
         }
     }
+}
+
+/// The pins of a store, for operators.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PinCounts {
+    /// Pinned objects, with stored blocks or without.
+    pub objects: u64,
+    /// Disk space of pinned blocks in bytes.
+    pub bytes: u64,
+    /// The maximum disk space of pinned blocks in bytes.
+    pub bytes_max: u64,
 }
 
 /// A snapshot of the store's counters. Counts start with the process, except those of resident blocks.

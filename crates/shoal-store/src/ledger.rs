@@ -29,7 +29,7 @@ use shoal_policy::{BlockId, Layer, ObjectId, VersionId};
 
 use self::c2p::EventTimes;
 pub(super) use self::c2p::c2ps;
-pub use self::pins::{Kept, PinCounts};
+pub use self::pins::Kept;
 
 use self::counts::Counts;
 use self::index::{Index, StoredBlock};

@@ -8,7 +8,6 @@ mod access;
 mod csv;
 mod error;
 mod format;
-mod guess;
 mod job;
 mod log;
 mod oracle_general;

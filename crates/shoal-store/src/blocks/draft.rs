@@ -8,7 +8,7 @@ use shoal_policy::admission::Refusal;
 use shoal_s3::object::Version;
 
 use super::publish::Publisher;
-use super::staging::StagedFile;
+use super::publish::StagedFile;
 use super::writers::Urgency;
 use crate::files::blocking::run_blocking;
 use crate::files::footer::{Checksum, Footer};

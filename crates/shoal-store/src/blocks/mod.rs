@@ -3,5 +3,4 @@
 pub(crate) mod draft;
 pub(crate) mod loader;
 pub(crate) mod publish;
-pub(crate) mod staging;
 pub(crate) mod writers;

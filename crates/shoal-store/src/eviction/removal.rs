@@ -1,7 +1,8 @@
 //! Removal of files: a file is unlinked first, and its room is released when no reader holds it any more.
 
+use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -11,7 +12,7 @@ use shoal_policy::{BlockId, ObjectId, VersionId};
 use super::quarantine::Quarantine;
 use crate::counters::RemovalReason;
 use crate::files::blocking::run_blocking;
-use crate::files::disk::ReadError;
+use crate::files::disk::{self, Disk, ReadError};
 use crate::files::mapping::Mapping;
 use crate::ground::Ground;
 use crate::ledger::Victim;
@@ -228,4 +229,106 @@ impl Removal {
         }
         self.ground.disk.remove_block(block)
     }
+}
+
+/// The quarantine.
+impl Removal {
+    /// Adds the files that an earlier process left in the quarantine. Returns how many could be neither kept
+    /// nor removed.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the quarantine cannot be listed.
+    pub(crate) fn restore_quarantine(&self) -> io::Result<u64> {
+        let disk = &self.ground.disk;
+        let mut files = Vec::new();
+        for entry in fs::read_dir(disk.quarantine_folder())? {
+            let entry = entry?;
+            let charge_bytes = charge_bytes(disk, &entry.metadata()?);
+            files.push((entry.file_name().to_string_lossy().into_owned(), charge_bytes));
+        }
+        files.sort_unstable();
+        let mut stuck = 0;
+        for (name, charge_bytes) in files {
+            // A file for which there is no room is removed.
+            let room = self.ground.ledger.lock().residency.reserve(charge_bytes);
+            match room {
+                Ok(room) => self.keep(name, room),
+                Err(_) => stuck += u64::from(disk.unlink(&disk.quarantine_path(&name)).is_err()),
+            }
+        }
+        Ok(stuck)
+    }
+
+    /// Moves an unrecognised file to quarantine, or removes it if the quarantine or the store has no room for
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the file can be neither moved nor removed.
+    pub(crate) fn quarantine_strange(&self, path: &Path) -> io::Result<()> {
+        let disk = &self.ground.disk;
+        let charge_bytes = charge_bytes(disk, &fs::symlink_metadata(path)?);
+        let is_kept = self.quarantine.lock().takes(charge_bytes);
+        let room = is_kept
+            .then(|| self.ground.ledger.lock().residency.reserve(charge_bytes).ok())
+            .flatten();
+        if let Some(room) = room {
+            let name = self.quarantine.lock().next_name(None);
+            tracing::warn!(path = %path.display(), name, "an unknown file in the store is moved to its quarantine");
+            if let Err(error) = disk.move_to_quarantine(path, &name) {
+                self.ground.ledger.cancel(room);
+                return Err(error);
+            }
+            self.keep(name, room);
+        } else {
+            disk.unlink(path)?;
+        }
+        self.ground.counters.quarantined.add(1);
+        Ok(())
+    }
+
+    /// Moves the file of a removed block to quarantine.
+    ///
+    /// # Errors
+    ///
+    /// Returns the room to the caller if the file was not moved.
+    pub(super) fn quarantine_block(&self, leaving: Leaving<BlockId>) -> Result<(), Leaving<BlockId>> {
+        let (disk, block) = (&self.ground.disk, leaving.key);
+        let name = {
+            let mut quarantine = self.quarantine.lock();
+            let is_kept = quarantine.takes(leaving.bytes());
+            is_kept.then(|| quarantine.next_name(Some(block)))
+        };
+        let Some(name) = name else {
+            return Err(leaving);
+        };
+        let is_moved = {
+            let _name = disk.lock_name(block);
+            // If the block was stored again, the file of this name is the new one.
+            !self.ground.ledger.contains(block)
+                && disk.move_to_quarantine(&disk.block_path(block), &name).is_ok()
+        };
+        if !is_moved {
+            return Err(leaving);
+        }
+        let room = self.ground.ledger.lock().residency.retake(leaving);
+        self.keep(name, room);
+        self.ground.counters.quarantined.add(1);
+        Ok(())
+    }
+
+    /// Adds a file that is already in the folder, and removes the oldest files that exceed the bounds.
+    fn keep(&self, name: String, room: Reservation) {
+        let surplus = self.quarantine.lock().push(name, room);
+        for (name, room) in surplus {
+            self.discard(self.ground.disk.quarantine_path(&name), room);
+        }
+    }
+}
+
+/// Returns the disk space that is charged for an unrecognised file.
+fn charge_bytes(disk: &Disk, metadata: &fs::Metadata) -> u64 {
+    disk.charge_bytes(metadata.len().min(disk::allocated_bytes(metadata)))
+        .max(disk::allocated_bytes(metadata))
 }

@@ -3,24 +3,12 @@
 //! A pin names an object and applies to all blocks of its newest version, resident ones and later ones.
 //! Blocks of older versions are unpinned.
 
-use serde::{Deserialize, Serialize};
 use shoal_policy::admission::Refusal;
 use shoal_policy::{BlockId, ObjectId, VersionId};
 
 use super::State;
 use super::pin_orders::{Group, PinOrder};
-
-/// The pins of a store, for operators.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct PinCounts {
-    /// Pinned objects, with stored blocks or without.
-    pub objects: u64,
-    /// Disk space of pinned blocks in bytes.
-    pub bytes: u64,
-    /// The maximum disk space of pinned blocks in bytes.
-    pub bytes_max: u64,
-}
+use crate::counters::PinCounts;
 
 /// The pinned blocks of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
