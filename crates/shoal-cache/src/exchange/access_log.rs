@@ -2,81 +2,63 @@
 //! bytes came from.
 
 use std::borrow::Cow;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use http::HeaderValue;
 use http::header::USER_AGENT;
-use http::request::Parts;
 use shoal_policy::Source;
 use shoal_s3::hop_by_hop::JOB_HEADER;
-use shoal_s3::identity::Caller;
-use shoal_s3::operation::Classified;
 use shoal_s3::time::rfc3339;
 use tracing::info;
 
-use super::record::{CacheStatus, Record};
+use super::record::{CacheStatus, Record, Subject};
 use crate::blocks::ReadTally;
 
 /// The `tracing` target of the lines, so that a filter can select them.
 pub const TARGET: &str = "shoal::access";
 
-/// The caller and its request, for the access log. The log contains no secrets: an access key is public.
-#[derive(Debug)]
-pub struct Subject {
-    /// Time of arrival.
-    pub at: SystemTime,
-    /// Address of the client.
-    pub peer: SocketAddr,
-    /// The sender of the request.
-    pub caller: Caller,
-    /// The parsed request.
-    pub classified: Classified,
-    /// Head of the request.
-    pub client: Arc<Parts>,
-}
-
 /// Maximum number of bytes of a client's header in a line.
 const HEADER_BYTES_MAX: usize = 256;
 
-/// Logs one request, whose response has ended. `tally` counts the sources of its blocks.
-pub(super) fn access_line(record: &Record, subject: &Subject, tally: ReadTally, duration: Duration) {
-    // Skip rendering if there is no subscriber.
-    if !tracing::enabled!(target: TARGET, tracing::Level::INFO) {
-        return;
+impl Record {
+    /// Logs one request, whose response has ended. `tally` counts the sources of its blocks.
+    pub(super) fn log_access(&self, subject: &Subject, tally: ReadTally, duration: Duration) {
+        // Skip rendering if there is no subscriber.
+        if !tracing::enabled!(target: TARGET, tracing::Level::INFO) {
+            return;
+        }
+        let Subject {
+            classified, client, ..
+        } = subject;
+        let name = classified.object.as_ref();
+        let key = name.map(|name| String::from_utf8_lossy(&name.key));
+        let query = client.uri.query().map(without_credentials);
+        let [job, user_agent] = [JOB_HEADER, USER_AGENT].map(|name| client.headers.get(name).map(beginning));
+        info!(
+            target: TARGET,
+            time = %rfc3339(subject.at),
+            request_id = self.request_id.as_str(),
+            peer = %subject.peer,
+            caller = subject.caller.name(),
+            operation = self.operation.as_str(),
+            method = client.method.as_str(),
+            bucket = classified.bucket.as_deref(),
+            key = key.as_deref(),
+            query,
+            status = self.status.as_u16(),
+            bytes = self.sent_bytes,
+            offset_bytes = self.part.map(|(range, _)| range.start),
+            object_bytes = self.part.map(|(_, object_bytes)| object_bytes),
+            duration_ms = duration.as_secs_f64() * 1000.0,
+            x_cache = self.cache.map(CacheStatus::as_str),
+            local_bytes = tally.bytes(Source::Local),
+            peer_bytes = tally.bytes(Source::Peer),
+            tier_bytes = tally.bytes(Source::Tier),
+            lake_bytes = tally.bytes(Source::Lake),
+            job = job.as_deref(),
+            user_agent = user_agent.as_deref(),
+        );
     }
-    let Subject {
-        classified, client, ..
-    } = subject;
-    let name = classified.object.as_ref();
-    let key = name.map(|name| String::from_utf8_lossy(&name.key));
-    let query = client.uri.query().map(without_credentials);
-    let [job, user_agent] = [JOB_HEADER, USER_AGENT].map(|name| client.headers.get(name).map(beginning));
-    info!(
-        target: TARGET,
-        time = %rfc3339(subject.at),
-        request_id = record.request_id.as_str(),
-        peer = %subject.peer,
-        caller = subject.caller.name(),
-        operation = record.operation.as_str(),
-        method = client.method.as_str(),
-        bucket = classified.bucket.as_deref(),
-        key = key.as_deref(),
-        query,
-        status = record.status.as_u16(),
-        bytes = record.sent_bytes,
-        offset_bytes = record.part.map(|(range, _)| range.start),
-        object_bytes = record.part.map(|(_, object_bytes)| object_bytes),
-        duration_ms = duration.as_secs_f64() * 1000.0,
-        x_cache = record.cache.map(CacheStatus::as_str),
-        local_bytes = tally.bytes(Source::Local),
-        peer_bytes = tally.bytes(Source::Peer),
-        tier_bytes = tally.bytes(Source::Tier),
-        lake_bytes = tally.bytes(Source::Lake),
-        job = job.as_deref(),
-        user_agent = user_agent.as_deref(),
-    );
 }
 
 /// Returns the beginning of a header as text.
@@ -115,12 +97,14 @@ pub fn without_credentials(query: &str) -> String {
 mod tests {
     use std::io;
     use std::path::Path;
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
+    use std::time::SystemTime;
 
+    use http::request::Parts;
     use http::{Request, StatusCode};
     use shoal_base::secret::Secret;
     use shoal_s3::error_xml::RequestId;
-    use shoal_s3::identity::Identity;
+    use shoal_s3::identity::{Caller, Identity};
     use shoal_s3::operation::{Operation, classify};
     use shoal_s3::range::ByteRange;
     use shoal_sim::Granularity;
@@ -201,7 +185,7 @@ mod tests {
         tally.add(Source::Local, 4096);
         let duration = Duration::from_micros(1500);
         tracing::subscriber::with_default(subscriber, || {
-            access_line(&access.record, &access.subject, tally, duration);
+            access.record.log_access(&access.subject, tally, duration);
         });
         String::from_utf8(written.0.lock().unwrap().clone()).unwrap()
     }

@@ -2,9 +2,11 @@
 //!
 //! Outcomes become metrics and log lines here, at the edge; the read and write paths do not deal with either.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
+use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use shoal_net::clock;
 use shoal_net::endpoint::causes;
@@ -14,12 +16,11 @@ use shoal_net::metrics::{GaugeGuard, Metrics};
 use shoal_net::words;
 use shoal_policy::Source;
 use shoal_s3::error_xml::RequestId;
+use shoal_s3::identity::Caller;
 use shoal_s3::object::Uncacheable;
-use shoal_s3::operation::Operation;
+use shoal_s3::operation::{Classified, Operation};
 use shoal_s3::range::ByteRange;
 
-pub use super::access_log::Subject;
-use super::access_log::access_line;
 use crate::blocks::{ReadTally, Reading, Residency};
 use crate::fetch::sent_range;
 
@@ -49,6 +50,21 @@ impl CacheStatus {
             (Residency::None, _) => Self::Miss,
         }
     }
+}
+
+/// The caller and its request, for the access log. The log contains no secrets: an access key is public.
+#[derive(Debug)]
+pub struct Subject {
+    /// Time of arrival.
+    pub at: SystemTime,
+    /// Address of the client.
+    pub peer: SocketAddr,
+    /// The sender of the request.
+    pub caller: Caller,
+    /// The parsed request.
+    pub classified: Classified,
+    /// Head of the request.
+    pub client: Arc<Parts>,
 }
 
 /// The record of a request, written to the metrics and the log when the response's body ends.
@@ -148,7 +164,7 @@ impl Record {
             self.metrics.uncached.count(reason.as_str());
         }
         if let Some(subject) = &self.subject {
-            access_line(self, subject, tally, duration);
+            self.log_access(subject, tally, duration);
         }
     }
 }

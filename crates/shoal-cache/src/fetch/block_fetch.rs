@@ -2,8 +2,6 @@
 //!
 //! The lake is asked for the bytes that no other node has sent. Only its answer can fail a read.
 
-use std::sync::Arc;
-
 use futures_util::StreamExt;
 use http::{Method, header};
 use shoal_net::endpoint::{EndpointRequest, RepeatableGet, SendOptions};
@@ -15,35 +13,12 @@ use shoal_s3::range::ByteRange;
 use super::Fetcher;
 use super::body_reader::{BodyReader, bytes_before, lake_error, range_header, resumption};
 use super::peers::FromPeers;
+use super::wanted_block::BlockFetch;
 use crate::fetch::read_context::ReadContext;
 use crate::grants::is_refusal;
 use crate::nodes::directory::Claim;
 use crate::nodes::obtain::{KeptBytes, Obtain};
-use crate::single_flight::{BlockMemory, FetchError, Leader, Sender};
-
-/// A block to fetch, and the read that wants it.
-pub(super) struct BlockFetch {
-    pub(super) version: Arc<Version>,
-    pub(super) index: u32,
-    pub(super) context: Arc<ReadContext>,
-    pub(super) obtain: Obtain,
-    /// Delivers the bytes to the readers.
-    pub(super) leader: Leader,
-    /// The transfer that carries the block; `None` if a client has waited for it from the start.
-    pub(super) transfer: Option<Transfer>,
-}
-
-impl BlockFetch {
-    /// Returns the transfer while no client waits for the block.
-    pub(super) fn unhurried(&self) -> Option<&Transfer> {
-        self.transfer.as_ref().filter(|transfer| !transfer.is_hurried())
-    }
-
-    /// Returns the bytes of the block that have not arrived.
-    pub(super) fn missing(&self) -> ByteRange {
-        ByteRange::new(self.leader.received(), self.leader.span().len)
-    }
-}
+use crate::single_flight::{BlockMemory, FetchError, Sender};
 
 impl Fetcher {
     /// Delivers all bytes of the block to the leader. Returns the claim if the directory assigned the fetch

@@ -8,6 +8,7 @@ mod integrity;
 mod peers;
 pub mod read_context;
 mod response_stream;
+mod wanted_block;
 mod window;
 
 use std::sync::Arc;
@@ -27,8 +28,8 @@ pub use self::window::MemoryWindow;
 use shoal_net::endpoint::Endpoint;
 use shoal_net::metrics::WordCounts;
 
-use self::block_fetch::BlockFetch;
 use self::peers::PeerSource;
+use self::wanted_block::BlockFetch;
 use crate::fetch::read_context::{Purpose, ReadContext};
 use crate::grants::Grants;
 use crate::nodes::cooperation::Cooperation;

@@ -15,10 +15,10 @@ use shoal_policy::route::Stop;
 use shoal_policy::{BlockId, Layer, NodeId, Source};
 use shoal_s3::object::Version;
 
-use super::block_fetch::BlockFetch;
 use super::body_reader::BodyReader;
 use super::hops::HopOutcome;
 use super::integrity::IntegrityChecks;
+use super::wanted_block::BlockFetch;
 use crate::nodes::cooperation::Cooperation;
 use crate::nodes::directory::{BlockDirectory, Claim};
 use crate::nodes::obtain::Obtain;

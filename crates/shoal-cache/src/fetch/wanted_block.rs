@@ -1,0 +1,35 @@
+//! What is known of a block while it is fetched.
+
+use std::sync::Arc;
+
+use shoal_net::link::Transfer;
+use shoal_s3::object::Version;
+use shoal_s3::range::ByteRange;
+
+use super::read_context::ReadContext;
+use crate::nodes::obtain::Obtain;
+use crate::single_flight::Leader;
+
+/// A block to fetch, and the read that wants it.
+pub(super) struct BlockFetch {
+    pub(super) version: Arc<Version>,
+    pub(super) index: u32,
+    pub(super) context: Arc<ReadContext>,
+    pub(super) obtain: Obtain,
+    /// Delivers the bytes to the readers.
+    pub(super) leader: Leader,
+    /// The transfer that carries the block; `None` if a client has waited for it from the start.
+    pub(super) transfer: Option<Transfer>,
+}
+
+impl BlockFetch {
+    /// Returns the transfer while no client waits for the block.
+    pub(super) fn unhurried(&self) -> Option<&Transfer> {
+        self.transfer.as_ref().filter(|transfer| !transfer.is_hurried())
+    }
+
+    /// Returns the bytes of the block that have not arrived.
+    pub(super) fn missing(&self) -> ByteRange {
+        ByteRange::new(self.leader.received(), self.leader.span().len)
+    }
+}
