@@ -1,4 +1,4 @@
-//! The names of blocks in a simulation: dense numbers instead of digests.
+//! The requests of a trace, and the blocks that they touch. Names are dense numbers instead of digests.
 
 use std::num::NonZeroU64;
 use std::ops::Range;
@@ -6,7 +6,38 @@ use std::ops::Range;
 use shoal_policy::PartOf;
 use shoal_policy::fingerprint::Fingerprint;
 
-use crate::trace::Access;
+use crate::clock::Time;
+
+/// One request of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// The time of the request since the first request of the trace, if the recording has times.
+    pub at: Time,
+    /// The client, numbered from 0; 0 for all requests if the recording names no clients.
+    pub client: u32,
+    /// The object, numbered from 0.
+    pub object: u32,
+    /// Length of the object, if the recording has it.
+    pub object_bytes: u64,
+    /// First byte of the requested range.
+    pub offset_bytes: u64,
+    /// Length of the requested range.
+    pub bytes: u64,
+    /// The operation on the range.
+    pub operation: Operation,
+}
+
+/// The kind of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Operation {
+    /// Reads bytes of an object.
+    Read,
+    /// Replaces the object: cached blocks of it are out of date.
+    Write,
+    /// Removes the object.
+    Delete,
+}
 
 /// One block of one object. Objects are numbered from 0 as they appear in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

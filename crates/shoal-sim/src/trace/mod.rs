@@ -4,10 +4,10 @@
 //! in WfCommons JSON is one document and is held whole). A reader stops at a line that it cannot parse, or
 //! whose numbers a run cannot count, and reports the number of the line and the expected form.
 
-mod access;
 mod csv;
 mod error;
 mod format;
+mod guess;
 mod job;
 mod log;
 mod oracle_general;
@@ -23,12 +23,12 @@ use std::path::{Path, PathBuf};
 use shoal_logs::line::{LineEnd, read_line};
 use shoal_logs::{Mismatch, s3_server};
 
-pub use self::access::{Access, Operation};
 pub use self::error::TraceError;
 pub use self::format::Format;
 pub use self::job::{Job, Piece};
 use self::log::Log;
 pub(crate) use self::recording::Recording;
+pub use crate::block::{Access, Operation};
 use crate::block::{Granularity, OBJECT_BLOCKS_MAX};
 use crate::units::counted;
 
