@@ -231,7 +231,7 @@ impl Ledger {
             resident_bytes: room.used_bytes(),
             taken_bytes: room.taken_bytes(),
             capacity_bytes: room.capacity_bytes(),
-            blocks: state.residency.len() as u64,
+            blocks: state.residency.held() as u64,
             mapped_blocks: state.mapped.len() as u64,
             mapped_bytes: state.mapped.bytes(),
             pins: state.pin_counts(),
@@ -415,14 +415,14 @@ impl Ledger {
             used_bytes + residency.pins().bytes(),
             residency.room().used_bytes()
         );
-        assert_eq!(blocks + pinned.len(), residency.len());
+        assert_eq!(blocks + pinned.len(), residency.held());
         assert!(residency.room().taken_bytes() <= residency.room().capacity_bytes());
         let versions = state.index.versions();
         let indexed: usize = versions
             .iter()
             .map(|(_, version)| state.index.blocks_of(*version).len())
             .sum();
-        assert_eq!(indexed, residency.len());
+        assert_eq!(indexed, residency.held());
     }
 }
 

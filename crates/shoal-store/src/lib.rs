@@ -182,7 +182,7 @@ impl Store {
         if !self.contains(block) {
             return None;
         }
-        self.read(move |loader| loader.peek(block)).await
+        read(&self.loader, move |loader| loader.peek(block)).await
     }
 
     /// Reads the block from disk, verifies and maps it. `None` if it is not stored or is damaged.
@@ -190,7 +190,7 @@ impl Store {
         if !self.contains(block) {
             return None;
         }
-        self.read(move |loader| loader.load(block)).await
+        read(&self.loader, move |loader| loader.load(block)).await
     }
 
     /// Returns true if the block is stored.
@@ -207,13 +207,13 @@ impl Store {
     /// of its blocks.
     pub async fn describe(&self, object: ObjectId) -> Option<Arc<Version>> {
         self.ground.ledger.any_block_of(object)?;
-        self.read(move |loader| loader.describe(object)).await
+        read(&self.loader, move |loader| loader.describe(object)).await
     }
 
     /// Returns the lake's description of the version that a block belongs to, read from the block's footer.
     /// `None` if the block is not stored.
     pub async fn version_of(&self, block: BlockId) -> Option<Arc<Version>> {
-        self.read(move |loader| loader.version_of(block)).await
+        read(&self.loader, move |loader| loader.version_of(block)).await
     }
 
     /// Returns the stored blocks of at least `data_bytes_min`, most recently used first: mapped blocks by
@@ -231,18 +231,19 @@ impl Store {
         self.ground.ledger.lock().index.blocks_of(version)
     }
 
-    async fn read<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Loader) -> Option<T> + Send + 'static,
-    ) -> Option<T> {
-        let loader = Arc::clone(&self.loader);
-        run_blocking(move || work(&loader)).await.flatten()
-    }
-
     /// Returns why a block is not stored; `None` if the store has no record of it.
     pub fn absence(&self, block: BlockId) -> Option<Absence> {
         self.ground.absence(block)
     }
+}
+
+/// Reads from the disk on a thread that may block.
+async fn read<T: Send + 'static>(
+    loader: &Arc<Loader>,
+    work: impl FnOnce(&Loader) -> Option<T> + Send + 'static,
+) -> Option<T> {
+    let loader = Arc::clone(loader);
+    run_blocking(move || work(&loader)).await.flatten()
 }
 
 /// Operation.

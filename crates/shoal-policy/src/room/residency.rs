@@ -265,14 +265,9 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
         self.policy.contains(key) || self.pins.contains(key)
     }
 
-    /// The number of held keys.
-    pub fn len(&self) -> usize {
+    /// Returns the number of held keys.
+    pub fn held(&self) -> usize {
         self.policy.len() + self.pins.len()
-    }
-
-    /// Returns true if no key is held.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     /// Moves reserved room to a held key, and returns its size.

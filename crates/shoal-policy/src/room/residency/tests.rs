@@ -150,7 +150,7 @@ fn a_pinned_block_stays_until_its_pin_ends_and_is_the_newest_then() {
     );
     assert!(cache.contains(&0) && cache.pins().contains(&0));
     assert_eq!(
-        (cache.len(), cache.pins().bytes(), cache.room().used_bytes()),
+        (cache.held(), cache.pins().bytes(), cache.room().used_bytes()),
         (9, 10, 90)
     );
     assert_eq!(cache.unpin(&0), Some(10));
@@ -249,7 +249,7 @@ proptest! {
             assert_eq!(cache.room().used_bytes(), used_bytes);
             assert_eq!(cache.room().taken_bytes(), used_bytes + reserved_bytes + leaving_bytes);
             assert!(cache.room().taken_bytes() <= cache.room().capacity_bytes());
-            assert_eq!(cache.len(), used.len());
+            assert_eq!(cache.held(), used.len());
             let pinned = used.iter().filter(|(key, _)| cache.pins().contains(key));
             assert_eq!(cache.pins().bytes(), pinned.map(|(_, bytes)| bytes).sum::<u64>());
         }
