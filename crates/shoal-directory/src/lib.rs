@@ -8,8 +8,8 @@
 //! - [`Directory`]: the requests of nodes to a directory, and its two implementations: [`embedded`] for the
 //!   nodes of one process, [`redis`] for those of a cluster. Both pass one conformance suite,
 //!   `tests/conformance.rs`.
-//! - [`names`]: tells if a name may have changed, which every directory tracks as well, and [`attachment`]:
-//!   when a node may rely on that.
+//! - [`names`]: the changes of names, which every directory tracks as well, and [`attachment`]: when a node
+//!   may rely on its answers about them.
 //! - [`extensions`]: annotations of blocks.
 //! - [`guard`]: bounds the response time of a directory, and stops sending requests to one that does not
 //!   answer.

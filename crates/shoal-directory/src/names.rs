@@ -1,5 +1,5 @@
-//! What a directory knows of changes of names at the lake: asking it if a name may have changed replaces a
-//! HEAD request to the lake (freshness `coherent`, decision 0031).
+//! Changes of names at the lake, as a directory tracks them: a query to the directory replaces a HEAD request
+//! to the lake (freshness `coherent`, decision 0031).
 //!
 //! A name has a **token** that every change replaces. A node that queries the lake about a name keeps the
 //! answer with the token that the name had before the query; while the name still has that token, no change

@@ -1,4 +1,4 @@
-//! What a node is built on: connections, the lake, shares of processor and link.
+//! The ground on which a node is built: connections, the lake, shares of processor and link.
 
 pub mod channel;
 pub mod endpoint;

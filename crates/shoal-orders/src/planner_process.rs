@@ -20,7 +20,7 @@ pub const NAME: &str = "shoal-planner";
 /// The interval at which the state of a planner is read.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// What a planner may use, and how much of its output is read.
+/// The memory and time of a planner, and the bytes of its output that are read.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The bytes of its plan.

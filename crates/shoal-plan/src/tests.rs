@@ -1,4 +1,4 @@
-//! What the tests of several modules use.
+//! Helpers that the tests of several modules share.
 
 use crate::model::Request;
 

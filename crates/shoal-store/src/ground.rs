@@ -1,4 +1,4 @@
-//! What all parts of a store share: the disk, and what is known about it in memory.
+//! The ground that all parts of a store share: the disk, and the record of its blocks in memory.
 
 pub(crate) mod health;
 pub(crate) mod signal;

@@ -50,7 +50,8 @@ pub(super) struct Ledger {
     pub(super) mappings: Mappings,
 }
 
-/// What the lock of the ledger guards. `residency`, `index` and the pinned blocks agree whenever it is free.
+/// The state that the lock of the ledger guards. `residency`, `index` and the pinned blocks agree whenever it
+/// is free.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) residency: Resident,

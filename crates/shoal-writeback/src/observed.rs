@@ -1,4 +1,4 @@
-//! What operators see of objects that are written back: conditions, a part of `/status`, and metrics.
+//! The view of operators on objects that are written back: conditions, a part of `/status`, and metrics.
 
 use std::sync::Arc;
 

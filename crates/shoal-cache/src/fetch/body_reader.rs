@@ -199,17 +199,17 @@ mod tests {
 
     #[test]
     fn a_response_tells_which_part_of_its_object_it_carries() {
-        let told = |status: StatusCode, range: &str| {
+        let sent = |status: StatusCode, range: &str| {
             let headers = [("content-length", "5"), ("content-range", range)];
             let sent = sent_range(status, response(200, &headers).headers());
             sent.map(|(range, object_bytes)| (range.start, object_bytes))
         };
-        assert_eq!(told(StatusCode::OK, "x"), Some((0, 5)));
-        assert_eq!(told(StatusCode::PARTIAL_CONTENT, "bytes 7-11/20"), Some((7, 20)));
+        assert_eq!(sent(StatusCode::OK, "x"), Some((0, 5)));
+        assert_eq!(sent(StatusCode::PARTIAL_CONTENT, "bytes 7-11/20"), Some((7, 20)));
         for range in ["bytes 7-11/*", "bytes */20", "7-11/20", "bytes x-1/20"] {
-            assert_eq!(told(StatusCode::PARTIAL_CONTENT, range), None, "{range}");
+            assert_eq!(sent(StatusCode::PARTIAL_CONTENT, range), None, "{range}");
         }
-        assert_eq!(told(StatusCode::NOT_FOUND, "bytes 7-11/20"), None);
+        assert_eq!(sent(StatusCode::NOT_FOUND, "bytes 7-11/20"), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What is known of a block while it is fetched.
+//! A block that is being fetched, and the read that wants it.
 
 use std::sync::Arc;
 

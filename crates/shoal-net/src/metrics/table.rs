@@ -1,4 +1,4 @@
-//! What is observed, as a table: the name, the help and the labels of each metric, and how it is read.
+//! The table of metrics: the name, the help and the labels of each metric, and how it is read.
 //!
 //! `/metrics` reads each metric of a table when it is asked for, so a counter needs one line where it counts
 //! and one in the table. A test compares `docs/reference/metrics.md` with the tables.

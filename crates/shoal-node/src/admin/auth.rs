@@ -27,7 +27,7 @@ const TOKEN_CHARS_MIN: usize = 16;
 /// Maximum number of tokens in a file: each request is compared with all of them.
 const TOKENS_MAX: usize = 64;
 
-/// What a request to the admin port does.
+/// The effect that a request to the admin port asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     /// Asks if the node is alive and ready.

@@ -108,7 +108,7 @@ fn behind(execution: &Execution, now_s: f64) -> Option<Deviation> {
     })
 }
 
-/// What is left of a plan from a time on.
+/// The rest of a plan from a time on.
 struct Rest<'a> {
     execution: &'a Execution,
     now_s: f64,

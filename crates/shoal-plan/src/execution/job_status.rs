@@ -124,7 +124,7 @@ impl Execution {
     }
 }
 
-/// What is cached now, and what is on its way.
+/// The bytes that are cached now, and those that are on their way.
 struct Present<'a> {
     execution: &'a Execution,
     now_s: f64,

@@ -19,7 +19,7 @@ pub const MAX_READS: u64 = 1_000_000;
 pub struct RequestError {
     /// One sentence that names the thing and its value.
     what: String,
-    /// What to do.
+    /// The remedy.
     hint: &'static str,
 }
 

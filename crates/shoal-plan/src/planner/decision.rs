@@ -1,4 +1,4 @@
-//! What a planner decides, before it is written as a plan.
+//! The decision of a planner, before it is written as a plan.
 
 use crate::model::Objective;
 use crate::schedule::Schedule;

@@ -71,12 +71,12 @@ fn a_document_that_was_changed_is_refused() {
             "different numbers of slots",
         ),
     ];
-    for (change, told) in changes {
+    for (change, message) in changes {
         let mut document = document();
         change(&mut document);
-        let error = document.check().expect_err(told);
+        let error = document.check().expect_err(message);
         let text = error.to_string();
-        assert!(text.contains(told) && text.contains("\nhint: "), "{text}");
+        assert!(text.contains(message) && text.contains("\nhint: "), "{text}");
     }
     let mut document = document();
     document.plan.version = 0;

@@ -91,7 +91,7 @@ pub struct Group<W> {
     number: u32,
 }
 
-/// What a node knows about the blocks of one group on all nodes. Sets of blocks are bit masks.
+/// The blocks of one group on all nodes, as one node has learned of them. Sets of blocks are bit masks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupKnowledge {
     /// How complete the group is.
@@ -324,7 +324,7 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
             .map_or(0, |global| global.blocks)
     }
 
-    /// What this node knows about the group of `key`; `None` if the group is unknown.
+    /// Returns what this node has learned of the group of `key`; `None` if it has learned nothing.
     pub fn knowledge(&self, key: &K) -> Option<GroupKnowledge> {
         let global = self.global.get(InGroup(*key).whole())?;
         Some(GroupKnowledge {

@@ -150,7 +150,7 @@ pub struct Plan {
     pub flushes: usize,
 }
 
-/// What is known about the deaths and flushes of one tier.
+/// The observed deaths and flushes of one tier.
 #[derive(Clone, Debug)]
 pub struct Cleaning {
     bounds: Bounds,

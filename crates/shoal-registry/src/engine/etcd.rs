@@ -72,7 +72,7 @@ pub struct Etcd {
     looks: Looks,
 }
 
-/// What to do after the answer to a request was lost.
+/// If a request may be sent again after its answer was lost.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Repeat {
     Safe,

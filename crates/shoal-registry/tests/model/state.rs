@@ -98,7 +98,7 @@ pub(crate) enum Stamp {
     Outdated,
 }
 
-/// What a commit leaves in the registry.
+/// The outcome of a commit in the registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Left {
     /// This entry.

@@ -1,4 +1,4 @@
-//! What a request's head announces about its body.
+//! The announcements of a request's head about its body.
 
 use http::request::Parts;
 use http::{HeaderMap, Method};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use shoal_base::clock;
 
-/// What comes at all comes within this time on the busiest machine.
+/// Enough for any condition on the busiest machine.
 const LIMIT: Duration = Duration::from_mins(1);
 
 const PAUSE: Duration = Duration::from_millis(20);

@@ -24,7 +24,7 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// Number of characters of a lake's message to log.
 const MESSAGE_CHARS: usize = 200;
 
-/// What a response shows about the account that signed the request.
+/// The judgement of a response on the account that signed the request.
 #[derive(Debug)]
 pub(in crate::endpoint) enum Verdict {
     /// The endpoint recognised the account, even if it denied the request.

@@ -1,4 +1,4 @@
-//! What names, places, addresses and keys look like.
+//! The forms of names, places, addresses and keys.
 
 use std::net::SocketAddr;
 use std::path::Path;

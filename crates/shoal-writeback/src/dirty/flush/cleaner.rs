@@ -24,7 +24,7 @@ use crate::dirty::stock::status::{Outcomes, WriteBackOutcome};
 use crate::dirty::stock::tier_store::TierStore;
 use crate::tier::Damages;
 
-/// What all tiers of a node share.
+/// The parts that all tiers of a node share.
 pub(crate) struct Shared {
     pub(crate) lake_writer: LakeWriter,
     pub(crate) through: Arc<WriteThrough>,

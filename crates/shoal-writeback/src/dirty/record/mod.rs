@@ -1,4 +1,4 @@
-//! What is recorded of a write: its keys, parts and digests, and the manifest by which the lake gets it.
+//! The record of a write: its keys, parts and digests, and the manifest by which the lake gets it.
 
 pub(crate) mod acknowledged;
 pub(crate) mod checksums;

@@ -1,4 +1,4 @@
-//! What a tier keeps: bytes in its store, entries in its registry, and the figures about both.
+//! The stock of a tier: bytes in its store, entries in its registry, and the figures about both.
 
 pub(crate) mod intake;
 pub(crate) mod status;

@@ -199,7 +199,7 @@ async fn a_list_with_a_bad_line_is_refused_and_leaves_nothing() {
     node.stop().await;
 }
 
-/// What S3 announces of an object of the bucket `b`.
+/// Returns the event that S3 sends about an object of the bucket `b`.
 fn record(event: &str, key: &str) -> Value {
     json!({
         "eventSource": "aws:s3", "eventName": event,
