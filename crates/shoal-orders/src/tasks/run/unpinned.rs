@@ -40,6 +40,17 @@ enum Objects {
     },
 }
 
+impl Objects {
+    /// Returns true if the order of `entry` still names these. The list of an order that gathers
+    /// announcements grows.
+    fn are_those_of(&self, entry: &Entry) -> bool {
+        match self {
+            Self::Selected(_) => true,
+            Self::Listed { bytes, .. } => entry.order.file_bytes() == Some(*bytes),
+        }
+    }
+}
+
 impl<'a> Unpinned<'a> {
     /// Creates the objects that orders after the task `pin` have unpinned.
     pub(in crate::tasks) fn since(records: &'a Records, nodes: &Arc<Nodes>, pin: u128) -> Self {
@@ -82,7 +93,7 @@ impl<'a> Unpinned<'a> {
         Ok(None)
     }
 
-    /// Returns the later orders that unpin. Lists that were read are kept.
+    /// Returns the later orders that unpin. Lists that were read are kept, unless they have grown.
     fn orders(&self) -> Arc<BTreeMap<u128, Arc<Objects>>> {
         let mut orders = self.orders.lock();
         if orders.changes.has_changed().unwrap_or(true) {
@@ -92,6 +103,7 @@ impl<'a> Unpinned<'a> {
             let unpinning = later.filter(|entry| entry.id > self.pin && unpins(entry));
             let known = unpinning.filter_map(|entry| {
                 let known = orders.known.get(&entry.id).cloned();
+                let known = known.filter(|known| known.are_those_of(&entry));
                 Some((entry.id, known.or_else(|| objects_of(&entry).map(Arc::new))?))
             });
             orders.known = Arc::new(known.collect());

@@ -200,20 +200,25 @@ async fn a_list_with_a_bad_line_is_refused_and_leaves_nothing() {
 }
 
 /// Returns the event that S3 sends about an object of the bucket `b`.
-fn record(event: &str, key: &str) -> Value {
+pub(super) fn record(event: &str, key: &str) -> Value {
     json!({
         "eventSource": "aws:s3", "eventName": event,
         "s3": { "bucket": { "name": "b" }, "object": { "key": key, "size": 7, "eTag": "x" } },
     })
 }
 
-async fn announce(node: &Node, records: &[Value]) -> Reply {
+/// Sends the announcements of S3 as an order of this kind.
+pub(super) async fn announce_as(node: &Node, kind: &str, records: &[Value]) -> Reply {
     let client = Client::anonymous(node.admin_address());
     let call = client.post(
-        &format!("/tasks?kind=prefetch&identity={ACCESS_KEY}"),
+        &format!("/tasks?kind={kind}&identity={ACCESS_KEY}"),
         json!({ "Records": records }).to_string(),
     );
     call.header("content-type", "application/json").send().await
+}
+
+async fn announce(node: &Node, records: &[Value]) -> Reply {
+    announce_as(node, "prefetch", records).await
 }
 
 #[tokio::test]

@@ -261,6 +261,34 @@ async fn an_unpin_holds_for_objects_of_a_page_that_a_pin_has_begun() {
 }
 
 #[tokio::test]
+async fn an_unpin_whose_list_has_grown_holds_for_what_was_added() {
+    let node = node(30, PolicyName::Lru).await;
+    put_objects(&node, (1..5).map(|number| format!("kept/{number}")));
+    let hold = |key: &'static str| {
+        let is_key = move |request: &Request| gets(request) && request.path.ends_with(key);
+        (key, node.lake.hold(is_key))
+    };
+    let gates = ["/3", "/4"].map(hold);
+    let id = begin(&node, &pin("s3://b/kept/", 600)).await;
+    until(&node, &id, |task| task["objects"]["done"] == 2).await;
+    // Announcements of one moment become one list. The pin looks at it while it has one line.
+    for (skipped, (key, gate)) in (1..).zip(gates) {
+        let created = manifest::record("ObjectCreated:Put", &format!("kept{key}"));
+        let reply = manifest::announce_as(&node, "unpin", &[created]).await;
+        assert_eq!(reply.status, StatusCode::ACCEPTED, "{}", reply.text());
+        gate.open();
+        let task = until(&node, &id, |task| {
+            task["objects"]["done"] != 2 || task["objects"]["skipped"] == skipped
+        });
+        let task = task.await;
+        assert_eq!(task["objects"]["done"], 2, "{task:#}");
+    }
+    let task = until(&node, &id, is_over).await;
+    assert_eq!(task["state"], "done", "{task:#}");
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn an_unpin_that_was_cancelled_before_it_began_is_not_obeyed() {
     let node = node(30, PolicyName::Lru).await;
     put_objects(&node, ["kept/1".into(), "kept/2".into()]);
