@@ -125,12 +125,20 @@ impl OrderFiles {
         let path = self.path(id);
         on_disk(move || {
             let mut room = room.lock();
-            room.hold(grown).map_err(no_room)?;
-            let mut file = OpenOptions::new().append(true).open(path).map_err(not_kept)?;
-            file.write_all(&lines).map_err(|error| {
-                let _ = file.set_len(bytes);
-                not_kept(error)
-            })
+            let added = room.hold(grown).map_err(no_room).and_then(|()| {
+                let file = OpenOptions::new().append(true).open(path);
+                let added = file.and_then(|mut file| {
+                    // A caller that went away may have left lines that nobody counted.
+                    file.set_len(bytes)?;
+                    file.write_all(&lines).inspect_err(|_| drop(file.set_len(bytes)))
+                });
+                added.map_err(not_kept)
+            });
+            if added.is_err() {
+                // Less room is always there.
+                let _ = room.hold(bytes);
+            }
+            added
         })
         .await?;
         self.kept.lock().get_mut(&id).ok_or_else(lost)?.bytes = grown;
@@ -173,7 +181,7 @@ impl OrderFiles {
         self.keep(id, file).await.map(drop)
     }
 
-    /// Reads some bytes of a file, from an offset on; none at its end. Returns `None` if the list is not
+    /// Reads some bytes of a file, from an offset on; none at its end. Returns `None` if the file is not
     /// here.
     pub async fn part(&self, id: u128, offset: u64) -> Option<Vec<u8>> {
         let left = self.size(id)?.saturating_sub(offset);
