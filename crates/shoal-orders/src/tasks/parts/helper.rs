@@ -13,7 +13,7 @@ use shoal_net::link::{PromiseId, TooManyPromises};
 use shoal_policy::admission::Refusal;
 use shoal_policy::{Layer, ObjectId, Source, VersionId};
 use shoal_s3::object::Version;
-use shoal_store::{Absence, Kept, PinOrder};
+use shoal_store::{Absence, Kept, PinOrder, Store};
 
 use super::TaskParts;
 use super::messages::{Answer, BlockBits, Evicted, Fill, NotFilled, Pin, PromisedRead, Question};
@@ -72,8 +72,11 @@ impl TaskHelper {
                 part.map(Answer::Manifest).ok_or("it does not have it".into())
             }
             Question::Evict(objects) => {
-                let evicted = objects.into_iter().map(|object| self.evict(object));
-                Ok(Answer::Evicted(evicted.collect()))
+                let store = Arc::clone(&self.parts.store);
+                // Files of thousands of objects may be removed.
+                let evict = move || objects.into_iter().map(|object| evict(&store, object)).collect();
+                let evicted = tokio::task::spawn_blocking(evict).await;
+                evicted.map(Answer::Evicted).map_err(|error| error.to_string())
             }
             Question::Promise(read, objects) => self.promise(read, objects),
         };
@@ -195,18 +198,19 @@ impl TaskHelper {
             Err(error) => NotFilled::Failed(error.to_string()),
         })
     }
+}
 
-    fn evict(&self, object: ObjectId) -> Evicted {
-        let is_pinned = self.parts.store.pinning().contains(object);
-        let (blocks, bytes) = if is_pinned {
-            (0, 0)
-        } else {
-            self.parts.store.removal().remove_object(object)
-        };
-        Evicted {
-            blocks,
-            bytes,
-            is_pinned,
-        }
+/// Removes an object from the disk, unless it is pinned.
+fn evict(store: &Store, object: ObjectId) -> Evicted {
+    let is_pinned = store.pinning().contains(object);
+    let (blocks, bytes) = if is_pinned {
+        (0, 0)
+    } else {
+        store.removal().remove_object(object)
+    };
+    Evicted {
+        blocks,
+        bytes,
+        is_pinned,
     }
 }
