@@ -71,25 +71,24 @@ impl Nodes {
         join_all(nodes.iter().copied().map(|node| self.ask(node, question()))).await
     }
 
-    /// Asks nodes about objects, as many at a time as a question may name. Returns the answers; `problem` is
-    /// the message in the log about a node that does not answer.
+    /// Asks nodes about objects, as many at a time as a question may name, and passes each answer to `note`.
+    /// `problem` is the message in the log about a node that does not answer.
     pub async fn ask_about(
         &self,
         nodes: &[NodeId],
         objects: &[ObjectId],
         question: impl Fn(Vec<ObjectId>) -> Question,
         problem: &str,
-    ) -> Vec<Answer> {
-        let mut answers = Vec::new();
+        mut note: impl FnMut(Answer),
+    ) {
         for part in objects.chunks(NAMES_MAX) {
             for answer in self.ask_each(nodes, || question(part.to_vec())).await {
                 match answer {
-                    Ok(answer) => answers.push(answer),
+                    Ok(answer) => note(answer),
                     Err(error) => tracing::debug!(%error, "{problem}"),
                 }
             }
         }
-        answers
     }
 
     /// Asks all nodes about some objects at the same time, with as many attempts as it takes, and passes each
@@ -104,13 +103,17 @@ impl Nodes {
         objects: &[ObjectId],
         mut note: impl FnMut(&str, Answer),
     ) -> Result<(), NodeError> {
-        let (mut left, mut pauses) = (self.all(), pauses());
+        let named = |node| (node, self.name_of(node));
+        // A node may have left when its answer is here.
+        let mut left: Vec<_> = self.all().into_iter().map(named).collect();
+        let mut pauses = pauses();
         for tries in 1.. {
-            let answers = self.ask_each(&left, || question(objects.to_vec())).await;
+            let nodes: Vec<_> = left.iter().map(|(node, _)| *node).collect();
+            let answers = self.ask_each(&nodes, || question(objects.to_vec())).await;
             let (mut silent, mut last) = (Vec::new(), None);
             for (node, answer) in left.into_iter().zip(answers) {
                 match answer {
-                    Ok(answer) => note(&self.name_of(node), answer),
+                    Ok(answer) => note(&node.1, answer),
                     Err(error) => {
                         silent.push(node);
                         last = Some(error);
@@ -123,7 +126,7 @@ impl Nodes {
             }
             // A node that has left no longer holds anything.
             let alive = self.all();
-            silent.retain(|node| alive.contains(node));
+            silent.retain(|(node, _)| alive.contains(node));
             left = silent;
             pauses.wait().await;
         }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use parking_lot::Mutex;
-use shoal_base::moment::millis_since_1970;
 use shoal_net::clock;
 use shoal_policy::ObjectId;
 use shoal_s3::object::Version;
@@ -97,10 +96,9 @@ impl Executor {
 
     /// Returns the pin of this plan that ends at a time of its clock. The pins of one second end together.
     fn pin(&self, until_s: f64) -> Pin {
-        let until = moment(self.epoch_ms, until_s.ceil()).time();
         Pin {
             order: self.id,
-            until_ms: millis_since_1970(until),
+            until_ms: moment(self.epoch_ms, until_s.ceil()).millis(),
         }
     }
 
@@ -109,12 +107,16 @@ impl Executor {
         // A node that does not pin rejects the blocks that are to be there, too.
         let (nodes, problem) = (self.placer.targets.nodes(), "a node does not pin for a plan");
         let question = |objects| Question::Pin(pin, objects);
-        let answers = self.nodes.ask_about(&nodes, &objects, question, problem).await;
-        let bytes = answers.iter().map(|answer| match answer {
-            Answer::Kept(kept) => Ok(kept.iter().map(|kept| kept.bytes).sum::<u64>()),
-            _ => Err(ObjectFailure::Failed("a node answered something else".into())),
-        });
-        bytes.sum()
+        let mut bytes = Ok(0);
+        let note = |answer| match (answer, &mut bytes) {
+            (Answer::Kept(kept), Ok(bytes)) => *bytes += kept.iter().map(|kept| kept.bytes).sum::<u64>(),
+            (Answer::Kept(_), Err(_)) => {}
+            (_, bytes) => *bytes = Err(ObjectFailure::Failed("a node answered something else".into())),
+        };
+        self.nodes
+            .ask_about(&nodes, &objects, question, problem, note)
+            .await;
+        bytes
     }
 
     /// Returns the size of a file that the lake has now.
@@ -134,7 +136,7 @@ impl Executor {
         let problem = "a node does not remove what a plan no longer needs";
         let nodes = self.nodes.all();
         self.nodes
-            .ask_about(&nodes, &objects, Question::Evict, problem)
+            .ask_about(&nodes, &objects, Question::Evict, problem, drop)
             .await;
         Ok(())
     }

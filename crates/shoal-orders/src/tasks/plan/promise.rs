@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::executor::Executor;
-use crate::tasks::parts::messages::{PromisedRead, Question};
+use crate::tasks::parts::messages::{Answer, PromisedRead, Question};
 
 /// The interval at which promises are sent again, for nodes that have just started.
 const RENEW_EVERY: Duration = Duration::from_secs(10);
@@ -44,7 +44,14 @@ impl Executor {
             };
             let question = |objects| Question::Promise(read, objects);
             let problem = "a node promises a job no rate";
-            self.nodes.ask_about(&nodes, &objects, question, problem).await;
+            let note = |answer| {
+                if answer != Answer::Promised {
+                    tracing::debug!("a node answers a promise with something else");
+                }
+            };
+            self.nodes
+                .ask_about(&nodes, &objects, question, problem, note)
+                .await;
             tokio::time::sleep(RENEW_EVERY.min(left)).await;
         }
     }
