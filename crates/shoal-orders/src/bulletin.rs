@@ -12,7 +12,7 @@
 //! and never makes an answer wrong.
 
 mod board;
-mod exchange;
+pub(crate) mod exchange;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

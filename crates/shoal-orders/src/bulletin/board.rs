@@ -109,7 +109,7 @@ pub struct Record {
     pub body: Arc<[u8]>,
 }
 
-/// Why a record is not taken.
+/// The reason why a record is not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotTaken {
     /// An equal or a newer one is here.

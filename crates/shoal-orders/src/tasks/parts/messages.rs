@@ -10,6 +10,8 @@ use shoal_policy::admission::Refusal;
 use shoal_policy::{Layer, ObjectId, Source};
 use shoal_store::Kept;
 
+use crate::bulletin::exchange::{read, written};
+
 /// The path at which a node answers.
 pub const TASKS: &str = "/tasks";
 
@@ -238,7 +240,7 @@ impl Question {
 impl Answer {
     /// Serializes the answer.
     pub fn to_bytes(&self) -> Vec<u8> {
-        postcard::to_stdvec(self).expect("memory takes every message")
+        written(self)
     }
 
     /// Reads an answer that another node serialized.
@@ -287,13 +289,6 @@ impl From<Result<Option<Source>, NotFilled>> for Answer {
             Err(NotFilled::Changed) => Self::Changed,
             Err(NotFilled::Failed(why)) => Self::Failed(why),
         }
-    }
-}
-
-fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Malformed> {
-    match postcard::take_from_bytes(bytes) {
-        Ok((message, [])) => Ok(message),
-        _ => Err(Malformed),
     }
 }
 
@@ -364,12 +359,10 @@ mod tests {
         }
     }
 
-    #[test]
-    fn questions_arrive_as_they_were_asked() {
-        let objects = vec![ObjectId([1; 16]), ObjectId([2; 16])];
-        let fill = Fill {
+    fn fill(pin: Pin) -> Fill {
+        Fill {
             layer: 3,
-            pin: Some(pin()),
+            pin: Some(pin),
             planned: None,
             block: BlockRequest {
                 version: version(),
@@ -384,7 +377,13 @@ mod tests {
                 }),
                 headers: HeaderMap::new(),
             },
-        };
+        }
+    }
+
+    #[test]
+    fn questions_arrive_as_they_were_asked() {
+        let objects = vec![ObjectId([1; 16]), ObjectId([2; 16])];
+        let fill = fill(pin());
         let planned = Fill {
             planned: Some(PlannedFill {
                 plan: u128::MAX,
@@ -479,6 +478,18 @@ mod tests {
             assert!(bytes.starts_with(start), "{question:?}: {bytes:?}");
             assert_eq!(bytes.ends_with(&seven), ends_in_object, "{question:?}");
         }
+        let fill = Fill {
+            planned: Some(PlannedFill {
+                plan: 1,
+                transfer: 2,
+                rate: 3,
+            }),
+            ..fill(pin)
+        };
+        let block = fill.block.to_bytes().unwrap();
+        let bytes = Question::Fill(Box::new(fill)).to_bytes().unwrap();
+        assert!(bytes.starts_with(&[0, 3, 1, 1, 2, 1, 1, 2, 3]), "{bytes:?}");
+        assert!(bytes.ends_with(&block), "{bytes:?}");
         let kept = PinnedBlocks {
             blocks: 1,
             bytes: 2,
@@ -487,9 +498,21 @@ mod tests {
         for (answer, bytes) in [
             (Answer::Held, &[0][..]),
             (Answer::Brought("lake".into()), &[1, 4, b'l', b'a', b'k', b'e']),
+            (Answer::Busy, &[2]),
+            (Answer::NotStored("x".into()), &[3, 1, b'x']),
             (Answer::Denied(403), &[4, 0x93, 3]),
+            (Answer::Changed, &[5]),
+            (Answer::Failed("x".into()), &[6, 1, b'x']),
             (Answer::Bits(vec![BlockBits::new(&[0, 9], 10)]), &[7, 1, 2, 1, 2]),
             (Answer::Kept(vec![kept]), &[8, 1, 1, 2, 1, 1, b'x']),
+            (
+                Answer::Evicted(vec![Evicted {
+                    blocks: 1,
+                    bytes: 2,
+                    is_pinned: true,
+                }]),
+                &[9, 1, 1, 2, 1],
+            ),
             (Answer::Refused("x".into()), &[10, 1, b'x']),
             (Answer::Manifest(vec![9, 8]), &[11, 2, 9, 8]),
             (Answer::Promised, &[12]),

@@ -112,7 +112,7 @@ impl Entry {
         !self.progress.state.is_over() && (is_late || self.progress.at_risk)
     }
 
-    /// Returns true if the task may still have something to do, or if the order says which pins have ended.
+    /// Returns true if the task may still have something to do, or if pins depend on the order.
     /// `first_pin` is the first task that may pin.
     pub(in crate::tasks) fn is_wanted(&self, now: SystemTime, first_pin: u128) -> bool {
         // An earlier pin that goes on or runs again leaves out what was unpinned.

@@ -1,4 +1,4 @@
-//! The facts that all nodes know about the file that came with an order.
+//! The facts about the file that came with an order.
 
 use serde::{Deserialize, Serialize};
 

@@ -165,7 +165,7 @@ impl<'a> Runner<'a> {
     async fn catalogue(&self) -> Result<Catalogue, Ended> {
         let resume = self.progress.lock().resume.clone();
         let after = resume.as_ref().map_or("", |resume| &resume.after);
-        if self.order.request.uri.is_none() {
+        if self.order.selection().is_none() {
             let manifest = self.order.manifest;
             let manifest = manifest.ok_or_else(|| Ended("the order names no objects".into()))?;
             let here = self.nodes.bring_file(self.id, manifest.bytes).await;
@@ -194,7 +194,7 @@ impl<'a> Runner<'a> {
 
     /// Counts the objects of the task and their bytes.
     async fn count_all(&self) -> Result<(), NoPage> {
-        if self.order.request.uri.is_none() {
+        if self.order.selection().is_none() {
             return Ok(());
         }
         let (mut objects, mut bytes) = (0, 0);
