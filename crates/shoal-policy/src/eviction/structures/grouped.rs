@@ -8,7 +8,7 @@ use crate::PartOf;
 
 /// The state that a policy keeps for a partly held whole, and the rank that follows from it.
 pub(crate) trait WholeState<P>: Copy + Default {
-    type Rank: Copy + Ord;
+    type Rank: Copy + Ord + Hash;
 
     /// The rank of a whole with `held` held parts; `oldest` is the value of the least recently used one.
     fn rank(&self, held: u32, oldest: &P) -> Self::Rank;
@@ -18,7 +18,7 @@ pub(crate) trait WholeState<P>: Copy + Default {
 #[derive(Debug)]
 pub(crate) struct Grouped<K: PartOf, P, S: WholeState<P>> {
     parts: Slab<K, Part<P>>,
-    known: Slab<K::Whole, Whole<S, S::Rank>>,
+    known: Slab<K::Whole, Whole<S>>,
     order: Order<S::Rank>,
 }
 
@@ -29,12 +29,12 @@ struct Part<P> {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Whole<S, R> {
+struct Whole<S> {
     state: S,
     held: u32,
     by_use: List,
-    /// Its rank in the order; `None` outside of it.
-    rank: Option<R>,
+    /// The place of its rank in the order; `None` outside of it.
+    place: Option<Slot>,
 }
 
 impl<K: PartOf, P, S: WholeState<P>> Default for Grouped<K, P, S> {
@@ -48,12 +48,12 @@ impl<K: PartOf, P, S: WholeState<P>> Default for Grouped<K, P, S> {
 }
 
 impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: WholeState<P>> Grouped<K, P, S> {
-    /// The number of held parts.
+    /// Returns the number of held parts.
     pub(crate) fn len(&self) -> usize {
         self.parts.len()
     }
 
-    /// The number of wholes with a held part.
+    /// Returns the number of wholes with a held part.
     pub(crate) fn wholes(&self) -> usize {
         self.known.len()
     }
@@ -72,7 +72,7 @@ impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: WholeState<P>> Grouped<K, P, S> {
                     state: S::default(),
                     held: 0,
                     by_use: List::default(),
-                    rank: None,
+                    place: None,
                 },
             )
         });
@@ -112,7 +112,7 @@ impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: WholeState<P>> Grouped<K, P, S> {
         Some(self.parts.remove(part).1.value)
     }
 
-    /// The ranks of the wholes, least first, each with the held parts, least recently used first.
+    /// Returns the ranks of the wholes, least first, each with the held parts, least recently used first.
     pub(crate) fn least_first(&self) -> impl Iterator<Item = (S::Rank, impl Iterator<Item = (K, P)>)> {
         let wholes = self.order.least_first(&self.known);
         wholes.map(move |(rank, whole)| {
@@ -129,15 +129,13 @@ impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: WholeState<P>> Grouped<K, P, S> {
         let before = self.known[slot];
         let oldest = before.by_use.oldest().map(|part| self.parts[part].value);
         let rank = oldest.map(|oldest| before.state.rank(before.held, &oldest));
-        if rank == before.rank {
+        if rank == before.place.map(|place| self.order.rank(place)) {
             return;
         }
-        if let Some(rank) = before.rank {
-            self.order.remove(&mut self.known, rank, slot);
+        if let Some(place) = before.place {
+            self.order.remove(&mut self.known, place, slot);
         }
-        if let Some(rank) = rank {
-            self.order.insert(&mut self.known, rank, slot);
-        }
-        self.known[slot].rank = rank;
+        let place = rank.map(|rank| self.order.insert(&mut self.known, rank, slot));
+        self.known[slot].place = place;
     }
 }

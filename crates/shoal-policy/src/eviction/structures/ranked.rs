@@ -9,14 +9,15 @@ use super::slab::{Slab, Slot};
 /// and removing the least take O(log d) for d different ranks.
 #[derive(Debug)]
 pub(crate) struct Ranked<K, R> {
-    keys: Slab<K, Entry<R>>,
+    keys: Slab<K, Entry>,
     order: Order<R>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry<R> {
+struct Entry {
     bytes: u64,
-    rank: R,
+    /// The place of its rank in the order.
+    place: Slot,
 }
 
 impl<K, R> Default for Ranked<K, R> {
@@ -28,7 +29,7 @@ impl<K, R> Default for Ranked<K, R> {
     }
 }
 
-impl<K: Copy + Eq + Hash, R: Copy + Ord> Ranked<K, R> {
+impl<K: Copy + Eq + Hash, R: Copy + Ord + Hash> Ranked<K, R> {
     pub(crate) fn len(&self) -> usize {
         self.keys.len()
     }
@@ -38,12 +39,14 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord> Ranked<K, R> {
     }
 
     pub(crate) fn insert(&mut self, key: K, bytes: u64, rank: R) {
-        let slot = self.keys.insert(key, Entry { bytes, rank });
-        self.order.insert(&mut self.keys, rank, slot);
+        let slot = self.keys.insert(key, Entry { bytes, place: 0 });
+        self.keys[slot].place = self.order.insert(&mut self.keys, rank, slot);
     }
 
     pub(crate) fn rank(&self, key: &K) -> Option<R> {
-        self.keys.slot(key).map(|slot| self.keys[slot].rank)
+        self.keys
+            .slot(key)
+            .map(|slot| self.order.rank(self.keys[slot].place))
     }
 
     pub(crate) fn bytes(&self, key: &K) -> Option<u64> {
@@ -53,11 +56,11 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord> Ranked<K, R> {
     /// Replaces the rank of a held key by `next(rank)`; returns the old and the new rank.
     pub(crate) fn rerank(&mut self, key: &K, next: impl FnOnce(R) -> R) -> Option<(R, R)> {
         let slot = self.keys.slot(key)?;
-        let before = self.keys[slot].rank;
+        let place = self.keys[slot].place;
+        let before = self.order.rank(place);
         let after = next(before);
-        self.order.remove(&mut self.keys, before, slot);
-        self.order.insert(&mut self.keys, after, slot);
-        self.keys[slot].rank = after;
+        self.order.remove(&mut self.keys, place, slot);
+        self.keys[slot].place = self.order.insert(&mut self.keys, after, slot);
         Some((before, after))
     }
 
@@ -89,8 +92,9 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord> Ranked<K, R> {
     }
 
     fn take(&mut self, slot: Slot) -> (K, u64, R) {
-        let rank = self.keys[slot].rank;
-        self.order.remove(&mut self.keys, rank, slot);
+        let place = self.keys[slot].place;
+        let rank = self.order.rank(place);
+        self.order.remove(&mut self.keys, place, slot);
         let (key, Entry { bytes, .. }) = self.keys.remove(slot);
         (key, bytes, rank)
     }
