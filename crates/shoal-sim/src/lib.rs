@@ -20,7 +20,6 @@ pub mod units;
 pub use block::{Block, Granularity};
 pub use cache::{Cache, Tally};
 pub use clock::Time;
-pub use policy::AdmissionName;
-pub use policy::PolicyName;
+pub use policy::{AdmissionName, PolicyName};
 pub use shoal_base::seeded as chance;
 pub use shoal_plot as plot;

@@ -32,11 +32,12 @@ pub(super) use self::c2p::c2ps;
 pub use self::pins::Kept;
 
 use self::counts::Counts;
-use self::index::{Index, StoredBlock};
+use self::index::Index;
 use self::mapped_lru::MappedLru;
 use self::mappings::Mappings;
 use self::pin_orders::Pins;
 use super::counters::Counters;
+use super::files::footer::StoredBlock;
 use super::files::mapping::Mapping;
 
 type Resident = Residency<BlockId, Layered<BlockId, Named<BlockId>>>;

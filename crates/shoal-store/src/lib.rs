@@ -91,7 +91,7 @@ use self::upkeep::maintenance::{self, Housekeeping, Maintenance};
 
 /// The blocks of this node.
 ///
-/// The store assembles its parts and delegates each call to one of them. A part owns its fields and its
+/// The store assembles its parts, and gives them or delegates to them. A part owns its fields and its
 /// locks.
 ///
 /// Locks are taken in this order, and at most one of each: the journal of pins (`pinning`), a block's name
@@ -132,27 +132,27 @@ impl Store {
         &self.worths
     }
 
-    /// The layers of this node, which share the room.
+    /// Returns the layers of this node, which share the room.
     pub fn layers(&self) -> &Layers {
         &self.layers
     }
 
-    /// Stores blocks.
+    /// Returns the part that stores blocks.
     pub fn publisher(&self) -> &Arc<Publisher> {
         &self.publisher
     }
 
-    /// Removes blocks.
+    /// Returns the part that removes blocks.
     pub fn removal(&self) -> &Arc<Removal> {
         &self.removal
     }
 
-    /// Makes room for blocks.
+    /// Returns the part that makes room for blocks.
     pub fn evictor(&self) -> &Arc<Evictor> {
         &self.evictor
     }
 
-    /// The pins of objects.
+    /// Returns the pins of objects.
     pub fn pinning(&self) -> &Arc<Pinning> {
         &self.pinning
     }

@@ -251,13 +251,21 @@ impl Pinning {
         if !journal.is_mostly_dead(live_bytes) {
             return;
         }
-        let mut lines = Vec::new();
-        for (&group, objects) in self.ground.ledger.lock().pins.groups() {
-            let objects: Vec<ObjectId> = objects.iter().copied().collect();
+        let groups: Vec<(Group, Vec<ObjectId>)> = {
+            let ledger = self.ground.ledger.lock();
+            let groups = ledger.pins.groups().iter();
+            groups
+                .map(|(group, objects)| (*group, objects.iter().copied().collect()))
+                .collect()
+        };
+        let lines = groups.iter().flat_map(|(group, objects)| {
             let parts = objects.chunks(RECORD_OBJECTS).map(<[ObjectId]>::to_vec);
-            lines.extend(parts.map(|objects| Line::Pinned { group, objects }));
-        }
-        if let Err(error) = journal.rewrite(lines.iter().map(Line::encode)) {
+            parts.map(|objects| Line::Pinned {
+                group: *group,
+                objects,
+            })
+        });
+        if let Err(error) = journal.rewrite(lines.map(|line| line.encode())) {
             tracing::warn!(%error, "the journal of pins stays longer than it has to be");
         }
     }

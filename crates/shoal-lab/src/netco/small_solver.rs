@@ -6,7 +6,7 @@ use shoal_plan::lp::{LinearProgram, LpSolver, Solution, SolveError};
 
 /// Maximum number of coefficients: some hundred jobs, a few seconds. `shoal-planner` solves larger programs,
 /// an order of magnitude faster and in a process that can be stopped.
-pub const MOST_ENTRIES: usize = 60_000;
+const MOST_ENTRIES: usize = 60_000;
 
 /// Tolerance of the cost, as a share of one plus the optimum.
 const TOLERANCE: f64 = 1e-6;

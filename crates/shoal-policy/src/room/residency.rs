@@ -275,6 +275,7 @@ impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
         assert!(!self.contains(key), "a key is admitted once");
         self.room.reserved_bytes -= bytes;
         self.room.used_bytes += bytes;
+        self.room.assert_promise();
         bytes
     }
 

@@ -18,7 +18,7 @@ pub struct Pace {
     next: Duration,
 }
 
-/// The prospect of a transfer to meet its deadline.
+/// The prospect that a transfer meets its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outlook {
     /// It has no deadline, or will meet it.

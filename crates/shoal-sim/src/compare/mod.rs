@@ -13,8 +13,7 @@ pub(crate) use self::survey::Survey;
 use crate::block::{Block, Granularity};
 use crate::cache::{Cache, Tally, ratio};
 use crate::names::unknown;
-use crate::policy::{AdmissionName, AnyAdmission};
-use crate::policy::{AnyPolicy, PolicyName};
+use crate::policy::{AdmissionName, AnyAdmission, AnyPolicy, PolicyName};
 use crate::trace::{Access, Accesses, Recording, TraceError};
 use crate::units::Capacity;
 

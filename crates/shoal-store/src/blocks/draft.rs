@@ -7,8 +7,7 @@ use bytes::Bytes;
 use shoal_policy::admission::Refusal;
 use shoal_s3::object::Version;
 
-use super::publish::Publisher;
-use super::publish::StagedFile;
+use super::publish::{Publisher, StagedFile};
 use super::writers::Urgency;
 use crate::files::blocking::run_blocking;
 use crate::files::footer::{Checksum, Footer};

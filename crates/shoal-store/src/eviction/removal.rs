@@ -20,8 +20,8 @@ use crate::ledger::Victim;
 /// Removes blocks from the store and their files from the disk.
 #[derive(Debug)]
 pub struct Removal {
-    pub(super) ground: Arc<Ground>,
-    pub(super) quarantine: Mutex<Quarantine>,
+    ground: Arc<Ground>,
+    quarantine: Mutex<Quarantine>,
     /// Files not yet gone because readers hold them or unlinking failed.
     pending: Mutex<Vec<PendingRemoval>>,
 }
@@ -144,7 +144,7 @@ impl Removal {
     }
 
     /// Removes a file other than a block.
-    pub(super) fn discard(&self, path: PathBuf, room: Reservation) {
+    fn discard(&self, path: PathBuf, room: Reservation) {
         self.remove_file(PendingRemoval {
             file: FileName::Other(path),
             room: Room::Reserved(room),
@@ -293,7 +293,7 @@ impl Removal {
     /// # Errors
     ///
     /// Returns the room to the caller if the file was not moved.
-    pub(super) fn quarantine_block(&self, leaving: Leaving<BlockId>) -> Result<(), Leaving<BlockId>> {
+    fn quarantine_block(&self, leaving: Leaving<BlockId>) -> Result<(), Leaving<BlockId>> {
         let (disk, block) = (&self.ground.disk, leaving.key);
         let name = {
             let mut quarantine = self.quarantine.lock();

@@ -13,10 +13,8 @@ use std::ops::Range;
 
 use crc_fast::{CrcAlgorithm, Digest};
 use shoal_base::encoding::{Malformed, Reader};
-use shoal_policy::BlockId;
-use shoal_s3::object::Version;
-
-use crate::ledger::index::StoredBlock;
+use shoal_policy::{BlockId, ObjectId};
+use shoal_s3::object::{Extent, Version};
 
 /// Increased when the layout changes. A store of another format is rejected as a whole, see `folder`.
 pub(crate) const FORMAT: u32 = 3;
@@ -28,6 +26,17 @@ pub(crate) const TAIL_BYTES: usize = 24;
 pub(crate) const FOOTER_BYTES_MAX: usize = 1 << 20;
 
 const MAGIC: [u8; 8] = *b"shoalblk";
+
+/// A block on the disk, as its footer describes it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoredBlock {
+    pub(crate) id: BlockId,
+    pub(crate) object: ObjectId,
+    /// The extent of its version.
+    pub(crate) extent: Extent,
+    /// Orders blocks, and the versions of an object, by age.
+    pub(crate) sequence: u64,
+}
 
 /// The footer of a block file.
 #[derive(Clone, Debug)]
@@ -102,7 +111,7 @@ impl Footer {
         self.version.block(self.index)
     }
 
-    /// Returns the described block as the ledger knows it.
+    /// Returns the entry of the described block in the ledger.
     pub(crate) fn stored(&self) -> StoredBlock {
         StoredBlock {
             id: self.block(),

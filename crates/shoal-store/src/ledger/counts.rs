@@ -19,7 +19,12 @@ impl<K: Copy + Eq + Hash> Counts<K> {
         self.0.contains_key(&key)
     }
 
-    /// The number of different keys.
+    /// Returns the number of holders of a key.
+    pub(crate) fn of(&self, key: K) -> u32 {
+        self.0.get(&key).copied().unwrap_or_default()
+    }
+
+    /// Returns the number of different keys.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

@@ -5,16 +5,7 @@ use std::collections::HashMap;
 use shoal_policy::{BlockId, ObjectId, VersionId};
 use shoal_s3::object::Extent;
 
-/// A block on the disk, as its footer describes it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct StoredBlock {
-    pub(crate) id: BlockId,
-    pub(crate) object: ObjectId,
-    /// The extent of its version.
-    pub(crate) extent: Extent,
-    /// Orders blocks, and the versions of an object, by age.
-    pub(crate) sequence: u64,
-}
+use crate::files::footer::StoredBlock;
 
 /// The versions with resident blocks, by version ID and by object.
 #[derive(Debug, Default)]

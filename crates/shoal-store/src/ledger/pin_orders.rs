@@ -67,10 +67,12 @@ impl Pins {
         objects.is_some_and(|objects| objects.contains(&object))
     }
 
-    /// The groups that pin an object, ordered by order and then by end.
+    /// Returns the groups that pin an object, ordered by order and then by end. The search ends at the last of
+    /// them, and does not begin for an object that is not pinned.
     pub(crate) fn groups_of(&self, object: ObjectId) -> impl Iterator<Item = Group> {
         let groups = self.groups.iter();
-        groups.filter_map(move |(group, objects)| objects.contains(&object).then_some(*group))
+        let pinning = groups.filter_map(move |(group, objects)| objects.contains(&object).then_some(*group));
+        pinning.take(self.objects.of(object) as usize)
     }
 
     /// Removes the pins of an object by orders before `before`. Returns true if the object was pinned and no
@@ -95,7 +97,7 @@ impl Pins {
         free.collect()
     }
 
-    /// The group of an order that ends first; `None` if the order pins nothing.
+    /// Returns the group of an order that ends first; `None` if the order pins nothing.
     pub(crate) fn first_of(&self, order: PinOrder) -> Option<Group> {
         let until_ms = 0;
         let mut groups = self.groups.range(Group { order, until_ms }..);
@@ -103,23 +105,23 @@ impl Pins {
         (first.order == order).then_some(*first)
     }
 
-    /// A group whose end has come.
+    /// Returns a group whose end has come.
     pub(crate) fn first_due(&self, now_ms: u64) -> Option<Group> {
         let (until_ms, order) = *self.ends.first()?;
         (until_ms <= now_ms).then_some(Group { order, until_ms })
     }
 
-    /// All groups with their objects, ordered by order and then by end.
+    /// Returns all groups with their objects, ordered by order and then by end.
     pub(crate) const fn groups(&self) -> &BTreeMap<Group, HashSet<ObjectId>> {
         &self.groups
     }
 
-    /// The number of pinned objects.
+    /// Returns the number of pinned objects.
     pub(crate) fn objects(&self) -> usize {
         self.objects.len()
     }
 
-    /// The number of pairs of an object and a pin.
+    /// Returns the number of pairs of an object and a pin.
     pub(crate) const fn pairs(&self) -> usize {
         self.pairs
     }

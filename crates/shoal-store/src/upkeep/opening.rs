@@ -77,12 +77,7 @@ pub(crate) fn open(
             error,
         });
     }
-    let recoverer = Recoverer {
-        disk: &store.ground.disk,
-        ledger: &store.ground.ledger,
-        removal: &store.removal,
-        publisher: &store.publisher,
-    };
+    let recoverer = Recoverer(&store.publisher);
     let recovery = recoverer.recover().map_err(failed("read its folders"))?;
     store
         .maintenance

@@ -14,10 +14,8 @@ use shoal_policy::BlockId;
 
 use super::unflushed::Unflushed;
 use crate::blocks::publish::Publisher;
-use crate::eviction::removal::Removal;
 use crate::files::disk::{self, Disk, FOLDERS, ReadError};
-use crate::ledger::Ledger;
-use crate::ledger::index::StoredBlock;
+use crate::files::footer::StoredBlock;
 
 /// Number of footers read concurrently. More than processors, because a cold disk serves many reads as fast
 /// as one.
@@ -62,13 +60,8 @@ struct FoundBlock {
     charge_bytes: u64,
 }
 
-/// The parts of a store that recovery initialises.
-pub(crate) struct Recoverer<'a> {
-    pub(crate) disk: &'a Disk,
-    pub(crate) ledger: &'a Ledger,
-    pub(crate) removal: &'a Removal,
-    pub(crate) publisher: &'a Publisher,
-}
+/// Fills a store from its folder.
+pub(crate) struct Recoverer<'a>(pub(crate) &'a Publisher);
 
 impl Recoverer<'_> {
     /// Adds the blocks on the disk to the index, and removes or quarantines all other files.
@@ -78,16 +71,16 @@ impl Recoverer<'_> {
     /// Fails if a folder cannot be listed. A file that cannot be read or removed is counted and left alone.
     pub(crate) fn recover(&self) -> io::Result<Recovery> {
         let mut recovery = Recovery::default();
-        let (half_written, stuck) = remove_temporary(self.disk)?;
+        let (half_written, stuck) = remove_temporary(&self.0.ground.disk)?;
         recovery.half_written = half_written;
-        let mut found = scan(self.disk, self.publisher.block_bytes);
+        let mut found = scan(&self.0.ground.disk, self.0.block_bytes);
         recovery.unreadable = stuck + found.unreadable;
         recovery.unflushed = self.keep_unflushed(&mut found)?;
         for block in found.other_block_size.drain(..) {
             recovery.other_block_size += 1;
-            recovery.unreadable += u64::from(self.disk.remove_block(block).is_err());
+            recovery.unreadable += u64::from(self.0.ground.disk.remove_block(block).is_err());
         }
-        recovery.unreadable += self.removal.restore_quarantine()?;
+        recovery.unreadable += self.0.removal.restore_quarantine()?;
         self.quarantine(&mut recovery, &found.strange);
         self.restore_blocks(&mut recovery, found.blocks);
         Ok(recovery)
@@ -95,7 +88,7 @@ impl Recoverer<'_> {
 
     fn quarantine(&self, recovery: &mut Recovery, strange: &[PathBuf]) {
         for path in strange {
-            match self.removal.quarantine_strange(path) {
+            match self.0.removal.quarantine_strange(path) {
                 Ok(()) => recovery.quarantined += 1,
                 Err(error) => {
                     recovery.unreadable += 1;
@@ -108,14 +101,14 @@ impl Recoverer<'_> {
     /// Removes the blocks of an earlier build's dirty objects from `found`, and reserves their room. Returns
     /// the number of such versions.
     fn keep_unflushed(&self, found: &mut Found) -> io::Result<u64> {
-        let unflushed = Unflushed::find(self.disk)?;
+        let unflushed = Unflushed::find(&self.0.ground.disk)?;
         let is_unflushed = |block: BlockId| unflushed.versions.contains(&block.version);
         found.other_block_size.retain(|block| !is_unflushed(*block));
         let blocks = found.blocks.extract_if(.., |found| is_unflushed(found.stored.id));
         let blocks_bytes: u64 = blocks.map(|block| block.charge_bytes).sum();
         // Never released, because this build does not remove the files.
         let taken_bytes = unflushed.charge_bytes + blocks_bytes;
-        let taken = self.ledger.lock().residency.reserve(taken_bytes);
+        let taken = self.0.ground.ledger.lock().residency.reserve(taken_bytes);
         if let Err(refusal) = taken {
             tracing::warn!(
                 ?refusal,
@@ -124,7 +117,7 @@ impl Recoverer<'_> {
         }
         if !unflushed.versions.is_empty() {
             tracing::error!(
-                path = %self.disk.unflushed_folder().display(),
+                path = %self.0.ground.disk.unflushed_folder().display(),
                 versions = unflushed.versions.len(),
                 hint = "start the earlier build once more and run `shoal flush`; until then its files stay here",
                 "objects that an earlier build wrote back are in this folder, and were not brought to the lake",
@@ -137,12 +130,12 @@ impl Recoverer<'_> {
     /// precedence.
     fn restore_blocks(&self, recovery: &mut Recovery, mut blocks: Vec<FoundBlock>) {
         let newest = blocks.iter().map(|block| block.stored.sequence).max();
-        self.publisher.start_at(newest.map_or(0, |newest| newest + 1));
-        let state = self.ledger.lock();
+        self.0.start_at(newest.map_or(0, |newest| newest + 1));
+        let state = self.0.ground.ledger.lock();
         blocks
             .sort_unstable_by_key(|block| (state.pins.contains(block.stored.object), block.stored.sequence));
         drop(state);
-        let mut free_bytes = self.ledger.lock().residency.room().free_bytes();
+        let mut free_bytes = self.0.ground.ledger.lock().residency.room().free_bytes();
         let fitting = blocks.iter().rev().take_while(|block| {
             let rest = free_bytes.checked_sub(block.charge_bytes);
             free_bytes = rest.unwrap_or_default();
@@ -152,10 +145,10 @@ impl Recoverer<'_> {
         newest.sort_unstable_by_key(|block| block.stored.sequence);
         for surplus in blocks {
             recovery.over_capacity += 1;
-            recovery.unreadable += u64::from(self.disk.remove_block(surplus.stored.id).is_err());
+            recovery.unreadable += u64::from(self.0.ground.disk.remove_block(surplus.stored.id).is_err());
         }
         for FoundBlock { stored, charge_bytes } in newest {
-            let is_restored = self.ledger.restore(charge_bytes, &stored);
+            let is_restored = self.0.ground.ledger.restore(charge_bytes, &stored);
             assert!(is_restored, "room that was counted as free is free");
             recovery.blocks += 1;
             recovery.bytes += charge_bytes;

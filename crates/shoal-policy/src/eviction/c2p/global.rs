@@ -61,6 +61,7 @@ struct Other {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Presence(u64);
 
+/// A group of which nothing has been learned counts as whole.
 impl Default for Presence {
     fn default() -> Self {
         Self::WHOLE

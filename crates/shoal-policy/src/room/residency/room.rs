@@ -81,7 +81,7 @@ impl Room {
         Ok(())
     }
 
-    fn assert_promise(&self) {
+    pub(super) fn assert_promise(&self) {
         assert!(self.taken_bytes() <= self.capacity_bytes, "capacity is a promise");
     }
 }
