@@ -7,7 +7,7 @@
 //!
 //! - [`Directory`]: the requests of nodes to a directory, and its two implementations: [`embedded`] for the
 //!   nodes of one process, [`redis`] for those of a cluster. Both pass one conformance suite,
-//!   `tests/conformance.rs`.
+//!   `tests/directory/conformance.rs`.
 //! - [`names`]: the changes of names, which every directory tracks as well, and [`attachment`]: when a node
 //!   may rely on its answers about them.
 //! - [`extensions`]: annotations of blocks.
@@ -141,7 +141,7 @@ pub struct NodeState {
 #[error("the directory does not answer: {0}")]
 pub struct Silent(pub String);
 
-/// Knows which nodes hold which blocks and which names may be changing, according to the reports of the
+/// Tracks which nodes hold which blocks and which names may be changing, according to the reports of the
 /// nodes, and stores extensions of groups. Names are those of objects, and of buckets for changes whose
 /// objects are unknown.
 ///
@@ -200,8 +200,8 @@ pub trait Directory: Send + Sync {
     /// directory may have lost entries of the node, which then reports its blocks again.
     async fn mark(&self, node: NodeId, marker: u16) -> Result<bool, Silent>;
 
-    /// Returns the token of a name, or `None` if a change of it may be under way. A name that the directory
-    /// does not know gets the token `fresh`, and is unsettled for [`SETTLING`](names::SETTLING).
+    /// Returns the token of a name, or `None` if a change of it may be under way. A name without
+    /// an entry gets the token `fresh`, and is unsettled for [`SETTLING`](names::SETTLING).
     async fn token(&self, name: ObjectId, fresh: Token) -> Result<Option<Token>, Silent>;
 
     /// Records that a change of a name may take effect from now on, for [`CHANGE_LIFE`](names::CHANGE_LIFE)

@@ -146,6 +146,7 @@ async fn send_reports(node: NodeId, guard: &Guard, mut reports: mpsc::Receiver<(
         let Batch { changed, used } = Batch::of(waiting.drain(..));
         let changed = changed.iter().map(|((group, change), indexes)| {
             match change {
+                // If it is lost, all blocks are reported again.
                 Change::Held => guard
                     .report(|directory| directory.held(node, *group, indexes))
                     .boxed(),
@@ -160,7 +161,6 @@ async fn send_reports(node: NodeId, guard: &Guard, mut reports: mpsc::Receiver<(
                 .ask(Kind::Report, |directory| directory.used(*group, uses))
                 .boxed()
         });
-        // The guard records a loss.
         stream::iter(changed.chain(used))
             .for_each_concurrent(REQUESTS, |request| request.map(drop))
             .await;

@@ -102,7 +102,6 @@ mod tests {
 
     use http::request::Parts;
     use http::{Request, StatusCode};
-    use shoal_base::secret::Secret;
     use shoal_s3::error_xml::RequestId;
     use shoal_s3::identity::{Caller, Identity};
     use shoal_s3::operation::{Operation, classify};
@@ -146,13 +145,7 @@ mod tests {
     fn access() -> Access {
         let client = client(b"etl \"nightly\"\t\xff", b"etl/nightly, Hadoop 3.3.4");
         let target = client.uri.path_and_query().unwrap();
-        let identity = Identity {
-            index: 0,
-            access_key: "AKREADER".into(),
-            secret_key: Secret::new("secret"),
-            share: 1,
-            lake_account: None,
-        };
+        let identity = Identity::new("AKREADER", "secret");
         let mut record = Record::begin(Arc::default(), RequestId::new(0xab));
         record.operation = Operation::GetObject;
         record.status = StatusCode::PARTIAL_CONTENT;

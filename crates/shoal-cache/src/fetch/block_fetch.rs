@@ -13,7 +13,7 @@ use shoal_s3::range::ByteRange;
 use super::Fetcher;
 use super::body_reader::{BodyReader, bytes_before, lake_error, range_header, resumption};
 use super::peers::FromPeers;
-use super::wanted_block::BlockFetch;
+use super::wanted_block::WantedBlock;
 use crate::fetch::read_context::ReadContext;
 use crate::grants::is_refusal;
 use crate::nodes::directory::Claim;
@@ -23,7 +23,7 @@ use crate::single_flight::{BlockMemory, FetchError, Sender};
 impl Fetcher {
     /// Delivers all bytes of the block to the leader. Returns the claim if the directory assigned the fetch
     /// from the lake to this node.
-    pub(super) async fn fetch_block(&self, fetch: &BlockFetch) -> Result<Option<Claim>, FetchError> {
+    pub(super) async fn fetch_block(&self, fetch: &WantedBlock) -> Result<Option<Claim>, FetchError> {
         let leader = &fetch.leader;
         leader.hold_memory(self.reserve(fetch).await?);
         let layer = match &fetch.obtain {
@@ -44,7 +44,7 @@ impl Fetcher {
         let rest = fetch.missing();
         let filled = async {
             let transfer = fetch.transfer.as_ref();
-            self.ask_lake(&fetch.version, fetch.index, rest, &fetch.context, transfer)
+            self.ask_lake(&fetch.version, fetch.index(), rest, &fetch.context, transfer)
                 .await?
                 .fill(leader, rest.len(), check.as_ref())
                 .await
@@ -63,7 +63,7 @@ impl Fetcher {
     }
 
     /// Waits for memory for the block.
-    async fn reserve(&self, fetch: &BlockFetch) -> Result<BlockMemory, FetchError> {
+    async fn reserve(&self, fetch: &WantedBlock) -> Result<BlockMemory, FetchError> {
         let len = fetch.leader.span().len;
         let payer = fetch.context.caller().payer();
         if let Some(transfer) = fetch.unhurried() {
@@ -114,10 +114,10 @@ impl Fetcher {
 }
 
 /// Delivers the bytes of a block to the leader from where they are kept.
-async fn read_kept(bytes: &dyn KeptBytes, fetch: &BlockFetch) -> Result<(), FetchError> {
+async fn read_kept(bytes: &dyn KeptBytes, fetch: &WantedBlock) -> Result<(), FetchError> {
     let leader = &fetch.leader;
     leader.set_source(Source::Tier);
-    let start = u64::from(fetch.index) * fetch.version.block_bytes;
+    let start = u64::from(fetch.index()) * fetch.version.block_bytes;
     let missing = fetch.missing();
     let mut pieces = bytes.read(ByteRange::new(start + missing.start, start + missing.end));
     while let Some(piece) = pieces.next().await {

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_tells_which_part_of_its_object_it_carries() {
+    fn a_response_names_the_part_of_its_object_that_it_carries() {
         let sent = |status: StatusCode, range: &str| {
             let headers = [("content-length", "5"), ("content-range", range)];
             let sent = sent_range(status, response(200, &headers).headers());

@@ -29,7 +29,7 @@ use shoal_net::endpoint::Endpoint;
 use shoal_net::metrics::WordCounts;
 
 use self::peers::PeerSource;
-use self::wanted_block::BlockFetch;
+use self::wanted_block::WantedBlock;
 use crate::fetch::read_context::{Purpose, ReadContext};
 use crate::grants::Grants;
 use crate::nodes::cooperation::Cooperation;
@@ -182,10 +182,9 @@ impl Fetcher {
                 }
                 let is_read = matches!(context.purpose(), Purpose::Client);
                 let missed = is_read.then(|| self.requested(version, index, false)).flatten();
-                let fetch = BlockFetch {
+                let fetch = WantedBlock {
                     transfer,
                     version: Arc::clone(version),
-                    index,
                     context: Arc::clone(context),
                     obtain,
                     leader,
@@ -263,7 +262,7 @@ impl Fetcher {
     /// Runs the fetch of one block from start to end.
     async fn run(
         self: Arc<Self>,
-        fetch: BlockFetch,
+        fetch: WantedBlock,
         missed: Option<MissTimer>,
         waiters_changed: Arc<Notify>,
     ) {
@@ -286,7 +285,7 @@ impl Fetcher {
 
     /// Returns the initial weight of a block that has arrived. Reports the use of a peer's copy to the
     /// directory.
-    fn arrival(&self, fetch: &BlockFetch) -> Arrival {
+    fn arrival(&self, fetch: &WantedBlock) -> Arrival {
         match fetch.obtain {
             Obtain::Push(_, worth) => Arrival::Pushed(worth),
             // An operator wants the block here, whatever its source, and no client has used it.

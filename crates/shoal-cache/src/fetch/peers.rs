@@ -18,7 +18,7 @@ use shoal_s3::object::Version;
 use super::body_reader::BodyReader;
 use super::hops::HopOutcome;
 use super::integrity::IntegrityChecks;
-use super::wanted_block::BlockFetch;
+use super::wanted_block::WantedBlock;
 use crate::nodes::cooperation::Cooperation;
 use crate::nodes::directory::{BlockDirectory, Claim};
 use crate::nodes::obtain::Obtain;
@@ -109,7 +109,7 @@ impl PeerSource {
     }
 
     /// Fetches the block by the directory, or from its homes while that does not answer.
-    pub(super) async fn fetch(&self, layer: Layer, fetch: &BlockFetch) -> FromPeers {
+    pub(super) async fn fetch(&self, layer: Layer, fetch: &WantedBlock) -> FromPeers {
         let located = match self.directory_for(fetch.leader.span().len) {
             Some(directory) => self.fetch_as_located(directory, fetch).await,
             None => None,
@@ -121,7 +121,7 @@ impl PeerSource {
     }
 
     /// Asks the homes of a block for it.
-    async fn fetch_by_route(&self, layer: Layer, fetch: &BlockFetch) -> FromPeers {
+    async fn fetch_by_route(&self, layer: Layer, fetch: &WantedBlock) -> FromPeers {
         let mut tried = Vec::new();
         while tried.len() < HOPS_MAX
             && let Some((node, obtain)) = self.next_peer(fetch.leader.span().id, layer, &tried)
@@ -141,7 +141,7 @@ impl PeerSource {
     async fn fetch_as_located(
         &self,
         directory: &Arc<BlockDirectory>,
-        fetch: &BlockFetch,
+        fetch: &WantedBlock,
     ) -> Option<FromPeers> {
         let block = fetch.leader.span().id;
         let mut tried = Vec::new();
@@ -183,7 +183,7 @@ impl PeerSource {
 
     /// Fetches the block from the node that hands it over. The block has no reader, so no other node is asked
     /// for it on any caller's behalf.
-    pub(super) async fn take_over(&self, giver: NodeId, fetch: &BlockFetch) -> Result<(), FetchError> {
+    pub(super) async fn take_over(&self, giver: NodeId, fetch: &WantedBlock) -> Result<(), FetchError> {
         fetch.leader.set_source(Source::Peer);
         let taken = self.ask(giver, &Obtain::Locally, fetch).await;
         taken.map_err(|error| {
@@ -218,13 +218,18 @@ impl PeerSource {
 
     /// Asks one node for the missing rest of a block, which it may obtain in this way, and counts the
     /// outcome.
-    async fn ask(&self, node: NodeId, obtain: &Obtain, fetch: &BlockFetch) -> Result<(), HopError> {
+    async fn ask(&self, node: NodeId, obtain: &Obtain, fetch: &WantedBlock) -> Result<(), HopError> {
         let asked = self.ask_uncounted(node, obtain, fetch).await;
         self.hops.count(HopOutcome::of(&asked));
         asked
     }
 
-    async fn ask_uncounted(&self, node: NodeId, obtain: &Obtain, fetch: &BlockFetch) -> Result<(), HopError> {
+    async fn ask_uncounted(
+        &self,
+        node: NodeId,
+        obtain: &Obtain,
+        fetch: &WantedBlock,
+    ) -> Result<(), HopError> {
         let leader = &fetch.leader;
         assert!(
             !matches!(fetch.obtain, Obtain::Kept(_)),
@@ -238,7 +243,7 @@ impl PeerSource {
         };
         let mut request = BlockRequest {
             version: Version::clone(&fetch.version),
-            index: fetch.index,
+            index: fetch.index(),
             part: fetch.missing(),
             obtain: obtain.clone(),
             caller: fetch.context.caller().into(),
@@ -282,7 +287,7 @@ impl PeerSource {
     async fn unless_silent(
         &self,
         peer: &Peer,
-        fetch: &BlockFetch,
+        fetch: &WantedBlock,
         filling: impl Future<Output = Result<(), FetchError>>,
     ) -> Result<(), HopError> {
         let leader = &fetch.leader;

@@ -11,9 +11,8 @@ use crate::nodes::obtain::Obtain;
 use crate::single_flight::Leader;
 
 /// A block to fetch, and the read that wants it.
-pub(super) struct BlockFetch {
+pub(super) struct WantedBlock {
     pub(super) version: Arc<Version>,
-    pub(super) index: u32,
     pub(super) context: Arc<ReadContext>,
     pub(super) obtain: Obtain,
     /// Delivers the bytes to the readers.
@@ -22,7 +21,12 @@ pub(super) struct BlockFetch {
     pub(super) transfer: Option<Transfer>,
 }
 
-impl BlockFetch {
+impl WantedBlock {
+    /// Returns the index of the block in its version.
+    pub(super) fn index(&self) -> u32 {
+        self.leader.span().id.index
+    }
+
     /// Returns the transfer while no client waits for the block.
     pub(super) fn unhurried(&self) -> Option<&Transfer> {
         self.transfer.as_ref().filter(|transfer| !transfer.is_hurried())

@@ -149,7 +149,7 @@ impl Grants {
 
     /// Returns the current version if the lake granted it to this caller less than `reuse` before `stamp`,
     /// and no write has voided the grant: a write through this node or, for a coherent object, through any
-    /// node. Also returns how the headers of the version were requested.
+    /// node. Also returns if its headers were requested with checksums.
     pub fn granted(
         &self,
         caller: CallerId,

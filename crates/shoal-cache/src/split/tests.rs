@@ -95,7 +95,7 @@ async fn room_goes_to_the_layer_whose_misses_it_saves_a_twentieth_at_a_time() {
 }
 
 #[tokio::test]
-async fn a_layer_goes_as_far_at_a_time_and_remembers_as_long_as_is_configured() {
+async fn a_layer_goes_one_step_at_a_time_and_forgets_at_its_pace() {
     for (step, decay, steps) in [(5, 100.0, 1), (5, 0.0, 3), (12, 0.0, 3)] {
         let node = Node::with(2, &SplitRule::Adaptive, |split| {
             split.pace.limit_bytes = split.store.layers().room_bytes() * step / 100;

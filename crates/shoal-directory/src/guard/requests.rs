@@ -36,7 +36,7 @@ pub enum Kind {
     Change,
     /// A node announces that it reports all its changes, and learns which others do.
     Attend,
-    /// A node stores or removes an extension, or reads the stored ones.
+    /// A node stores an extension, or reads the stored ones.
     Extension,
 }
 

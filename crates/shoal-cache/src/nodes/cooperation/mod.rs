@@ -65,7 +65,7 @@ fn ring_of_one(me: NodeId) -> Ring {
 }
 
 impl Cooperation {
-    /// Creates the view of a node that knows no other, and reaches others through `channel`. `layers`
+    /// Creates the view of a node without peers so far, which will reach them through `channel`. `layers`
     /// includes the node's own; a node with one layer caches alone.
     pub fn new(name: &str, topology: &str, layers: usize, channel: Arc<Channel>) -> Self {
         let me = shoal_net::membership::node_id(name);
