@@ -6,7 +6,6 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
-use shoal_base::secret::Secret;
 use shoal_s3::auth::Gate;
 use shoal_s3::identity::{Caller, Identities, Identity};
 use shoal_s3::sigv4::canonical;
@@ -117,13 +116,10 @@ fn check_gate(method: &[u8], path: &[u8], query: &[u8], headers: HeaderMap) {
     };
     let mut parts = request.into_parts().0;
     parts.headers = headers;
-    let identity = Identity {
-        index: 0,
-        access_key: "AKIAIOSFODNN7EXAMPLE".into(),
-        secret_key: Secret::new("a secret that no corpus holds a signature of"),
-        share: 1,
-        lake_account: None,
-    };
+    let identity = Identity::new(
+        "AKIAIOSFODNN7EXAMPLE",
+        "a secret that no corpus holds a signature of",
+    );
     let gate = Gate::new(Identities::new([identity]), "us-east-1");
     // 2013-05-24T00:00:00Z, the day of the examples.
     match gate.verify(&parts, UNIX_EPOCH + Duration::from_hours(380_376)) {

@@ -24,7 +24,7 @@ pub struct Mismatch {
 }
 
 impl Mismatch {
-    /// Returns a line with `found` where `expected` belongs.
+    /// Creates the mismatch of a line that has `found` where `expected` belongs.
     pub fn new(found: impl Into<String>, expected: impl Into<String>) -> Self {
         Self {
             found: found.into(),

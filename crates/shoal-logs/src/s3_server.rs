@@ -75,7 +75,7 @@ pub fn request(line: &str) -> Result<Request<'_>, Mismatch> {
     Ok(named(request, &fields))
 }
 
-/// Decodes a key to what clients spell. AWS encodes some characters of the field twice.
+/// Decodes a key to the spelling of clients. AWS encodes some characters of the field twice.
 fn decoded_key(key: &str) -> Cow<'_, str> {
     match decoded(key) {
         Cow::Owned(once) => Cow::Owned(decoded(&once).into_owned()),

@@ -41,7 +41,7 @@ pub struct Explained {
     pub topology: String,
     /// The address at which clients reach the node.
     pub address: Option<SocketAddr>,
-    /// The state of the node: clients are directed to a serving one.
+    /// The state of the node; clients are directed to nodes that serve.
     pub state: MemberState,
     /// Requests in flight as a fraction of the node's limit, 0 to 1.
     pub load: Option<f64>,

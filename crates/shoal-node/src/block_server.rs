@@ -147,10 +147,7 @@ impl BlockServer {
         let context = self.context(&block)?.with_purpose(purpose);
         let part = block.part;
         let start = u64::from(block.index) * block_bytes;
-        let range = ByteRange {
-            start: start + part.start,
-            end: start + part.end,
-        };
+        let range = ByteRange::new(start + part.start, start + part.end);
         let (version, context) = (Arc::new(block.version), Arc::new(context));
         let reader = BlockReader {
             store: Arc::clone(&self.core.store),

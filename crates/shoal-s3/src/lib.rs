@@ -1,9 +1,7 @@
 //! The S3 protocol itself. Nothing here depends on nodes, lakes or dirty objects, so any other module may
 //! use it.
 
-// Names and what they refer to: buckets, keys, versions, identities.
 mod names;
-// A request without its signature and body: its head, what it asks for, its ranges and conditions.
 mod request;
 
 // Signatures and bodies.

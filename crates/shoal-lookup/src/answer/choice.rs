@@ -19,7 +19,7 @@ pub enum Family {
     V6,
 }
 
-/// The reason why the answer to a client contains a living node, or does not.
+/// The place of a living node in the answer to a client: contained, or left out for a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Eligibility {
     /// The answer contains the node.
@@ -43,7 +43,7 @@ pub struct Choice {
     pub shared_levels: usize,
     /// The node's weight in the choice among equally near nodes, 0 to 1.
     pub weight: f64,
-    /// The reason why the answer contains the node, or does not.
+    /// The place of the node in the answer.
     pub eligibility: Eligibility,
 }
 

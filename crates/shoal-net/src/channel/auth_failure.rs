@@ -116,8 +116,7 @@ fn cause(error: &io::Error) -> Option<&Error> {
 }
 
 impl AuthFailures {
-    /// Counts one failure, and logs it at most once a minute. Returns the error that states the
-    /// reason.
+    /// Counts one failure, and logs it at most once a minute. Returns the error that states the reason.
     pub(super) fn note(&self, failure: AuthFailure, other: &RemoteNode) -> io::Error {
         self.counts.count(failure);
         let node = other.name.as_deref().unwrap_or("unknown");

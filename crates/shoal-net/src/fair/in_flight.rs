@@ -270,7 +270,6 @@ impl Drop for Waiting<'_> {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt as _;
-    use shoal_base::secret::Secret;
     use shoal_s3::identity::Identity;
 
     use super::*;
@@ -278,10 +277,8 @@ mod tests {
     fn caller(index: u32, share: u32) -> Caller {
         Caller::Identity(Arc::new(Identity {
             index,
-            access_key: format!("key-{index}"),
-            secret_key: Secret::new("s"),
             share,
-            lake_account: None,
+            ..Identity::new(&format!("key-{index}"), "s")
         }))
     }
 

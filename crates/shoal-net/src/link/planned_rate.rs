@@ -13,6 +13,9 @@ use crate::time::clock;
 /// Burst of a planned rate, as a time at that rate.
 const BURST_TIME: Duration = Duration::from_millis(10);
 
+/// More than any link moves, and little enough that the rates of all plans have a sum.
+const RATE_MAX: u64 = 1 << 50;
+
 /// How long clients may still use the unused part of a promised rate: a client that waits in a queue must not
 /// lose it.
 const PROMISE_TIME: Duration = Duration::from_secs(1);
@@ -48,7 +51,8 @@ impl PlannedRate {
     }
 
     fn with_burst(link: Option<&Arc<Link>>, (rate, reserved): (u64, u64), burst: Duration) -> Arc<Self> {
-        let rate = rate.max(1);
+        // The sum of all reserved rates is counted.
+        let rate = rate.clamp(1, RATE_MAX);
         let burst = (u128::from(rate) * burst.as_millis() / 1_000) as u64;
         let bucket = Bucket::new(rate, burst.max(BURST_BYTES_MIN), Duration::ZERO);
         let reserved = reserved.min(rate);

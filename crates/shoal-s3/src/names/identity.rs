@@ -46,7 +46,7 @@ impl Account {
 }
 
 impl Identity {
-    /// Creates an identity with the same share as others and without an account of its own.
+    /// Creates an identity with a share of 1 and without an account of its own.
     pub fn new(access_key: &str, secret_key: &str) -> Self {
         Self {
             index: 0,
@@ -55,6 +55,15 @@ impl Identity {
             share: 1,
             lake_account: None,
         }
+    }
+
+    /// Returns true if nothing but the index differs.
+    fn is_the_same_as(&self, other: &Self) -> bool {
+        let other = Self {
+            index: self.index,
+            ..other.clone()
+        };
+        *self == other
     }
 }
 
@@ -174,32 +183,9 @@ impl Identities {
     }
 }
 
-impl Identity {
-    /// Returns true if nothing but the index differs.
-    fn is_the_same_as(&self, other: &Self) -> bool {
-        let other = Self {
-            index: self.index,
-            ..other.clone()
-        };
-        *self == other
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use shoal_base::secret::Secret;
-
     use super::{Account, Arc, Caller, CallerId, Identities, Identity};
-
-    fn identity(access_key: &str, secret_key: &str) -> Identity {
-        Identity {
-            index: 0,
-            access_key: access_key.into(),
-            secret_key: Secret::new(secret_key),
-            share: 1,
-            lake_account: None,
-        }
-    }
 
     fn id(identities: &Identities, access_key: &str) -> Option<CallerId> {
         identities
@@ -209,34 +195,34 @@ mod tests {
 
     #[test]
     fn an_identity_that_is_as_before_stays_the_same_caller_wherever_it_stands() {
-        let identities = Identities::new([identity("a", "1"), identity("b", "2")]);
+        let identities = Identities::new([Identity::new("a", "1"), Identity::new("b", "2")]);
         let (a, b) = (id(&identities, "a"), id(&identities, "b"));
         assert_ne!(a, b);
-        identities.replace([identity("c", "3"), identity("b", "2"), identity("a", "1")]);
+        identities.replace([
+            Identity::new("c", "3"),
+            Identity::new("b", "2"),
+            Identity::new("a", "1"),
+        ]);
         assert_eq!((id(&identities, "a"), id(&identities, "b")), (a, b));
         assert!(![a, b].contains(&id(&identities, "c")));
     }
 
     #[test]
     fn an_identity_that_is_new_or_another_one_is_a_caller_that_never_was() {
-        let identities = Identities::new([identity("a", "1"), identity("b", "2")]);
+        let identities = Identities::new([Identity::new("a", "1"), Identity::new("b", "2")]);
         let mut seen = vec![id(&identities, "a"), id(&identities, "b")];
         let mut is_new = |access_key: &str| {
             let id = id(&identities, access_key);
             assert!(id.is_some() && !seen.contains(&id), "{access_key}");
             seen.push(id);
         };
-        identities.replace([identity("b", "2"), identity("c", "3")]);
+        identities.replace([Identity::new("b", "2"), Identity::new("c", "3")]);
         is_new("c");
-        identities.replace([identity("a", "1"), identity("b", "another secret")]);
+        identities.replace([Identity::new("a", "1"), Identity::new("b", "another secret")]);
         is_new("a");
         is_new("b");
-        let mut with_account = identity("a", "1");
-        with_account.lake_account = Some(Arc::new(Account {
-            access_key: "lake".into(),
-            secret_key: Secret::new("s"),
-            session_token: None,
-        }));
+        let mut with_account = Identity::new("a", "1");
+        with_account.lake_account = Some(Arc::new(Account::new("lake", "s")));
         identities.replace([with_account]);
         is_new("a");
         assert_eq!((id(&identities, "b"), identities.len()), (None, 1));

@@ -204,11 +204,7 @@ proptest! {
 
 #[test]
 fn a_request_signed_before_is_signed_anew_in_our_name() {
-    let account = Account {
-        access_key: "AK".into(),
-        secret_key: Secret::new("secret"),
-        session_token: None,
-    };
+    let account = Account::new("AK", "secret");
     let keys = KeyCache::default();
     let signer = Signer {
         account: &account,
@@ -242,11 +238,7 @@ fn a_request_signed_before_is_signed_anew_in_our_name() {
 
 #[test]
 fn signing_an_invalid_header_or_target_fails() {
-    let account = Account {
-        access_key: "A\nK".into(),
-        secret_key: Secret::new("secret"),
-        session_token: None,
-    };
+    let account = Account::new("A\nK", "secret");
     let keys = KeyCache::default();
     let signer = Signer {
         account: &account,

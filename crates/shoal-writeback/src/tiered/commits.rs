@@ -74,7 +74,6 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use shoal_base::secret::Secret;
     use shoal_s3::identity::{Caller, Identity};
 
     use super::{BURST, CommitBound, PATIENCE};
@@ -83,10 +82,7 @@ mod tests {
     fn identity(index: u32) -> Caller {
         Caller::Identity(Arc::new(Identity {
             index,
-            access_key: "key".into(),
-            secret_key: Secret::new("secret"),
-            share: 1,
-            lake_account: None,
+            ..Identity::new("key", "secret")
         }))
     }
 

@@ -14,7 +14,6 @@ use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode};
 use http_body_util::{BodyExt, Collected, Full};
-use shoal_base::secret::Secret;
 use shoal_net::endpoint::{
     Endpoint, EndpointError, EndpointRequest, Failure, LakeAccount, LakeBody, NodeCredentials, RequestBody,
     RequestStream,
@@ -54,11 +53,7 @@ fn patient_endpoint(lake: &Lake) -> Endpoint {
 }
 
 fn account() -> LakeAccount {
-    LakeAccount::Signed(Arc::new(Account {
-        access_key: ACCESS_KEY.into(),
-        secret_key: Secret::new(SECRET_KEY),
-        session_token: None,
-    }))
+    LakeAccount::Signed(Arc::new(Account::new(ACCESS_KEY, SECRET_KEY)))
 }
 
 fn request(method: Method, target: &str) -> EndpointRequest {

@@ -158,22 +158,13 @@ mod tests {
     use super::{Account, Arc, Caller, Chain, CredentialsError, LakeAccount, LakeConfig, NodeCredentials};
 
     fn account(access_key: &str) -> Arc<Account> {
-        let secret_key = Secret::new("s");
-        Arc::new(Account {
-            access_key: access_key.into(),
-            secret_key,
-            session_token: None,
-        })
+        Arc::new(Account::new(access_key, "s"))
     }
 
     fn caller(lake_account: Option<Arc<Account>>) -> Caller {
-        let secret_key = Secret::new("s");
         Caller::Identity(Arc::new(Identity {
-            index: 0,
-            access_key: "own".into(),
-            secret_key,
-            share: 1,
             lake_account,
+            ..Identity::new("own", "s")
         }))
     }
 

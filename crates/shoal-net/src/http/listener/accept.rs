@@ -61,7 +61,7 @@ impl Acceptor {
         if self.complaints.admit(clock::instant()).is_some() {
             error!(
                 %error,
-                "cannot accept connections\nhint: raise the limit of open files (LimitNOFILE, ulimit -n)"
+                "cannot accept connections\nhint: raise the limit of open files (LimitNOFILE, ulimit -n), or lower limits.requests"
             );
         }
     }

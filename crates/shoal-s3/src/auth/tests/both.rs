@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use http::{HeaderValue, Method};
-use shoal_base::secret::Secret;
 
 use super::{
     ACCESS_KEY, HOST, REGION, SECRET_KEY, authorization, gate, is_known, now, presigned, refusal, request,
@@ -44,13 +43,7 @@ fn a_signed_request_is_let_in_whatever_its_key_and_query_look_like() {
 
 #[test]
 fn the_wrong_secret_and_an_unknown_key_are_told_apart_as_s3_does() {
-    let other = Identity {
-        index: 1,
-        access_key: ACCESS_KEY.into(),
-        secret_key: Secret::new("x"),
-        share: 1,
-        lake_account: None,
-    };
+    let other = Identity::new(ACCESS_KEY, "x");
     let parts = signed(Method::GET, "/bucket/key", &[]);
     let error = Gate::new(Identities::new([other]), REGION)
         .verify(&parts, now())

@@ -9,7 +9,6 @@ use std::time::{Duration, SystemTime};
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request};
-use shoal_base::secret::Secret;
 
 use super::{Gate, Refusal, Verified};
 use crate::error::S3Error;
@@ -23,13 +22,7 @@ const HOST: &str = "examplebucket.s3.amazonaws.com";
 const REGION: &str = "us-east-1";
 
 fn gate() -> Gate {
-    let identity = Identity {
-        index: 0,
-        access_key: ACCESS_KEY.into(),
-        secret_key: Secret::new(SECRET_KEY),
-        share: 1,
-        lake_account: None,
-    };
+    let identity = Identity::new(ACCESS_KEY, SECRET_KEY);
     Gate::new(Identities::new([identity]), REGION)
 }
 
@@ -42,11 +35,7 @@ fn now() -> SystemTime {
 }
 
 fn account() -> Account {
-    Account {
-        access_key: ACCESS_KEY.into(),
-        secret_key: Secret::new(SECRET_KEY),
-        session_token: None,
-    }
+    Account::new(ACCESS_KEY, SECRET_KEY)
 }
 
 fn request(method: Method, target: &str, headers: &[(&'static str, &str)]) -> Parts {

@@ -3,7 +3,6 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::StatusCode;
-use shoal_base::secret::Secret;
 use shoal_node::config::{Config, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig};
 use shoal_registry::engine::embedded::Embedded;
 use shoal_registry::engine::{Change, Engine, Transaction};
@@ -44,11 +43,7 @@ impl Beside {
             endpoint: self.store.url(),
             region: S3StoreConfig::REGION.into(),
             ca_file: None,
-            keys: Some(Account {
-                access_key: ACCESS_KEY.into(),
-                secret_key: Secret::new(SECRET_KEY),
-                session_token: None,
-            }),
+            keys: Some(Account::new(ACCESS_KEY, SECRET_KEY)),
             bucket: BUCKET.into(),
             class_large: None,
         };
