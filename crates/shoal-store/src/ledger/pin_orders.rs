@@ -67,8 +67,8 @@ impl Pins {
         objects.is_some_and(|objects| objects.contains(&object))
     }
 
-    /// Returns the groups that pin an object, ordered by order and then by end. The search ends at the last of
-    /// them, and does not begin for an object that is not pinned.
+    /// Returns the groups that pin an object, ordered by order and then by end. The search ends at the last
+    /// of them, and does not begin for an object that is not pinned.
     pub(crate) fn groups_of(&self, object: ObjectId) -> impl Iterator<Item = Group> {
         let groups = self.groups.iter();
         let pinning = groups.filter_map(move |(group, objects)| objects.contains(&object).then_some(*group));
