@@ -72,7 +72,7 @@ pub struct Etcd {
     looks: Looks,
 }
 
-/// If a request may be sent again after its answer was lost.
+/// The consequence of a lost answer: a request may be sent again, or never.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Repeat {
     Safe,

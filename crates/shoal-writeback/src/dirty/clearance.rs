@@ -22,6 +22,7 @@ use super::record::checksums::creation_headers;
 use super::record::keys::unversioned;
 use super::record::writing::PendingWrite;
 use super::tiers::entries::Entries;
+use crate::tier::is_versioned;
 
 /// How long an answer of the lake on a bucket's versioning is remembered.
 const VERSIONED: Duration = Duration::from_mins(1);
@@ -241,8 +242,7 @@ fn bucket_of(write: &PendingWrite, caller: &Caller) -> (CallerId, Arc<str>) {
 }
 
 fn says_versioned(document: &[u8]) -> bool {
-    let status = || Element::from_answer(document).ok()?.text_of("Status");
-    status().is_some_and(|status| !status.trim().is_empty())
+    Element::from_answer(document).is_ok_and(|setting| is_versioned(&setting))
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ pub use self::config::{
 pub use self::damage::{Damage, Damages, MEND_TIER};
 pub use self::digests::{ChunkDigester, ChunkDigests, ChunkProof, WrongBytes, chunk_bytes_for, count};
 pub use self::folder::{FolderStore, is_in_memory};
+pub(crate) use self::s3::is_versioned;
 pub use self::s3::{S3Store, StorageClasses};
 pub use self::store::KeyPage;
 pub use self::store::{

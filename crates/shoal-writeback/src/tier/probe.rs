@@ -126,9 +126,10 @@ async fn check_listed(store: &dyn ByteStore, place: &str, key: &str) -> Result<(
     Err(broken(place, problem))
 }
 
-/// Returns a key that no other piece has.
-pub(super) fn new_key() -> String {
-    format!("probe/{}", new_id())
+/// Returns a key that no other piece has. It encodes the size of a probe's piece, as the keys of other pieces
+/// do.
+pub(crate) fn new_key() -> String {
+    format!("probe/{PIECE_BYTES:x}-{}", new_id())
 }
 
 /// Returns random bytes, which no earlier probe has written.

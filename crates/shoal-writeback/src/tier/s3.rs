@@ -29,6 +29,7 @@ use shoal_s3::range::ByteRange;
 use shoal_s3::xml::{self, DeletionResult, KEYS_MAX, Key};
 
 use self::bucket::{Bucket, PREFIX, name_of};
+pub(crate) use self::settings::is_versioned;
 use self::upload::{Progress, Upload};
 use super::Piece;
 use super::probe::{self, beyond_the_piece};

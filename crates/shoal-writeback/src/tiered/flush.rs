@@ -1,4 +1,5 @@
-//! Flushes dirty objects before a request that needs them at the lake.
+//! Prepares a request for the lake within: flushes the objects that it needs there, begins its change, and
+//! sends it.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use super::{PARALLEL, TieredLakeParts};
 use crate::dirty::{FlushFailed, Lookup, Manifest, unversioned};
 use crate::tier::TierUnavailable;
 
-/// The flushes that a request needs at the lake, if the caller may cause them.
+/// Requests to the lake within, and the flushes before them, if the caller may cause these.
 impl TieredLakeParts {
     /// Flushes the objects that a request about one object needs at the lake, if the caller may read or write
     /// them there. Otherwise nothing is flushed, and the lake refuses the request.

@@ -36,7 +36,8 @@ pub(crate) fn new_key(size_bytes: u64) -> Arc<str> {
 
 /// Returns the number of bytes that a key encodes.
 pub(crate) fn size_in(key: &str) -> u64 {
-    let digits = key.split('-').next().unwrap_or_default();
+    let name = key.rsplit('/').next().unwrap_or_default();
+    let digits = name.split('-').next().unwrap_or_default();
     u64::from_str_radix(digits, 16).unwrap_or_default()
 }
 
@@ -45,12 +46,18 @@ mod tests {
     use shoal_s3::object::ObjectName;
 
     use super::{new_key, object_name, registry_name, size_in};
+    use crate::tier::probe;
 
     #[test]
-    fn a_key_tells_how_many_bytes_are_under_it() {
+    fn a_key_encodes_the_number_of_bytes_under_it() {
         for size_bytes in [0, 1, 4096, 5 << 30] {
             assert_eq!(size_in(&new_key(size_bytes)), size_bytes);
         }
+        assert_eq!(
+            size_in(&probe::new_key()),
+            8192,
+            "a probe that broke off is counted"
+        );
         assert_eq!(size_in("no key"), 0);
         assert_ne!(new_key(1), new_key(1));
     }

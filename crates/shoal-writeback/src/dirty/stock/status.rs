@@ -39,7 +39,7 @@ pub struct TierStatus {
 pub struct TierPage {
     /// The name in the configuration.
     pub name: String,
-    /// False if the registry has not heard from this node in time.
+    /// False if this node's session with the registry has ended.
     pub reachable: bool,
     /// Dirty objects that this node wrote.
     pub objects: u64,

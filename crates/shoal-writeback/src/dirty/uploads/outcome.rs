@@ -62,7 +62,8 @@ pub struct KeptUpload {
     pub(in crate::dirty) found: FoundUpload,
 }
 
-/// The reason why a request about an upload failed. The upload stays as it was. Clients get the messages.
+/// The reason why a request about an upload failed. The upload stays as it was. Clients get most of the
+/// messages.
 #[derive(Debug, thiserror::Error)]
 pub enum UploadFailed {
     /// No such upload: it was completed or aborted, or has expired.

@@ -15,8 +15,7 @@ use crate::tier::store::{ProbeError, StoreError};
 pub(super) async fn check(bucket: &Bucket) -> Result<(), ProbeError> {
     let place = bucket.to_string();
     let versioning = setting(bucket, "versioning").await?;
-    let versioning = versioning.and_then(|versioning| versioning.text_of("Status"));
-    if versioning.is_some_and(|status| !status.trim().is_empty()) {
+    if versioning.as_ref().is_some_and(is_versioned) {
         return Err(keeps_versions(&place));
     }
     let lock = setting(bucket, "object-lock").await?;
@@ -34,6 +33,12 @@ pub(super) async fn check(bucket: &Bucket) -> Result<(), ProbeError> {
         )),
         _ => Ok(()),
     }
+}
+
+/// Returns true if a bucket with this setting of its versioning keeps versions, or kept some.
+pub(crate) fn is_versioned(setting: &Element) -> bool {
+    let status = setting.text_of("Status");
+    status.is_some_and(|status| !status.trim().is_empty())
 }
 
 /// Returns the version id of a new object, if the bucket keeps versions.

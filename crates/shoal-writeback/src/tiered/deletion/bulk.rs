@@ -377,13 +377,13 @@ mod tests {
     #[test]
     fn the_body_for_the_lake_has_a_digest_of_its_own_if_the_clients_had_one() {
         let of = |names: &[&'static str]| {
-            let map = |names: &[&'static str]| {
+            let map = |names: &[&'static str], value: &'static str| {
                 let headers = names
                     .iter()
-                    .map(|name| (HeaderName::from_static(name), HeaderValue::from_static("x")));
+                    .map(|name| (HeaderName::from_static(name), HeaderValue::from_static(value)));
                 headers.collect::<HeaderMap>()
             };
-            headers_of(map(&["content-md5", "content-type"]), &map(names))
+            headers_of(map(&["content-md5", "content-type"], "own"), &map(names, "sent"))
         };
         for name in ["content-md5", "x-amz-checksum-crc32", "x-amz-trailer"] {
             let headers = of(&[
@@ -395,6 +395,7 @@ mod tests {
             let mut names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
             names.sort_unstable();
             assert_eq!(names, ["content-md5", "content-type", "x-amz-mfa"]);
+            assert_eq!(headers["content-md5"], "own", "{name}");
         }
         assert!(!of(&["x-amz-mfa"]).contains_key("content-md5"));
     }
