@@ -69,7 +69,7 @@ pub(crate) fn is_lasting(identity: &str) -> bool {
 /// Returns the length of a date, an id or a long number at the start of `text`, which follows `before`.
 fn detail_length(text: &str, before: Option<char>) -> Option<usize> {
     let starts_word = before.is_none_or(|before| !before.is_ascii_alphanumeric());
-    if let Some(length) = id_length(text).filter(|_| starts_word) {
+    if let Some(length) = starts_word.then(|| id_length(text)).flatten() {
         return Some(length);
     }
     let count = digits(text);

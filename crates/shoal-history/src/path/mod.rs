@@ -288,7 +288,7 @@ pub(crate) fn generalized(shape: &str) -> String {
     replaced(shape, |rest, before| {
         let before = before.chars().last();
         let starts_word = !before.is_some_and(|before| before.is_ascii_alphanumeric() || before == '#');
-        let id = id_length(rest).filter(|_| starts_word);
+        let id = starts_word.then(|| id_length(rest)).flatten();
         let digits = || Some(digits(rest)).filter(|&length| length > 0);
         id.map(|length| (length, "*"))
             .or_else(|| digits().map(|length| (length, "#")))

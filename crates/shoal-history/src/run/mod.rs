@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use shoal_base::amount::counted;
 
+use self::interned::Interned;
 use crate::error::HistoryError;
 use crate::moment::Moment;
-use crate::run::interned::Interned;
 use crate::stats::sum;
 
 /// Id of a name or a path of a history.

@@ -19,10 +19,8 @@ impl LpSolver for SmallSolver {
     fn solve(&self, program: &LinearProgram) -> Result<Solution, SolveError> {
         let entries = program.entries().len();
         if entries > MOST_ENTRIES {
-            return Err(SolveError::TooLarge {
-                entries,
-                most: MOST_ENTRIES,
-            });
+            let why = format!("the program has {entries} coefficients, and {MOST_ENTRIES} at most may be");
+            return Err(SolveError::GaveUp(why));
         }
         let mut problem = Problem::new(OptimizationDirection::Minimize);
         let variables: Vec<Variable> = program

@@ -221,16 +221,6 @@ pub enum SolveError {
     /// The solver did not end within its time.
     #[error("the solver did not end within {} s\nhint: allow more time, plan fewer jobs, or choose longer slots", .0.as_secs())]
     OutOfTime(Duration),
-    /// The program exceeds the limit of this solver.
-    #[error(
-        "the linear program has {entries} coefficients, and this solver takes {most}\nhint: use shoal-planner, which has another solver, or plan fewer jobs at a time"
-    )]
-    TooLarge {
-        /// Its coefficients.
-        entries: usize,
-        /// The bound.
-        most: usize,
-    },
     /// The solver gave up.
     #[error("the solver gave up: {0}\nhint: choose longer slots; if it lasts, report the request as a bug")]
     GaveUp(String),

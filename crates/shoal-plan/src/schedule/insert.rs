@@ -30,9 +30,9 @@ impl Schedule {
         self.place(instance, job, 0, false)
     }
 
-    /// Plans a job that is unknown before the slot `known`, so that nothing is fetched for it
-    /// earlier. Jobs that are still unknown will need the link later, so this one fetches as much as possible
-    /// and reads the rest remotely; if that fails, the other way round.
+    /// Plans a job that is unknown before the slot `known`, so that nothing is fetched for it earlier. Jobs
+    /// that are still unknown will need the link later, so this one fetches as much as possible and reads the
+    /// rest remotely; if that fails, the other way round.
     pub fn insert_from(&mut self, instance: &Instance, job: usize, known: usize) -> bool {
         self.place(instance, job, known, true) || self.place(instance, job, known, false)
     }

@@ -7,18 +7,9 @@ use crate::plan::{FilePlan, Plan};
 /// Maximum rows of a Gantt chart; more would not be legible.
 const MOST_ROWS: usize = 60;
 
-/// Returns the plots of a plan, each with its file name.
-fn plots(plan: &Plan) -> [(&'static str, String); 3] {
-    [
-        ("transfers.svg", transfers(plan)),
-        ("link.svg", link(plan)),
-        ("cache.svg", cache(plan)),
-    ]
-}
-
 /// Draws all plots of a plan in one picture.
 pub fn picture(plan: &Plan) -> String {
-    stacked(&plots(plan).map(|(_, svg)| svg))
+    stacked(&[transfers(plan), link(plan), cache(plan)])
 }
 
 /// Fetches and cached intervals of the files with the most fetched bytes.

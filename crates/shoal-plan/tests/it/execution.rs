@@ -250,8 +250,8 @@ fn a_missing_file_is_asked_for_again_and_its_jobs_are_at_risk_until_they_miss() 
 }
 
 #[test]
-fn a_file_of_another_size_is_planned_anew_only_if_that_was_not_expected() {
-    // (size, the greatest that was expected) → whether there is a new plan
+fn a_file_of_another_size_leads_to_a_new_plan_only_if_that_was_not_expected() {
+    // (size, the greatest that was expected) → true if there is a new plan
     for (bytes, bytes_high, is_other) in [
         (1000, 1000, false),
         (1009, 1000, false),

@@ -58,8 +58,7 @@ pub fn run(out: &Path, is_quick: bool) {
     table.write(out, "results");
 }
 
-/// A workload of B1 with Table 2's files, 6.7 files a job. `load`: the bytes that jobs read, as a share of
-/// those that the link carries while they are submitted. The cache has room for a tenth of the files.
+/// Returns the name of an objective.
 const fn name(objective: Objective) -> &'static str {
     match objective {
         Objective::LeastPeak => "least peak",
@@ -67,6 +66,8 @@ const fn name(objective: Objective) -> &'static str {
     }
 }
 
+/// A workload of B1 with Table 2's files, 6.7 files a job. `load`: the bytes that jobs read, as a share of
+/// those that the link carries while they are submitted. The cache has room for a tenth of the files.
 fn request(scale: f64, hours: f64, slot_s: f64, objective: Objective, load: f64) -> Request {
     let workload = Workload {
         unit: Unit::B1,

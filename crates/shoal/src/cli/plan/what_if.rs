@@ -95,7 +95,7 @@ impl WhatIf {
 }
 
 const FORM: &str =
-    "bandwidth=20Gbit, cache=2TiB, or so many times what there is: bandwidth=2x, cache=2x, slack=1.5x";
+    "bandwidth=20Gbit, cache=2TiB, or multiples of the present ones: bandwidth=2x, cache=2x, slack=1.5x";
 
 fn times(text: &str) -> Option<Wanted> {
     let times: f64 = text.trim().strip_suffix('x')?.parse().ok()?;

@@ -17,8 +17,8 @@ const EXPLAINED: usize = 10;
 /// Jobs without a promise that the summary names.
 const NAMED: usize = 5;
 
-/// Explains the run with this name, or the first runs of the job with this name. Runs that are left
-/// out follow, with the reason.
+/// Explains the run with this name, or the first runs of the job with this name. Runs that are left out
+/// follow, with the reason.
 ///
 /// # Errors
 ///
