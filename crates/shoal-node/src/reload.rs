@@ -161,11 +161,17 @@ mod tests {
         new.store.capacity_bytes *= 2;
         new.limits.requests = 7;
         new.lake.secret_key = Some(Secret::new("another"));
+        new.cooperation.previous_secret_key = Some(Secret::new("old"));
         let plan = Plan::of(&old, &new);
         assert_eq!(plan.in_force, changed);
         assert_eq!(
             plan.need_restart,
-            ["[lake] secret_key", "[store] capacity", "[limits] requests"]
+            [
+                "[lake] secret_key",
+                "[store] capacity",
+                "[limits] requests",
+                "[cooperation] secret_key_file"
+            ]
         );
     }
 

@@ -473,6 +473,8 @@ mod tests {
             count: 9,
         };
         assert_eq!(ExplainQuery::parse(&query.to_query()), Ok(query));
+        let spaced = ExplainQuery::parse("object=s3://b/a+b").unwrap();
+        assert_eq!(spaced.object.key, "a b", "clients encode queries as forms");
         let brief = ExplainQuery::parse("object=s3://b/k").unwrap();
         assert_eq!((brief.version, brief.first, brief.count), (None, 0, BLOCKS_MAX));
     }

@@ -184,8 +184,8 @@ impl<P: Pages> Admin<P> {
         serve(listener, tls, LIMITS, counted, shutdown, connection).await;
     }
 
-    async fn answer(&self, request: Request<ClientBody>) -> Page {
-        let Some(route) = Route::at(request.uri().path()) else {
+    async fn answer(&self, route: Option<Route>, request: Request<ClientBody>) -> Page {
+        let Some(route) = route else {
             return text(
                 StatusCode::NOT_FOUND,
                 "not found: /healthz, /readyz, /metrics, /status, /members, /explain, /nodes, /tasks, /plan, /drain, /undrain and /flush are here\n",
@@ -271,11 +271,13 @@ impl<P: Pages> Service<Request<ClientBody>> for Connection<P> {
                 headers: request.headers(),
             };
             let route = Route::at(request.uri().path());
-            let wish = route.map_or(Wish::Look, |route| route.wish(request.method()));
+            let wish = route
+                .as_ref()
+                .map_or(Wish::Look, |route| route.wish(request.method()));
             if let Some(refusal) = admin.auth.refuse(&asker, wish) {
                 return Ok(refusal);
             }
-            Ok(admin.answer(request).await)
+            Ok(admin.answer(route, request).await)
         }
         .boxed()
     }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::client::Client;
 use crate::commands::shoal;
-use crate::waiting::until;
+use crate::waiting::value;
 
 pub(crate) struct Process {
     child: Child,
@@ -77,7 +77,8 @@ impl Process {
 
     /// Waits for this many log lines with these words; returns the latest.
     pub(crate) async fn says_again(&self, words: &str, times: usize) -> Value {
-        until(&format!("it logs {words:?}"), async || {
+        let log = async || self.log.lock().clone();
+        value(&format!("it logs {words:?}"), log, |_| {
             self.lines(words).len() >= times
         })
         .await;

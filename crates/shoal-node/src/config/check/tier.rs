@@ -181,8 +181,8 @@ fn names_hosts(path: &Path) -> bool {
         .all(|part| is_host_and_port(part.trim()))
 }
 
-/// Only one process can open a folder. Nodes on one machine are allowed to share it, because they may run in
-/// one process.
+/// Returns what is wrong with a folder if nodes on other machines need it: only one process can open one.
+/// Nodes on one machine are allowed to share it, because they may run in one process.
 fn beyond_this_machine(config: &Config) -> Option<String> {
     let address = others_reach(config).filter(|address| !address.ip().is_loopback())?;
     Some(format!(
@@ -190,7 +190,7 @@ fn beyond_this_machine(config: &Config) -> Option<String> {
     ))
 }
 
-/// The cache deletes unknown files in its folder, and counts all files there.
+/// Returns what is wrong with a folder in or around the cache's, which deletes unknown files and counts all.
 fn in_the_cache(folder: &Path, config: &Config) -> Option<String> {
     let cache = &config.store.path;
     nested(folder, cache).then(|| format!("lies in or around [store] path ({})", cache.display()))

@@ -93,7 +93,7 @@ impl Config {
         Self::load_over(Self::default(), sources)
     }
 
-    /// Like [`Self::load`], with defaults from the caller.
+    /// Like [`Self::load`], with defaults from the caller, whose lists are not used.
     ///
     /// # Errors
     ///

@@ -45,7 +45,7 @@ pub(crate) struct Prefetch {
 
 /// Bring objects into the cache, and keep them there until a time
 ///
-/// Each node keeps pinned blocks whatever its eviction policy thinks of them, up to half of its room. Objects
+/// Each node keeps pinned blocks whatever its eviction policy would evict, up to half of its room. Objects
 /// beyond that fail with pins-full. Pins also go to nodes that come later.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]

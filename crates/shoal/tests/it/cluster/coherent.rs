@@ -15,7 +15,7 @@ use crate::lake::{Access, Fault, Request};
 use crate::node::OTHER_KEY;
 use crate::waiting::{until, value};
 
-/// A name that is new to the directory settles within this time, however busy the machine is.
+/// Two writes through a node without a directory take less, however busy the machine is, unless both wait.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 fn coherent(_: usize, config: &mut Config) {

@@ -21,7 +21,7 @@ fn pin(uri: &str, seconds: u64) -> Value {
     pin
 }
 
-/// The number of objects that a node has pinned.
+/// Returns the number of objects that a node has pinned.
 async fn pinned(node: &Node) -> u64 {
     node.status().await["store"]["pins"]["objects"].as_u64().unwrap()
 }
