@@ -31,8 +31,8 @@ pub(crate) fn normalized(name: &str, detail: Detail) -> String {
     })
 }
 
-/// Copies a text and replaces the parts that `find` finds. It gets the rest of the text and what was written
-/// for the text before, and returns the length of a part at the start of the rest, and its replacement.
+/// Copies a text and replaces the parts that `find` finds. `find` gets the rest of the text and the output so
+/// far, and returns the length of a part at the start of the rest, and its replacement.
 pub(crate) fn replaced(text: &str, find: impl Fn(&str, &str) -> Option<(usize, &'static str)>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -67,8 +67,8 @@ pub(crate) fn sorted(values: impl Iterator<Item = i64>) -> Vec<i64> {
 }
 
 /// Returns the median of unsorted values; `None` without values.
-pub(crate) fn median(values: Vec<i64>) -> Option<i64> {
-    quantile(&sorted(values.into_iter()), 0.5)
+pub(crate) fn median(values: impl Iterator<Item = i64>) -> Option<i64> {
+    quantile(&sorted(values), 0.5)
 }
 
 #[cfg(test)]
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(quantile(&[1, 2, 3, 4, 5], 0.5), Some(3));
         assert_eq!(quantile(&[1, 2, 3, 4, 5], 0.9), Some(5));
         assert_eq!(quantile::<i64>(&[], 0.5), None);
-        assert_eq!(median(vec![9, 1, 5]), Some(5));
+        assert_eq!(median([9, 1, 5].into_iter()), Some(5));
     }
 
     #[test]

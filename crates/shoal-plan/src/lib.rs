@@ -5,6 +5,8 @@
 //! model::Request ──▶ instance ──▶ formulation ──▶ lp::LpSolver ──▶ rounding ──▶ augment ──▶ write ──▶ Plan
 //! ```
 //!
+//! Each step is a module; `lp`, `planner` and `schedule` have several.
+//!
 //! The crate is pure: no I/O, no clock, and no randomness but from a seed. Programs are solved by
 //! `shoal-planner`, a program of its own.
 

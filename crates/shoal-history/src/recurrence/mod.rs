@@ -114,3 +114,15 @@ fn slot_model(
         deadline: deadline(hits.iter().map(of), consumers),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Templates;
+    use crate::read::Reader;
+
+    #[test]
+    fn no_template_is_learned_from_nothing() {
+        let empty = Reader::default().finish().unwrap();
+        assert!(Templates::learn(&empty).list.is_empty());
+    }
+}

@@ -324,7 +324,7 @@ mod tests {
         transfers(&Slots::new(&request), &file, &schedule, BLOCK)
     }
 
-    /// Returns bytes of a transfer of such a file.
+    /// Returns the bytes of a transfer of such a file.
     fn bytes_of(bytes: f64, transfer: &TransferPlan) -> f64 {
         let end = (transfer.first_block + transfer.blocks) as f64 * BLOCK;
         end.min(bytes) - transfer.first_block as f64 * BLOCK

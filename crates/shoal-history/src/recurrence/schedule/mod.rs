@@ -311,7 +311,7 @@ impl FoundSlot {
         // The window may span the end of the period, so phases are relative to its first one.
         let base_ms = window[0].0;
         let relative = |phase_ms: i64| (phase_ms - base_ms).rem_euclid(period_ms);
-        let middle_ms = median(window.iter().map(|&(phase_ms, _)| relative(phase_ms)).collect()).unwrap_or(0);
+        let middle_ms = median(window.iter().map(|&(phase_ms, _)| relative(phase_ms))).unwrap_or(0);
         let phase_ms = (base_ms + middle_ms).rem_euclid(period_ms);
         let due = |at: Moment| {
             let cycle = (at.ms() - phase_ms + period_ms / 2).div_euclid(period_ms);
@@ -367,7 +367,7 @@ impl FoundSlot {
     fn to_slot(&self, times: &[Moment], period_ms: i64, until: Moment) -> Slot {
         let latest = |count: usize| &self.hits[self.hits.len().saturating_sub(count)..];
         let deviation_ms = |hit: &Hit| times[hit.run].since_ms(hit.due);
-        let shift_ms = median(latest(TIMED_BY).iter().map(deviation_ms).collect()).unwrap_or(0);
+        let shift_ms = median(latest(TIMED_BY).iter().map(deviation_ms)).unwrap_or(0);
         let deviations_ms = sorted(latest(SPREAD_OF).iter().map(|hit| deviation_ms(hit) - shift_ms));
         let moved = |hit: &Hit| Hit {
             due: hit.due.plus_ms(shift_ms),
@@ -422,7 +422,7 @@ fn own_period(times: &[Moment]) -> Option<i64> {
         .windows(2)
         .map(|pair| pair[1].since_ms(pair[0]))
         .filter(|&gap_ms| gap_ms > 0);
-    let mut period_ms = median(gaps.collect())? as f64;
+    let mut period_ms = median(gaps)? as f64;
     let mut length = 4.min(times.len());
     loop {
         let slopes = times[length / 2..length].iter().filter_map(|at| {
@@ -430,7 +430,7 @@ fn own_period(times: &[Moment]) -> Option<i64> {
             let cycles = (since_ms / period_ms).round();
             (cycles > 0.0).then(|| (since_ms / cycles * 1e3) as i64)
         });
-        period_ms = median(slopes.collect())? as f64 / 1e3;
+        period_ms = median(slopes)? as f64 / 1e3;
         if length == times.len() {
             break;
         }
