@@ -44,7 +44,6 @@ pub use self::transport::{EndpointCounts, LakeBody};
 use self::error::RequestContext;
 use self::request::{Head, RequestClass, Signing};
 use self::request_body::OutgoingBody;
-use self::retry::AttemptOutcome;
 use self::transport::{
     ConnectionChoice, FailedAttempt, PermitOver, Transport, WITH_BODY_MAX, WITHOUT_BODY_MAX, expected_bytes,
 };
@@ -250,8 +249,8 @@ impl Endpoint {
                 }
                 outcome => outcome.map_err(|failed| self.transport.failed(failed)),
             };
-            let ending = AttemptOutcome::new(&outcome, clock::utc_now());
-            let Some(pause) = retry::pause(ending, tries, chance::unit()) else {
+            let ending = outcome.as_ref().map_err(EndpointError::kind);
+            let Some(pause) = retry::pause(ending, clock::utc_now(), tries, chance::unit()) else {
                 return outcome;
             };
             let elapsed = clock::instant().saturating_duration_since(began);

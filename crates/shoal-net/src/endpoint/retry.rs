@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use http::header::RETRY_AFTER;
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, Response};
 
-use super::error::{EndpointError, Failure};
+use super::error::Failure;
 
 /// Maximum number of attempts, including the first.
 pub(super) const TRIES_MAX: u32 = 3;
@@ -21,28 +21,6 @@ const BURST: u32 = 10;
 
 /// The cost of one retry; each request earns `percent` of it.
 const COST: u32 = 100;
-
-/// The outcome of an attempt, as far as retries are concerned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AttemptOutcome {
-    Answered {
-        status: StatusCode,
-        retry_after: Option<Duration>,
-    },
-    Failed(Failure),
-}
-
-impl AttemptOutcome {
-    pub(super) fn new<B>(outcome: &Result<Response<B>, EndpointError>, now: SystemTime) -> Self {
-        match outcome {
-            Ok(response) => Self::Answered {
-                status: response.status(),
-                retry_after: retry_after(response.headers(), now),
-            },
-            Err(error) => Self::Failed(error.kind()),
-        }
-    }
-}
 
 /// Parses `Retry-After`, in seconds or as a date.
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
@@ -59,16 +37,20 @@ fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
 /// 1)`.
 ///
 /// Full jitter, so that clients that failed together do not retry together.
-pub(super) fn pause(outcome: AttemptOutcome, tries: u32, chance: f64) -> Option<Duration> {
+pub(super) fn pause<B>(
+    outcome: Result<&Response<B>, Failure>,
+    now: SystemTime,
+    tries: u32,
+    chance: f64,
+) -> Option<Duration> {
     let at_least = match outcome {
         _ if tries >= TRIES_MAX => return None,
-        AttemptOutcome::Failed(Failure::Unreachable | Failure::BrokenOff) => Duration::ZERO,
-        AttemptOutcome::Failed(_) => return None,
-        AttemptOutcome::Answered { status, retry_after } => match status.as_u16() {
-            // A store that returns 499 considers this node gone, which it is not.
-            499 | 500 | 502 | 503 | 504 => retry_after.unwrap_or_default(),
-            _ => return None,
-        },
+        Err(Failure::Unreachable | Failure::BrokenOff) => Duration::ZERO,
+        // A store that returns 499 considers this node gone, which it is not.
+        Ok(response) if matches!(response.status().as_u16(), 499 | 500 | 502 | 503 | 504) => {
+            retry_after(response.headers(), now).unwrap_or_default()
+        }
+        _ => return None,
     };
     (at_least <= RETRY_AFTER_MAX).then(|| at_least.max(backoff(tries, chance)))
 }
@@ -118,55 +100,54 @@ mod tests {
     use http::HeaderValue;
 
     use super::{
-        AttemptOutcome, Duration, Failure, HeaderMap, RETRY_AFTER, RETRY_AFTER_MAX, RetryBudget, StatusCode,
-        pause, retry_after,
+        Duration, Failure, HeaderMap, RETRY_AFTER, RETRY_AFTER_MAX, Response, RetryBudget, retry_after,
     };
     use crate::time::clock;
 
-    fn answered(status: u16) -> AttemptOutcome {
-        AttemptOutcome::Answered {
-            status: StatusCode::from_u16(status).unwrap(),
-            retry_after: None,
-        }
+    fn pause(outcome: Result<&Response<()>, Failure>, tries: u32, chance: f64) -> Option<Duration> {
+        super::pause(outcome, clock::utc_now(), tries, chance)
+    }
+
+    fn answered(status: u16) -> Response<()> {
+        Response::builder().status(status).body(()).unwrap()
     }
 
     #[test]
     fn only_troubles_that_pass_are_tried_again() {
-        let retried = [499, 500, 502, 503, 504].map(answered);
-        let failures = [Failure::Unreachable, Failure::BrokenOff].map(AttemptOutcome::Failed);
-        for outcome in retried.into_iter().chain(failures) {
-            assert!(pause(outcome, 1, 0.5).is_some(), "{outcome:?}");
+        for status in [499, 500, 502, 503, 504] {
+            assert!(pause(Ok(&answered(status)), 1, 0.5).is_some(), "{status}");
         }
-        let finals = [200, 206, 304, 400, 403, 404, 412, 416, 501].map(answered);
-        let failures =
-            [Failure::TimedOut, Failure::Unintelligible, Failure::Unsignable].map(AttemptOutcome::Failed);
-        for outcome in finals.into_iter().chain(failures) {
-            assert_eq!(pause(outcome, 1, 0.5), None, "{outcome:?}");
+        for failure in [Failure::Unreachable, Failure::BrokenOff] {
+            assert!(pause(Err(failure), 1, 0.5).is_some(), "{failure:?}");
+        }
+        for status in [200, 206, 304, 400, 403, 404, 412, 416, 501] {
+            assert_eq!(pause(Ok(&answered(status)), 1, 0.5), None, "{status}");
+        }
+        for failure in [Failure::TimedOut, Failure::Unintelligible, Failure::Unsignable] {
+            assert_eq!(pause(Err(failure), 1, 0.5), None, "{failure:?}");
         }
     }
 
     #[test]
     fn the_pause_grows_and_is_scattered() {
-        assert_eq!(pause(answered(503), 1, 0.0), Some(Duration::ZERO));
-        assert_eq!(pause(answered(503), 1, 0.5), Some(Duration::from_millis(50)));
-        assert_eq!(pause(answered(503), 2, 0.5), Some(Duration::from_millis(100)));
-        assert_eq!(pause(answered(503), 3, 0.5), None);
+        let failed = answered(503);
+        assert_eq!(pause(Ok(&failed), 1, 0.0), Some(Duration::ZERO));
+        assert_eq!(pause(Ok(&failed), 1, 0.5), Some(Duration::from_millis(50)));
+        assert_eq!(pause(Ok(&failed), 2, 0.5), Some(Duration::from_millis(100)));
+        assert_eq!(pause(Ok(&failed), 3, 0.5), None);
     }
 
     #[test]
     fn a_short_retry_after_is_waited_for_and_a_long_one_is_relayed() {
-        let with = |retry_after| AttemptOutcome::Answered {
-            status: StatusCode::SERVICE_UNAVAILABLE,
-            retry_after: Some(retry_after),
+        let with = |retry_after: Duration| {
+            let mut response = answered(503);
+            let seconds = retry_after.as_secs().into();
+            response.headers_mut().insert(RETRY_AFTER, seconds);
+            response
         };
-        assert_eq!(
-            pause(with(Duration::from_secs(1)), 1, 0.5),
-            Some(Duration::from_secs(1))
-        );
-        assert_eq!(
-            pause(with(RETRY_AFTER_MAX + Duration::from_secs(1)), 1, 0.5),
-            None
-        );
+        let second = Duration::from_secs(1);
+        assert_eq!(pause(Ok(&with(second)), 1, 0.5), Some(second));
+        assert_eq!(pause(Ok(&with(RETRY_AFTER_MAX + second)), 1, 0.5), None);
     }
 
     #[test]

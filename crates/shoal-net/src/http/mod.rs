@@ -1,7 +1,6 @@
-//! HTTP on sockets: listeners, connections and their deadlines, TLS.
+//! HTTP on sockets: listeners, connections, TLS.
 
 pub mod connection;
-pub mod deadline;
 pub mod expectation;
 pub mod listener;
 pub mod pages;

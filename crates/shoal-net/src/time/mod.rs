@@ -1,6 +1,7 @@
-//! When things happen: the clocks, pauses between attempts, the times of log lines, and the end of the node.
+//! When things happen: the clocks, deadlines, pauses between attempts, the times of log lines, and the end of the node.
 
 pub mod clock;
+pub mod deadline;
 pub mod log_throttle;
 pub mod pauses;
 pub mod shutdown;

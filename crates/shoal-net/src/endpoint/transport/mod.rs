@@ -7,7 +7,6 @@ mod metering;
 mod pool;
 mod response_body;
 mod socket;
-mod stall;
 mod timeouts;
 mod url;
 mod wake_filter;

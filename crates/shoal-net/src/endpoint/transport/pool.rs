@@ -20,11 +20,11 @@ use shoal_base::send_permit::SendPermit;
 use super::connect::{ConnectError, Connected, Connector, Stream};
 use super::counters::Counters;
 use super::socket::CurrentPermit;
-use super::stall::StallWatch;
 use super::timeouts::RequestTimeouts;
 use super::wake_filter::WakeFilter;
 use crate::endpoint::request_body::{OutgoingBody, UploadProgress};
 use crate::time::clock;
+use crate::time::deadline::Deadline;
 
 /// Maximum number of idle connections. More may be open while requests are in flight, which the front limits.
 const IDLE_MAX: usize = 256;
@@ -86,7 +86,8 @@ impl Pool {
             reused: false,
             wakes: WakeFilter::new(),
             upload: UploadProgress::default(),
-            watch: StallWatch::new(timeouts.head),
+            stall_timeout: timeouts.head,
+            stalls_at: Deadline::default(),
             idle_since,
         }))
     }
@@ -134,7 +135,10 @@ pub(super) struct PooledConnection {
     pub(super) reused: bool,
     wakes: WakeFilter,
     pub(super) upload: UploadProgress,
-    watch: StallWatch,
+    /// The time within which the endpoint must send or accept bytes.
+    stall_timeout: Duration,
+    /// Set while the user waits for the endpoint.
+    stalls_at: Deadline,
     idle_since: Instant,
 }
 
@@ -157,7 +161,7 @@ impl PooledConnection {
         timeouts: RequestTimeouts,
     ) -> Result<Response<Incoming>, ExchangeError> {
         self.permit.set(request.extensions().get::<SendPermit>().cloned());
-        self.watch.allow(timeouts.head);
+        self.expect_within(timeouts.head);
         let mut response = pin!(self.sender.try_send_request(request));
         let answered = poll_fn(
             |cx| match self.poll_driving(cx, |cx| response.as_mut().poll(cx)) {
@@ -171,7 +175,7 @@ impl PooledConnection {
             },
         )
         .await;
-        self.watch.allow(timeouts.body);
+        self.expect_within(timeouts.body);
         answered
     }
 
@@ -187,16 +191,26 @@ impl PooledConnection {
             drive(driver, cx);
             poll(cx)
         });
-        match polled {
-            Poll::Ready(made) => {
-                self.watch.progress();
-                Poll::Ready(Ok(made))
-            }
-            Poll::Pending => self
-                .watch
-                .poll_stalled(cx, || self.upload.is_moving())
-                .map(|()| Err(Stalled)),
+        if let Poll::Ready(made) = polled {
+            self.stalls_at.clear();
+            return Poll::Ready(Ok(made));
         }
+        if self.upload.is_moving() || !self.stalls_at.is_set() {
+            self.stalls_at.set(self.stall_timeout);
+        }
+        while self.stalls_at.poll_expired(cx).is_ready() {
+            if !self.upload.is_moving() {
+                return Poll::Ready(Err(Stalled));
+            }
+            self.stalls_at.set(self.stall_timeout);
+        }
+        Poll::Pending
+    }
+
+    /// Expects progress within `timeout` from now on.
+    fn expect_within(&mut self, timeout: Duration) {
+        self.stall_timeout = timeout;
+        self.stalls_at.clear();
     }
 
     /// Returns true if the connection is open and idle. Registers no waker: a change is noticed at the next
@@ -218,5 +232,70 @@ fn drive(driver: &mut Option<Connection<Stream, OutgoingBody>>, cx: &mut Context
         .is_some_and(|driver| Pin::new(driver).poll(cx).is_ready())
     {
         *driver = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use futures_util::{StreamExt as _, stream};
+    use http_body::Frame;
+    use http_body_util::{BodyExt, StreamBody};
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncReadExt as _, DuplexStream, duplex};
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(8);
+
+    const TIMEOUTS: RequestTimeouts = RequestTimeouts {
+        connect: TIMEOUT,
+        head: TIMEOUT,
+        body: TIMEOUT,
+    };
+
+    /// Sends a body with a piece every five seconds, and asserts that the endpoint stalls. Returns after how
+    /// many seconds.
+    async fn seconds_to_stall(pieces: usize, endpoint: impl AsyncFnOnce(DuplexStream)) -> u64 {
+        let (stream, far) = duplex(1 << 10);
+        let stream: Stream = Box::new(TokioIo::new(stream));
+        let (sender, driver) = http1::handshake(stream).await.unwrap();
+        let mut connection = PooledConnection {
+            sender,
+            driver: Some(driver),
+            permit: CurrentPermit::default(),
+            reused: false,
+            wakes: WakeFilter::new(),
+            upload: UploadProgress::default(),
+            stall_timeout: TIMEOUT,
+            stalls_at: Deadline::default(),
+            idle_since: clock::instant(),
+        };
+        let body = stream::iter(0..pieces).then(async |_| {
+            sleep(Duration::from_secs(5)).await;
+            Ok(Frame::data(Bytes::from(vec![0; 1 << 10])))
+        });
+        let mut body = OutgoingBody::stream(BodyExt::boxed_unsync(StreamBody::new(body)));
+        body.watched_by(&connection.upload);
+        let began = Instant::now();
+        let exchange = connection.exchange(Request::put("/").body(body).unwrap(), TIMEOUTS);
+        tokio::select! {
+            outcome = exchange => assert!(matches!(outcome, Err(ExchangeError::Stalled))),
+            () = endpoint(far) => panic!("the connection was closed"),
+        }
+        began.elapsed().as_secs()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_endpoint_that_takes_no_bytes_stalls_and_one_that_waits_for_the_body_does_not() {
+        let deaf = async |_far| std::future::pending().await;
+        assert_eq!(seconds_to_stall(1, deaf).await, 13);
+        let mute = async |mut far: DuplexStream| drop(far.read_to_end(&mut Vec::new()).await);
+        assert_eq!(
+            seconds_to_stall(4, mute).await,
+            28,
+            "eight seconds after the last of four pieces"
+        );
     }
 }

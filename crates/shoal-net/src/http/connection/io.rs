@@ -14,8 +14,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
 use super::buffer_budget::{BufferBudget, NARROW_BYTES, Width};
 use super::{Exchange, Timeouts};
-use crate::http::deadline::Deadline;
 use crate::time::clock;
+use crate::time::deadline::Deadline;
 
 /// Replaces a refused request, so that the refusal is sent in order.
 const STAND_IN: &[u8] = b"GET / HTTP/1.1\r\nhost: refused\r\nconnection: close\r\n\r\n";

@@ -19,9 +19,9 @@ use tokio::time::Instant;
 
 use super::Exchange;
 use super::unread::BodyEnd;
-use crate::http::deadline::Deadline;
 use crate::http::expectation::Continued;
 use crate::time::clock;
+use crate::time::deadline::Deadline;
 
 /// The body of an incoming request.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use crate::time::clock;
+use super::clock;
 
 /// A deadline that is set, moved and cleared many times.
 ///
