@@ -1,5 +1,6 @@
-//! Fourteen small modules that crates of Shoal share. A fifteenth needs an equally good reason.
+//! Sixteen small modules that crates of Shoal share. A seventeenth needs an equally good reason.
 
+pub mod causes;
 pub mod clock;
 pub mod encoding;
 pub mod forecast;
@@ -10,6 +11,8 @@ pub mod secret;
 pub mod send_permit;
 pub mod small_file;
 mod text;
+#[cfg(feature = "tls")]
+pub mod tls;
 
 pub use random::{chance, seeded};
 pub use text::{amount, hex, spelling, terminal};

@@ -33,7 +33,7 @@ use shoal_net::shutdown::{self, Shutdown, Trigger};
 use shoal_net::{clock, pauses};
 use shoal_node::admin::allowed_hosts::AllowedHosts;
 use shoal_node::admin::client::{
-    AccessError, AdminAccess, AdminClient, AdminErrorKind, AdminResponse, AdminUrl, InvalidAdminUrl,
+    AdminAccess, AdminClient, AdminErrorKind, AdminResponse, AdminUrl, FileError, InvalidAdminUrl,
 };
 use shoal_node::admin::members::Members;
 use shoal_node::config;
@@ -82,7 +82,7 @@ pub enum LookupError {
     },
     /// A file with credentials for the nodes, or for verifying them, cannot be used.
     #[error(transparent)]
-    Access(#[from] AccessError),
+    Access(#[from] FileError),
     /// The server cannot listen on an address.
     #[error("cannot listen on {address}")]
     Listen {

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use shoal_base::causes;
 use shoal_cache::write::WriteConfig;
-use shoal_net::endpoint::{Endpoint, LakeConfig, NodeCredentials, causes};
+use shoal_net::endpoint::{Endpoint, LakeConfig, NodeCredentials};
 use shoal_net::limits::Limits;
 use shoal_policy::cleaning::FLUSHES_MAX;
 use shoal_registry::worker::Pace;
@@ -59,7 +60,7 @@ async fn open_bucket(bucket: &S3StoreConfig, limits: &Limits) -> Result<Arc<dyn 
     };
     let credentials = NodeCredentials::resolve(&store).await;
     let credentials = credentials.map_err(|error| error.to_string())?;
-    let endpoint = Endpoint::new(&store, limits, credentials).map_err(|error| causes(&error))?;
+    let endpoint = Endpoint::new(&store, limits, credentials).map_err(|error| causes::line(&error))?;
     let classes = StorageClasses {
         large: bucket.class_large.clone(),
         large_bytes: S3StoreConfig::LARGE_BYTES,

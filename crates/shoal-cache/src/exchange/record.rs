@@ -8,8 +8,8 @@ use std::time::{Instant, SystemTime};
 
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
+use shoal_base::causes;
 use shoal_net::clock;
-use shoal_net::endpoint::causes;
 use shoal_net::fair::in_flight::InFlightPermit;
 use shoal_net::log_throttle::LogThrottle;
 use shoal_net::metrics::{GaugeGuard, Metrics};
@@ -138,7 +138,7 @@ impl Record {
             tracing::warn!(
                 request_id,
                 operation,
-                error = causes(error),
+                error = causes::line(error),
                 unsaid,
                 "response broken off"
             );

@@ -1,8 +1,9 @@
 //! The errors that a client gets when the lake does not answer, or breaks off before the first byte.
 
 use http::StatusCode;
+use shoal_base::causes;
 use shoal_net::clock;
-use shoal_net::endpoint::{EndpointError, Failure, causes};
+use shoal_net::endpoint::{EndpointError, Failure};
 use shoal_net::log_throttle::LogThrottle;
 use shoal_s3::error::{ErrorCode, S3Error};
 
@@ -11,7 +12,7 @@ use crate::single_flight::FetchError;
 
 /// Returns the error for a request that the lake did not answer.
 pub fn unanswered(error: &EndpointError) -> S3Error {
-    let failed = failed(error.kind(), &causes(error));
+    let failed = failed(error.kind(), &causes::line(error));
     if error.kind().may_be_carried_out() {
         failed
     } else {

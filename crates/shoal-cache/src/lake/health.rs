@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use shoal_base::causes;
 use shoal_net::clock;
-use shoal_net::endpoint::{Endpoint, LakeAccount, ProbeError, causes};
+use shoal_net::endpoint::{Endpoint, LakeAccount, ProbeError};
 use shoal_net::log_throttle::LogThrottle;
 use shoal_net::pauses::Pauses;
 use shoal_net::shutdown::Shutdown;
@@ -119,7 +120,7 @@ impl LakeHealthCheck {
         if outage.lines.admit(clock::instant()).is_some() {
             tracing::warn!(
                 endpoint = self.lake.url(),
-                error = causes(&failure.error),
+                error = causes::line(&failure.error),
                 hint = failure.hint(),
                 "the lake does not answer this node",
             );

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, Method, StatusCode};
-use shoal_net::endpoint::causes;
+use shoal_base::causes;
 use shoal_net::endpoint::s3::{CallError, Refusal, S3Client};
 use shoal_s3::conditions::Conditions;
 use shoal_s3::identity::Caller;
@@ -74,7 +74,7 @@ impl PlainLake {
         let stamp = self.stamp_now(&request);
         let answer = self.send(&request, request.context.request(Method::HEAD)).await;
         let (head, _) = answer
-            .map_err(|error| LakeRefusal::Trouble(causes(&error)))?
+            .map_err(|error| LakeRefusal::Trouble(causes::line(&error)))?
             .into_parts();
         if head.status != StatusCode::OK {
             return Err(Refusal {
@@ -94,7 +94,7 @@ impl From<CallError> for LakeRefusal {
     fn from(error: CallError) -> Self {
         Self::Trouble(match error {
             CallError::Refused(refusal) => return refusal.into(),
-            CallError::Unanswered(error) => causes(&error),
+            CallError::Unanswered(error) => causes::line(&error),
             CallError::TooLong(error) => error.to_string(),
             CallError::BrokenOff(error) => format!("its listing broke off: {error}"),
             CallError::Misunderstood(problem) => format!("the lake sent a listing that {problem}"),

@@ -1,16 +1,13 @@
 //! The address of Redis, and the credentials of a node.
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use redis::cluster::ClusterClientBuilder;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisError, TlsMode};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::RootCertStore;
 use shoal_base::secret::Secret;
-use shoal_base::small_file;
+use shoal_base::tls::{self, FileError};
 use tokio_rustls::TlsConnector;
 
 use super::link::Connector;
@@ -52,13 +49,8 @@ pub enum SettingsError {
     #[error("ca_file is of no use without TLS\nhint: write rediss in place of redis, or leave ca_file out")]
     NoTls,
     /// The certificates cannot be read.
-    #[error("the certificates for Redis, {}: {error}", file.display())]
-    Certificates {
-        /// The file.
-        file: PathBuf,
-        /// The reason.
-        error: io::Error,
-    },
+    #[error("the certificates for Redis, {0}")]
+    Certificates(#[from] FileError),
     /// The client cannot be created.
     #[error("the connection to Redis cannot be set up: {0}")]
     Client(#[from] RedisError),
@@ -147,28 +139,12 @@ impl Settings {
     fn tls(&self) -> Result<TlsConnector, SettingsError> {
         // The client uses the process-wide provider, which may be installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut roots = RootCertStore::empty();
-        match &self.ca_file {
-            Some(file) => {
-                let failed = |error| SettingsError::Certificates {
-                    file: file.clone(),
-                    error,
-                };
-                let pem = small_file::read(file).map_err(failed)?;
-                for certificate in CertificateDer::pem_slice_iter(&pem) {
-                    let certificate = certificate.map_err(|error| failed(io::Error::other(error)))?;
-                    let added = roots.add(certificate);
-                    added.map_err(|error| failed(io::Error::other(error)))?;
-                }
-                if roots.is_empty() {
-                    return Err(failed(io::Error::other("it holds no certificate")));
-                }
-            }
-            // Unreadable system certificates are ignored; servers that depend on them will be rejected.
-            None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
-        }
-        let config = ClientConfig::builder().with_root_certificates(roots);
-        Ok(Arc::new(config.with_no_client_auth()).into())
+        let roots = match tls::roots(self.ca_file.as_deref()) {
+            // Without certificates of the system, each server is rejected.
+            Err(_) if self.ca_file.is_none() => RootCertStore::empty(),
+            roots => roots?,
+        };
+        Ok(Arc::new(tls::client(roots, None)?).into())
     }
 
     fn info(&self, user: Option<&str>, host: Host, is_tls: bool) -> Result<ConnectionInfo, RedisError> {

@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use http::uri::PathAndQuery;
+use shoal_base::causes::{self, find};
 use shoal_s3::error::{ErrorCode, S3Error};
 
 use crate::words;
@@ -238,7 +239,7 @@ impl From<EndpointError> for SharedError {
     fn from(error: EndpointError) -> Self {
         Self {
             kind: error.kind,
-            what: causes(&error).into(),
+            what: causes::line(&error).into(),
         }
     }
 }
@@ -257,21 +258,6 @@ impl fmt::Display for SharedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.what)
     }
-}
-
-/// Returns an error and all its causes, in one line.
-pub fn causes(error: &(dyn Error + 'static)) -> String {
-    let mut line = error.to_string();
-    let mut cause = beneath(error);
-    while let Some(error) = cause {
-        let said = error.to_string();
-        // Some errors repeat their causes.
-        if !line.ends_with(&said) {
-            line = format!("{line}: {said}");
-        }
-        cause = beneath(error);
-    }
-    line
 }
 
 /// The operation and target of a request, for its errors.
@@ -300,27 +286,6 @@ impl RequestContext {
     }
 }
 
-/// Returns the first error of type `E` in a chain of causes.
-pub(super) fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
-        cause = beneath(error);
-    }
-    None
-}
-
-/// Returns the cause of an error. An I/O error that wraps another error hides it: its source is the other
-/// error's source.
-fn beneath<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
-    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-        Some(made_of) => Some(made_of),
-        None => error.source(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io;
@@ -341,7 +306,7 @@ mod tests {
     fn an_error_names_its_causes_down_to_the_operating_system_and_no_query() {
         let refused = io::Error::from_raw_os_error(111);
         let error = context().failed(Failure::Unreachable, refused);
-        let line = causes(&error);
+        let line = causes::line(&error);
         assert_eq!(
             line,
             "get_object /b/k: http://lake cannot be reached: Connection refused (os error 111)"
@@ -380,6 +345,9 @@ mod tests {
         #[error("it failed: {0}")]
         struct Outer(#[source] io::Error);
         let error = Outer(io::Error::from_raw_os_error(111));
-        assert_eq!(causes(&error), "it failed: Connection refused (os error 111)");
+        assert_eq!(
+            causes::line(&error),
+            "it failed: Connection refused (os error 111)"
+        );
     }
 }

@@ -31,8 +31,7 @@ use shoal_s3::identity::Caller;
 
 pub use self::account::{AccountRefusal, CredentialsError, EndpointHealth, LakeAccount, NodeCredentials};
 pub use self::config::LakeConfig;
-pub use self::error::{BoxError, EndpointError, Failure};
-pub use self::error::{SharedError, causes};
+pub use self::error::{BoxError, EndpointError, Failure, SharedError};
 pub use self::probe::ProbeError;
 pub use self::request::{EndpointRequest, SendOptions};
 pub use self::request_body::{RequestBody, RequestStream};

@@ -7,10 +7,11 @@ use std::time::Duration;
 use http::header::{HeaderValue, USER_AGENT};
 use http::uri::{PathAndQuery, Uri};
 use http::{HeaderMap, Method, Response, StatusCode};
+use shoal_base::causes::find;
 use shoal_s3::identity::NODE;
 
 use super::account::Verdict;
-use super::error::{EndpointError, Failure, find};
+use super::error::{EndpointError, Failure};
 use super::request::Head;
 use super::request_body::OutgoingBody;
 use super::transport::{ConnectError, Connector};

@@ -18,7 +18,8 @@ use hyper_util::client::legacy::connect::{HttpConnector, HttpInfo};
 use hyper_util::rt::TokioExecutor;
 use serde::de::DeserializeOwned;
 
-pub use self::access::{AccessError, AdminAccess};
+pub use self::access::AdminAccess;
+pub use shoal_base::tls::FileError;
 
 /// Time limit after which a node is shown as unresponsive.
 const DEADLINE: Duration = Duration::from_secs(1);
@@ -143,7 +144,7 @@ impl AdminClient {
     /// # Errors
     ///
     /// Fails if a file of `access` cannot be used.
-    pub fn new(url: AdminUrl, access: &AdminAccess) -> Result<Self, AccessError> {
+    pub fn new(url: AdminUrl, access: &AdminAccess) -> Result<Self, FileError> {
         let mut tcp = HttpConnector::new();
         tcp.set_connect_timeout(Some(DEADLINE));
         tcp.enforce_http(false);

@@ -6,14 +6,11 @@ use std::time::Duration;
 
 use http::Uri;
 use hyper::service::Service;
-use hyper_rustls::ConfigBuilderExt;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, ServerName};
-use shoal_base::small_file;
+use rustls_pki_types::ServerName;
+use shoal_base::tls;
 use tokio_rustls::TlsConnector;
 
 use super::socket::{CurrentPermit, Socket};
@@ -57,8 +54,8 @@ pub(in crate::endpoint) enum ConnectError {
 }
 
 impl Connector {
-    /// Creates a connector to a store. For `https`, it trusts the certificates in `ca_file`, or else the
-    /// system's roots (`SSL_CERT_FILE` and `SSL_CERT_DIR` are honoured). `window_bytes` limits the bytes that
+    /// Creates a connector to a store. For `https`, it trusts the certificates of `ca_file`, or else of
+    /// the system ([`tls::roots`]). `window_bytes` limits the bytes that
     /// the kernel receives ahead of the node; `undelivered_max` is how long the kernel keeps unacknowledged
     /// bytes of a change.
     pub(in crate::endpoint) fn new(
@@ -111,30 +108,10 @@ impl StoreConnector {
 }
 
 fn tls(address: &Uri, ca_file: Option<&Path>) -> Result<(TlsConnector, ServerName<'static>), BoxError> {
-    let provider = rustls::crypto::ring::default_provider();
-    let config =
-        ClientConfig::builder_with_provider(provider.into()).with_safe_default_protocol_versions()?;
-    let config = match ca_file {
-        Some(ca_file) => config.with_root_certificates(roots_in(ca_file)?),
-        None => config.with_native_roots()?,
-    };
+    let config = tls::client(tls::roots(ca_file)?, None)?;
     let host = address.host().unwrap_or_default();
     let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())?;
-    Ok((TlsConnector::from(Arc::new(config.with_no_client_auth())), name))
-}
-
-/// Parses the certificates in a PEM file.
-fn roots_in(ca_file: &Path) -> Result<RootCertStore, BoxError> {
-    let mut roots = RootCertStore::empty();
-    let unread = |error: &dyn std::fmt::Display| format!("{}: {error}", ca_file.display());
-    let pem = small_file::read(ca_file).map_err(|error| unread(&error))?;
-    for certificate in CertificateDer::pem_slice_iter(&pem) {
-        roots.add(certificate.map_err(|error| unread(&error))?)?;
-    }
-    if roots.is_empty() {
-        return Err(format!("{} holds no certificate", ca_file.display()).into());
-    }
-    Ok(roots)
+    Ok((TlsConnector::from(Arc::new(config)), name))
 }
 
 fn tcp(window_bytes: Option<u64>) -> HttpConnector {

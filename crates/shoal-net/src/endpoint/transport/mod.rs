@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderValue, Request, Response};
+use shoal_base::causes::find;
 
 pub(super) use self::connect::{ConnectError, Connector};
 pub use self::counters::EndpointCounts;
@@ -29,7 +30,7 @@ use self::pool::{ExchangeError, Pool};
 use self::timeouts::Timeouts;
 use self::url::{address, host};
 use super::LakeConfig;
-use super::error::{self, BoxError, EndpointError, Failure, RequestContext};
+use super::error::{BoxError, EndpointError, Failure, RequestContext};
 use super::request::Head;
 use super::request_body::OutgoingBody;
 use crate::channel::Dialer;
@@ -253,7 +254,7 @@ fn unanswered(context: &RequestContext, error: ExchangeError) -> EndpointError {
     match error {
         ExchangeError::Stalled => context.timed_out(Failure::TimedOut),
         ExchangeError::Unsent(_) => context.failed(Failure::BrokenOff, "closed before the request was sent"),
-        ExchangeError::Broken(error) if error::find::<PermitOver>(&error).is_some() => {
+        ExchangeError::Broken(error) if find::<PermitOver>(&error).is_some() => {
             context.failed(Failure::SessionOver, error)
         }
         ExchangeError::Broken(error) if error.is_user() => context.failed(Failure::RequestBody, error),
@@ -266,5 +267,5 @@ fn is_closed(error: &hyper::Error) -> bool {
     error.is_incomplete_message()
         || error.is_closed()
         || error.is_canceled()
-        || error::find::<std::io::Error>(error).is_some()
+        || find::<std::io::Error>(error).is_some()
 }

@@ -10,10 +10,11 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
+use shoal_base::causes::find;
 
 use super::counters::Counters;
 use super::pool::{Pool, PooledConnection, Stalled};
-use crate::endpoint::error::{EndpointError, Failure, RequestContext, find};
+use crate::endpoint::error::{EndpointError, Failure, RequestContext};
 use crate::endpoint::resume::{Reopening, Resumption};
 use crate::link::Flow;
 

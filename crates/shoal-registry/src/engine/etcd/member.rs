@@ -1,7 +1,5 @@
 //! One member of etcd: connections to it, and this user's token there.
 
-use std::error::Error;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +15,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
 use rustls::{AlertDescription, ClientConfig};
+use shoal_base::causes;
 use shoal_base::secret::Secret;
 use tokio::time::{Instant, timeout_at};
 
@@ -116,7 +115,7 @@ impl Member {
                     if reused {
                         continue;
                     }
-                    return Err(NoAnswer::Unsent(describe(unsent.error())));
+                    return Err(NoAnswer::Unsent(causes::line(unsent.error())));
                 }
                 Ok(Err(lost)) => return Err(lost_because(lost.error())),
                 Err(_elapsed) => return Err(NoAnswer::Lost("it did not answer in time".into())),
@@ -131,15 +130,15 @@ impl Member {
     async fn connect(&self, by: Instant) -> Result<Sender, NoAnswer> {
         let connecting = async {
             let stream = self.connector.call(self.address.clone()).await.map_err(|error| {
-                if causes(&*error).any(<dyn Error>::is::<rustls::Error>) {
-                    NoAnswer::Untrusted(describe(&*error))
+                if causes::find::<rustls::Error>(&*error).is_some() {
+                    NoAnswer::Untrusted(causes::line(&*error))
                 } else {
-                    NoAnswer::Unsent(describe(&*error))
+                    NoAnswer::Unsent(causes::line(&*error))
                 }
             })?;
             let (sender, connection) = http1::handshake(stream)
                 .await
-                .map_err(|error| NoAnswer::Unsent(describe(&error)))?;
+                .map_err(|error| NoAnswer::Unsent(causes::line(&error)))?;
             // Ends with its sender; the request that uses it reports its errors.
             tokio::spawn(connection);
             Ok(sender)
@@ -193,23 +192,23 @@ async fn read(response: http::Response<Incoming>) -> Result<Answer, NoAnswer> {
             body: body.to_bytes(),
         }),
         Err(error) if error.is::<LengthLimitError>() => Err(NoAnswer::TooLarge),
-        Err(error) => Err(NoAnswer::Lost(describe(&*error))),
+        Err(error) => Err(NoAnswer::Lost(causes::line(&*error))),
     }
 }
 
 /// A member that rejects this node's certificate reports that only after the request was sent, and has not
 /// read it.
 fn lost_because(error: &hyper::Error) -> NoAnswer {
-    let refused = causes(error).any(|cause| match cause.downcast_ref() {
+    let refused = match causes::find(error) {
         Some(rustls::Error::AlertReceived(alert)) => CERTIFICATE_ALERTS.contains(alert),
         _ => false,
-    });
+    };
     let lost = if refused {
         NoAnswer::Untrusted
     } else {
         NoAnswer::Lost
     };
-    lost(describe(error))
+    lost(causes::line(error))
 }
 
 const CERTIFICATE_ALERTS: [AlertDescription; 7] = [
@@ -221,19 +220,3 @@ const CERTIFICATE_ALERTS: [AlertDescription; 7] = [
     AlertDescription::UnknownCA,
     AlertDescription::CertificateRequired,
 ];
-
-/// An error with all its causes.
-fn describe(error: &(dyn Error + 'static)) -> String {
-    let mut texts: Vec<_> = causes(error).map(ToString::to_string).collect();
-    // An `io::Error` repeats the error that it wraps.
-    texts.dedup();
-    texts.join(": ")
-}
-
-fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |&error| match error.downcast_ref::<io::Error>() {
-        // Its `source` is that of the wrapped error.
-        Some(wrapping) => wrapping.get_ref().map(|within| within as &(dyn Error + 'static)),
-        None => error.source(),
-    })
-}

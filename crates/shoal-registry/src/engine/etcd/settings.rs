@@ -1,15 +1,12 @@
 //! The addresses of etcd, and how a node authenticates to it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use http::Uri;
-use hyper_rustls::ConfigBuilderExt;
-use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::pem::{self, PemObject};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::ClientConfig;
 use shoal_base::secret::Secret;
-use shoal_base::small_file;
+use shoal_base::tls::{self, FileError};
 
 /// The addresses of etcd, and how a node authenticates to it.
 #[derive(Clone, Debug)]
@@ -52,20 +49,9 @@ pub enum SettingsError {
     /// An endpoint is not a URL of a server.
     #[error("`{0}` is not an endpoint of etcd\nhint: write https://HOST:PORT, several with commas")]
     Endpoint(String),
-    /// A file of a certificate or key cannot be used.
-    #[error("{}: {error}", file.display())]
-    File {
-        /// The file.
-        file: PathBuf,
-        /// The reason.
-        error: pem::Error,
-    },
-    /// A certificate cannot be used.
-    #[error("the certificates for etcd: {0}")]
-    Certificate(#[from] rustls::Error),
-    /// The system's certificates cannot be read.
-    #[error("the certificates of this system: {0}")]
-    System(std::io::Error),
+    /// A certificate or key cannot be used.
+    #[error(transparent)]
+    Certificate(#[from] FileError),
 }
 
 /// The members' URLs.
@@ -96,50 +82,10 @@ fn without_user(endpoint: &str) -> &str {
 }
 
 /// The configuration of TLS.
-pub(super) fn tls(settings: &Settings) -> Result<ClientConfig, SettingsError> {
-    let provider = rustls::crypto::ring::default_provider();
-    let builder =
-        ClientConfig::builder_with_provider(provider.into()).with_safe_default_protocol_versions()?;
-    let builder = match &settings.ca_file {
-        Some(file) => builder.with_root_certificates(roots(file)?),
-        None => builder.with_native_roots().map_err(SettingsError::System)?,
-    };
-    match &settings.client_certificate {
-        Some((certificate, key)) => {
-            let chain = certificates(certificate)?;
-            let key = parsed(key, PrivateKeyDer::from_pem_slice)?;
-            Ok(builder.with_client_auth_cert(chain, key)?)
-        }
-        None => Ok(builder.with_no_client_auth()),
-    }
-}
-
-fn roots(file: &Path) -> Result<RootCertStore, SettingsError> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(file)? {
-        roots.add(certificate)?;
-    }
-    Ok(roots)
-}
-
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, SettingsError> {
-    parsed(file, |pem| {
-        let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>()?;
-        let is_empty = certificates.is_empty();
-        (!is_empty)
-            .then_some(certificates)
-            .ok_or(pem::Error::NoItemsFound)
-    })
-}
-
-/// Reads and parses a file in PEM.
-fn parsed<T>(file: &Path, parse: impl FnOnce(&[u8]) -> Result<T, pem::Error>) -> Result<T, SettingsError> {
-    let read = small_file::read(file).map_err(pem::Error::Io);
-    read.and_then(|pem| parse(&pem))
-        .map_err(|error| SettingsError::File {
-            file: file.to_owned(),
-            error,
-        })
+pub(super) fn tls(settings: &Settings) -> Result<ClientConfig, FileError> {
+    let own = settings.client_certificate.as_ref();
+    let own = own.map(|(certificate, key)| (certificate.as_path(), key.as_path()));
+    tls::client(tls::roots(settings.ca_file.as_deref())?, own)
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Interprets the responses of an S3 store for a tier.
 
 use http::StatusCode;
+use shoal_base::causes;
 use shoal_net::endpoint::s3::{CallError, Refusal};
-use shoal_net::endpoint::{EndpointError, Failure, causes};
+use shoal_net::endpoint::{EndpointError, Failure};
 
 use crate::tier::store::StoreError;
 
@@ -46,7 +47,7 @@ impl From<CallError> for StoreError {
 /// Converts the error of a request without a response, or of a body that ended early.
 impl From<EndpointError> for StoreError {
     fn from(error: EndpointError) -> Self {
-        let said = causes(&error);
+        let said = causes::line(&error);
         match error.kind() {
             Failure::AccountRefused | Failure::Unsignable | Failure::Misconfigured => Self::Refused(said),
             Failure::Changed => Self::Damaged(said),
