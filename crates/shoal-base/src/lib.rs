@@ -1,4 +1,4 @@
-//! Sixteen small modules that crates of Shoal share. A seventeenth needs an equally good reason.
+//! Seventeen small modules that crates of Shoal share. An eighteenth needs an equally good reason.
 
 pub mod causes;
 pub mod clock;
@@ -13,6 +13,7 @@ pub mod small_file;
 mod text;
 #[cfg(feature = "tls")]
 pub mod tls;
+pub mod words;
 
 pub use random::{chance, seeded};
 pub use text::{amount, hex, spelling, terminal};

@@ -14,5 +14,6 @@ mod time;
 pub use channel::{AuthFailure, Channel};
 pub use membership::node_id;
 pub use metrics::conditions::{self, Condition, ConditionName};
+pub use shoal_base::words;
 pub use sockets::sigbus_guard;
 pub use time::{clock, log_throttle, pauses, shutdown};

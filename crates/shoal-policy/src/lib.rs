@@ -20,6 +20,8 @@ pub use sending::{circuit_breaker, cleaning, outbox, pace};
 use std::fmt;
 use std::hash::Hash;
 
+use shoal_base::words;
+
 /// One fixed-size slice of one immutable version of an object: the unit of caching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BlockId {
@@ -96,54 +98,30 @@ impl Layer {
     }
 }
 
-/// Where the bytes of a block came from. The same words appear in headers, metric labels, log fields and
-/// legends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
-    /// This node's own store.
-    Local,
-    /// Another node.
-    Peer,
-    /// The durable tier near the writers.
-    Tier,
-    /// The S3 store that Shoal extends.
-    Lake,
-}
-
-impl Source {
-    /// The name used in headers, metric labels and logs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::Peer => "peer",
-            Self::Tier => "tier",
-            Self::Lake => "lake",
-        }
+words! {
+    /// Where the bytes of a block came from. The same words appear in headers, metric labels, log fields and
+    /// legends.
+    pub enum Source {
+        /// This node's own store.
+        Local = "local",
+        /// Another node.
+        Peer = "peer",
+        /// The durable tier near the writers.
+        Tier = "tier",
+        /// The S3 store that Shoal extends.
+        Lake = "lake",
     }
 }
 
-/// How many of the blocks of a read came from a cache: this node, another one, or a tier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Found {
-    /// Every block.
-    Complete,
-    /// Some blocks. The reader waited for the others.
-    Partial,
-    /// No block.
-    Nothing,
-}
-
-impl Found {
-    /// All variants.
-    pub const ALL: [Self; 3] = [Self::Complete, Self::Partial, Self::Nothing];
-
-    /// The name in metrics and `/status`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Complete => "complete",
-            Self::Partial => "partial",
-            Self::Nothing => "none",
-        }
+words! {
+    /// How many of the blocks of a read came from a cache: this node, another one, or a tier.
+    pub enum Found {
+        /// Every block.
+        Complete = "complete",
+        /// Some blocks. The reader waited for the others.
+        Partial = "partial",
+        /// No block.
+        Nothing = "none",
     }
 }
 

@@ -1,54 +1,30 @@
 //! The store's counters. The admin page exports a snapshot of them as metrics.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
+use shoal_base::words;
+use shoal_base::words::{Count, Counts};
 use shoal_policy::admission::Refusal;
 
-/// Why a block was removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RemovalReason {
-    /// It was evicted to make room.
-    Room,
-    /// It was evicted to make room; other nodes have copies, to which its weight was added.
-    Copied,
-    /// It was evicted to make room and sent to another node, because it is worth more than that node's
-    /// blocks.
-    Pushed,
-    /// Its version was invalidated.
-    Invalidated,
-    /// An operator requested its removal.
-    Ordered,
-    /// Its bytes differ from those written.
-    Corrupt,
-    /// Its file could not be read, or was missing.
-    Unreadable,
-}
-
-impl RemovalReason {
-    /// Every reason, for metrics and documentation.
-    pub const ALL: &'static [Self] = &[
-        Self::Room,
-        Self::Copied,
-        Self::Pushed,
-        Self::Invalidated,
-        Self::Ordered,
-        Self::Corrupt,
-        Self::Unreadable,
-    ];
-
-    /// The name used in metric labels and logs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Room => "room",
-            Self::Copied => "copied",
-            Self::Pushed => "pushed",
-            Self::Invalidated => "invalidated",
-            Self::Ordered => "ordered",
-            Self::Corrupt => "corrupt",
-            Self::Unreadable => "unreadable",
-        }
+words! {
+    /// Why a block was removed.
+    pub enum RemovalReason {
+        /// It was evicted to make room.
+        Room = "room",
+        /// It was evicted to make room; other nodes have copies, to which its weight was added.
+        Copied = "copied",
+        /// It was evicted to make room and sent to another node, because it is worth more than that node's
+        /// blocks.
+        Pushed = "pushed",
+        /// Its version was invalidated.
+        Invalidated = "invalidated",
+        /// An operator requested its removal.
+        Ordered = "ordered",
+        /// Its bytes differ from those written.
+        Corrupt = "corrupt",
+        /// Its file could not be read, or was missing.
+        Unreadable = "unreadable",
     }
 }
 
@@ -120,37 +96,17 @@ pub(super) struct LiveCounters {
     pub(super) scrubbed_blocks: Count,
     pub(super) scrub_passes: Count,
     pub(super) scrub_percent: Count,
-    evictions: [Count; RemovalReason::ALL.len()],
-    refusals: [Count; Refusal::ALL.len()],
-}
-
-/// A counter shared by threads.
-#[derive(Debug, Default)]
-pub(super) struct Count(AtomicU64);
-
-impl Count {
-    pub(super) fn add(&self, number: u64) {
-        self.0.fetch_add(number, Ordering::Relaxed);
-    }
-
-    pub(super) fn set(&self, number: u64) {
-        self.0.store(number, Ordering::Relaxed);
-    }
-
-    pub(super) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
+    evictions: Counts<RemovalReason>,
+    refusals: Counts<Refusal>,
 }
 
 impl LiveCounters {
     /// Adds these counters to the `amounts` of the ledger.
     pub(super) fn snapshot(&self, amounts: &Counters) -> Counters {
-        let removals = RemovalReason::ALL.iter().map(|reason| reason.as_str());
-        let refusals = Refusal::ALL.iter().map(|reason| reason.as_str());
         Counters {
             stored_blocks: self.stored_blocks.get(),
-            evictions: by_word(removals, &self.evictions),
-            refusals: by_word(refusals, &self.refusals),
+            evictions: self.evictions.by_word(),
+            refusals: self.refusals.by_word(),
             corrupt_blocks: self.corrupt_blocks.get(),
             quarantined: self.quarantined.get(),
             scrub: ScrubCounts {
@@ -163,20 +119,12 @@ impl LiveCounters {
     }
 
     pub(super) fn removed(&self, reason: RemovalReason) {
-        self.evictions[reason as usize].add(1);
+        self.evictions.count(reason);
     }
 
     pub(super) fn refused(&self, reason: Refusal) {
-        self.refusals[reason as usize].add(1);
+        self.refusals.count(reason);
     }
-}
-
-/// Returns counts by their words.
-fn by_word(words: impl Iterator<Item = &'static str>, counts: &[Count]) -> BTreeMap<String, u64> {
-    words
-        .map(str::to_owned)
-        .zip(counts.iter().map(Count::get))
-        .collect()
 }
 
 #[cfg(test)]
@@ -188,10 +136,10 @@ mod tests {
     #[test]
     fn each_reason_is_counted_under_its_own_name() {
         let live = LiveCounters::default();
-        for (times, &reason) in RemovalReason::ALL.iter().enumerate() {
+        for (times, reason) in RemovalReason::ALL.into_iter().enumerate() {
             (0..times).for_each(|_| live.removed(reason));
         }
-        for (times, &reason) in Refusal::ALL.iter().enumerate() {
+        for (times, reason) in Refusal::ALL.into_iter().enumerate() {
             (0..times).for_each(|_| live.refused(reason));
         }
         let counters = live.snapshot(&Counters::default());

@@ -1,10 +1,11 @@
 //! Requests to a directory: a timeout for each, a circuit breaker for all, and counts.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use shoal_base::clock;
+use shoal_base::words;
 use shoal_policy::circuit_breaker::CircuitBreaker;
 use tokio::time::timeout;
 
@@ -17,70 +18,35 @@ const PROBE_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// The timeout of requests for which no reader waits.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// A kind of request to a directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A reader waits for the answer.
-    Look,
-    /// A node reports the blocks that it holds, or repairs an entry.
-    Report,
-    /// A node renews a marker.
-    Mark,
-    /// A node asks before it evicts copies.
-    Leave,
-    /// A node sends its state and receives those of the others.
-    Exchange,
-    /// A reader asks whether a name may have changed.
-    Token,
-    /// A node reports a change of a name.
-    Change,
-    /// A node announces that it reports all its changes, and learns which others do.
-    Attend,
-    /// A node stores an extension, or reads the stored ones.
-    Extension,
+words! {
+    /// A kind of request to a directory.
+    pub enum Kind {
+        /// A reader waits for the answer.
+        Look = "look",
+        /// A node reports the blocks that it holds, or repairs an entry.
+        Report = "report",
+        /// A node renews a marker.
+        Mark = "mark",
+        /// A node asks before it evicts copies.
+        Leave = "leave",
+        /// A node sends its state and receives those of the others.
+        Exchange = "exchange",
+        /// A reader asks whether a name may have changed.
+        Token = "token",
+        /// A node reports a change of a name.
+        Change = "change",
+        /// A node announces that it reports all its changes, and learns which others do.
+        Attend = "attend",
+        /// A node stores an extension, or reads the stored ones.
+        Extension = "extension",
+    }
 }
 
 impl Kind {
-    /// All kinds.
-    pub const ALL: [Self; 9] = [
-        Self::Look,
-        Self::Report,
-        Self::Mark,
-        Self::Leave,
-        Self::Exchange,
-        Self::Token,
-        Self::Change,
-        Self::Attend,
-        Self::Extension,
-    ];
-
     /// Returns true if a longer timeout applies, because no reader waits for the answer.
     const fn is_patient(self) -> bool {
         matches!(self, Self::Change | Self::Attend | Self::Extension)
     }
-
-    /// The name in metrics and `/status`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Look => "look",
-            Self::Report => "report",
-            Self::Mark => "mark",
-            Self::Leave => "leave",
-            Self::Exchange => "exchange",
-            Self::Token => "token",
-            Self::Change => "change",
-            Self::Attend => "attend",
-            Self::Extension => "extension",
-        }
-    }
-}
-
-#[derive(Debug, Default)]
-struct Counters {
-    answered: AtomicU64,
-    silent: AtomicU64,
-    held_back: AtomicU64,
-    answer_micros: AtomicU64,
 }
 
 /// The requests of one kind since the start of the node.
@@ -103,7 +69,10 @@ pub struct Requests {
     breaker: Mutex<CircuitBreaker>,
     /// True if the last request was not answered.
     is_silent: AtomicBool,
-    counters: [Counters; Kind::ALL.len()],
+    answered: words::Counts<Kind>,
+    silent: words::Counts<Kind>,
+    held_back: words::Counts<Kind>,
+    answer_micros: words::Counts<Kind>,
 }
 
 impl Requests {
@@ -113,7 +82,10 @@ impl Requests {
             timeout,
             breaker: Mutex::new(CircuitBreaker::new(PROBE_PAUSE_MAX)),
             is_silent: AtomicBool::new(false),
-            counters: Default::default(),
+            answered: words::Counts::default(),
+            silent: words::Counts::default(),
+            held_back: words::Counts::default(),
+            answer_micros: words::Counts::default(),
         }
     }
 
@@ -124,14 +96,12 @@ impl Requests {
 
     /// The requests of each kind so far.
     pub fn counts(&self) -> [(Kind, Counts); Kind::ALL.len()] {
-        let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Kind::ALL.map(|kind| {
-            let counters = &self.counters[kind as usize];
             let counts = Counts {
-                answered: load(&counters.answered),
-                silent: load(&counters.silent),
-                held_back: load(&counters.held_back),
-                answer_time: Duration::from_micros(load(&counters.answer_micros)),
+                answered: self.answered.get(kind),
+                silent: self.silent.get(kind),
+                held_back: self.held_back.get(kind),
+                answer_time: Duration::from_micros(self.answer_micros.get(kind)),
             };
             (kind, counts)
         })
@@ -143,12 +113,11 @@ impl Requests {
         kind: Kind,
         question: impl Future<Output = Result<A, Silent>>,
     ) -> Result<A, Silent> {
-        let counters = &self.counters[kind as usize];
         let began = clock::instant();
         {
             let mut breaker = self.breaker.lock();
             if !breaker.is_reachable(began) {
-                counters.held_back.fetch_add(1, Ordering::Relaxed);
+                self.held_back.count(kind);
                 return Err(Silent("earlier requests were not answered".into()));
             }
             breaker.sending(began);
@@ -164,15 +133,15 @@ impl Requests {
                 self.breaker.lock().succeeded();
                 let took = now.saturating_duration_since(began);
                 let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-                counters.answer_micros.fetch_add(micros, Ordering::Relaxed);
-                counters.answered.fetch_add(1, Ordering::Relaxed);
+                self.answer_micros.add(kind, micros);
+                self.answered.count(kind);
                 if self.is_silent.swap(false, Ordering::Relaxed) {
                     tracing::info!("the directory answers again");
                 }
             }
             Err(error) => {
                 self.breaker.lock().failed(now);
-                counters.silent.fetch_add(1, Ordering::Relaxed);
+                self.silent.count(kind);
                 if !self.is_silent.swap(true, Ordering::Relaxed) {
                     tracing::warn!(%error, "blocks are found by their homes until the directory answers");
                 }

@@ -6,12 +6,12 @@ pub mod histogram;
 mod table;
 #[cfg(test)]
 mod tests;
-mod words;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+pub use shoal_base::words::{Counts, Word, WordCounts};
 use shoal_policy::{Found, Source};
 use shoal_s3::operation::Operation;
 
@@ -19,13 +19,9 @@ use self::histogram::{DurationHistogram, HistogramSnapshot};
 pub use self::table::{
     LabelValues, MetricType, Observed, Sample, Tally, Value, by_word, each, one, render, render_all, scrape,
 };
-pub use self::words::{Counts, Word, WordCounts};
 
 /// The media type of [`render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// The sources of bytes.
-const SOURCES: [Source; 4] = [Source::Local, Source::Peer, Source::Tier, Source::Lake];
 
 /// Counts of clients' requests.
 #[derive(Debug, Default)]
@@ -34,7 +30,7 @@ pub struct Metrics {
     in_flight: Arc<AtomicU64>,
     /// Reads of one block, and of several.
     object_reads: [Counts<Found>; 2],
-    read_bytes: [AtomicU64; SOURCES.len()],
+    read_bytes: Counts<Source>,
     /// Reads served without the cache, by reason.
     pub uncached: Tally<&'static str>,
     connections: ConnectionMetrics,
@@ -58,8 +54,7 @@ impl Metrics {
 
     /// Counts bytes of an object sent to a client.
     pub fn read(&self, source: Source, bytes: u64) {
-        let known = SOURCES.iter().position(|known| *known == source);
-        self.read_bytes[known.expect("no node reads from elsewhere")].fetch_add(bytes, Ordering::Relaxed);
+        self.read_bytes.add(source, bytes);
     }
 
     /// Counts a read by how many of its blocks were near. `are_several` is true if it wanted more than one
@@ -104,9 +99,8 @@ impl Metrics {
     }
 
     /// Returns the bytes of objects sent to clients, by source.
-    pub fn read_bytes(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let bytes = SOURCES.into_iter().zip(&self.read_bytes);
-        bytes.map(|(source, bytes)| (source.as_str(), bytes.load(Ordering::Relaxed)))
+    pub fn read_bytes(&self) -> WordCounts {
+        self.read_bytes.by_word()
     }
 
     /// Returns the reads of one block, or else of several, by how many of the blocks were near.

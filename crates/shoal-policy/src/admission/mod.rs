@@ -11,6 +11,8 @@ mod second_miss;
 
 use std::fmt;
 
+use shoal_base::words;
+
 pub use scan_resistant::{RUNS_MAX, ScanResistant};
 pub use second_miss::SecondMiss;
 
@@ -65,65 +67,32 @@ impl<K> Admission<K> for UpToSize {
     }
 }
 
-/// Why a block was not stored. A refusal is never a failure of the read that brought the block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Refusal {
-    /// It would not fit into the empty cache, or its description is larger than a block may carry.
-    TooLarge,
-    /// There is not enough room even after evicting every evictable block: the rest is in use.
-    NoRoom,
-    /// The block's layer on this node has a target of 0 bytes.
-    NoShare,
-    /// The disk failed or is full; fills pause until a probe succeeds.
-    Paused,
-    /// The process, not the disk, has run out of a resource: file descriptors, memory mappings, threads.
-    Exhausted,
-    /// A foreign file or directory in the node's folder occupies the block's path.
-    Obstructed,
-    /// The bytes are not the block they claim to be: wrong length, version or block size, or none at all.
-    Mismatched,
-    /// Its object is larger than admission allows.
-    Oversize,
-    /// It was not missed recently before, and another block would have to be evicted for it.
-    SeenOnce,
-    /// It is part of a long sequential read that has not been repeated, and another block would have to be
-    /// evicted for it.
-    Scan,
-    /// It was to be pinned, and pinned blocks have reached their limit.
-    PinsFull,
-}
-
-impl Refusal {
-    /// Every reason in the order of declaration, for metrics and documentation.
-    pub const ALL: &'static [Self] = &[
-        Self::TooLarge,
-        Self::NoRoom,
-        Self::NoShare,
-        Self::Paused,
-        Self::Exhausted,
-        Self::Obstructed,
-        Self::Mismatched,
-        Self::Oversize,
-        Self::SeenOnce,
-        Self::Scan,
-        Self::PinsFull,
-    ];
-
-    /// The word used in headers, metric labels and logs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::TooLarge => "too-large",
-            Self::NoRoom => "no-room",
-            Self::NoShare => "no-share",
-            Self::Paused => "store-unavailable",
-            Self::Exhausted => "exhausted",
-            Self::Obstructed => "obstructed",
-            Self::Mismatched => "mismatched",
-            Self::Oversize => "oversize",
-            Self::SeenOnce => "seen-once",
-            Self::Scan => "scan",
-            Self::PinsFull => "pins-full",
-        }
+words! {
+    /// Why a block was not stored. A refusal is never a failure of the read that brought the block.
+    pub enum Refusal {
+        /// It would not fit into the empty cache, or its description is larger than a block may carry.
+        TooLarge = "too-large",
+        /// There is not enough room even after evicting every evictable block: the rest is in use.
+        NoRoom = "no-room",
+        /// The block's layer on this node has a target of 0 bytes.
+        NoShare = "no-share",
+        /// The disk failed or is full; fills pause until a probe succeeds.
+        Paused = "store-unavailable",
+        /// The process, not the disk, has run out of a resource: file descriptors, memory mappings, threads.
+        Exhausted = "exhausted",
+        /// A foreign file or directory in the node's folder occupies the block's path.
+        Obstructed = "obstructed",
+        /// The bytes are not the block they claim to be: wrong length, version or block size, or none at all.
+        Mismatched = "mismatched",
+        /// Its object is larger than admission allows.
+        Oversize = "oversize",
+        /// It was not missed recently before, and another block would have to be evicted for it.
+        SeenOnce = "seen-once",
+        /// It is part of a long sequential read that has not been repeated, and another block would have to
+        /// be evicted for it.
+        Scan = "scan",
+        /// It was to be pinned, and pinned blocks have reached their limit.
+        PinsFull = "pins-full",
     }
 }
 

@@ -13,6 +13,8 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::time::Duration;
 
+use shoal_base::words;
+
 pub use closeness::{CANDIDATES, Closeness, Rule};
 pub use compare::{Reading, Uses, compare};
 pub use events::{Event, EventKind};
@@ -54,29 +56,18 @@ pub struct C2p<K: PartOf, B = Closeness<K>> {
     lost: u64,
 }
 
-/// The meaning of a complete object.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Completeness {
-    /// As in the paper, for objects that are read whole: every block counts. When any node caches a block the
-    /// object counts as complete, because the rest will follow. Each evicted block reduces the count.
-    Whole,
-    /// For objects that may be read in part: only blocks that readers on any node used recently count. When a
-    /// block is cached or used by a reader, the object counts as complete, as above. An evicted block reduces
-    /// the count unless another node still holds it; copies on several nodes count once.
-    #[default]
-    Read,
-}
-
-impl Completeness {
-    /// All variants.
-    pub const ALL: [Self; 2] = [Self::Read, Self::Whole];
-
-    /// The name in settings.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Whole => "whole",
-            Self::Read => "read",
-        }
+words! {
+    /// The meaning of a complete object.
+    #[derive(Default)]
+    pub enum Completeness {
+        /// For objects that may be read in part: only blocks that readers on any node used recently count.
+        /// When a block is cached or used by a reader, the object counts as complete, as above. An evicted
+        /// block reduces the count unless another node still holds it; copies on several nodes count once.
+        #[default]
+        Read = "read",
+        /// As in the paper, for objects that are read whole: every block counts. When any node caches a block
+        /// the object counts as complete, because the rest will follow. Each evicted block reduces the count.
+        Whole = "whole",
     }
 }
 

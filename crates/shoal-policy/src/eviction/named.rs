@@ -3,91 +3,55 @@
 use std::fmt;
 use std::hash::Hash;
 
+use shoal_base::words;
+
 use super::c2p::{Closeness, Completeness};
 use super::gwf::Ageing;
 use super::{C2p, Duel, Eviction, Gwf, Lfu, Lfuda, Lru, Ranking, S3Fifo, Sieve};
 use crate::PartOf;
 
-/// The eviction policy of a store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum PolicyName {
-    /// Evicts the least recently used block.
-    Lru,
-    /// Evicts the least frequently used block.
-    Lfu,
-    /// LFU with dynamic ageing.
-    Lfuda,
-    /// FIFO with a hand that skips keys used since it last passed.
-    Sieve,
-    /// Three FIFO queues, for keys used once and keys used again.
-    S3Fifo,
-    /// LRU or S3-FIFO, whichever would have missed less recently. `docs/explanation/default-policy.md` says
-    /// why it is the default.
-    #[default]
-    Duel,
-    /// Evicts by worth, which nodes share through a directory, see [`Gwf`]. For a single node use
-    /// [`PolicyName::Lfuda`], which is the same without other nodes.
-    Gwf,
-    /// Evicts blocks of objects that are incomplete across all nodes first, then by the paper's own
-    /// comparator, see [`C2p`].
-    C2p,
-    /// C2P above [`PolicyName::Lru`].
-    C2pLru,
-    /// C2P above [`PolicyName::Lfu`].
-    C2pLfu,
-    /// C2P above [`PolicyName::Lfuda`].
-    C2pLfuda,
-    /// C2P above [`PolicyName::Sieve`].
-    C2pSieve,
-    /// C2P above [`PolicyName::S3Fifo`].
-    C2pS3Fifo,
-    /// C2P above [`PolicyName::Duel`].
-    C2pDuel,
-    /// C2P above [`PolicyName::Gwf`].
-    C2pGwf,
+words! {
+    /// The eviction policy of a store.
+    #[derive(Default)]
+    pub enum PolicyName {
+        /// Evicts the least recently used block.
+        Lru = "lru",
+        /// Evicts the least frequently used block.
+        Lfu = "lfu",
+        /// LFU with dynamic ageing.
+        Lfuda = "lfuda",
+        /// FIFO with a hand that skips keys used since it last passed.
+        Sieve = "sieve",
+        /// Three FIFO queues, for keys used once and keys used again.
+        S3Fifo = "s3-fifo",
+        /// LRU or S3-FIFO, whichever would have missed less recently. `docs/explanation/default-policy.md`
+        /// says why it is the default.
+        #[default]
+        Duel = "duel",
+        /// Evicts by worth, which nodes share through a directory, see [`Gwf`]. For a single node use
+        /// [`PolicyName::Lfuda`], which is the same without other nodes.
+        Gwf = "gwf",
+        /// Evicts blocks of objects that are incomplete across all nodes first, then by the paper's own
+        /// comparator, see [`C2p`].
+        C2p = "c2p",
+        /// C2P above [`PolicyName::Lru`].
+        C2pLru = "c2p+lru",
+        /// C2P above [`PolicyName::Lfu`].
+        C2pLfu = "c2p+lfu",
+        /// C2P above [`PolicyName::Lfuda`].
+        C2pLfuda = "c2p+lfuda",
+        /// C2P above [`PolicyName::Sieve`].
+        C2pSieve = "c2p+sieve",
+        /// C2P above [`PolicyName::S3Fifo`].
+        C2pS3Fifo = "c2p+s3-fifo",
+        /// C2P above [`PolicyName::Duel`].
+        C2pDuel = "c2p+duel",
+        /// C2P above [`PolicyName::Gwf`].
+        C2pGwf = "c2p+gwf",
+    }
 }
 
 impl PolicyName {
-    /// Every policy, in the order of the documentation.
-    pub const ALL: &'static [Self] = &[
-        Self::Lru,
-        Self::Lfu,
-        Self::Lfuda,
-        Self::Sieve,
-        Self::S3Fifo,
-        Self::Duel,
-        Self::Gwf,
-        Self::C2p,
-        Self::C2pLru,
-        Self::C2pLfu,
-        Self::C2pLfuda,
-        Self::C2pSieve,
-        Self::C2pS3Fifo,
-        Self::C2pDuel,
-        Self::C2pGwf,
-    ];
-
-    /// The name used in settings, on the command line, in experiments and in reports.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Lru => "lru",
-            Self::Lfu => "lfu",
-            Self::Lfuda => "lfuda",
-            Self::Sieve => "sieve",
-            Self::S3Fifo => "s3-fifo",
-            Self::Duel => "duel",
-            Self::Gwf => "gwf",
-            Self::C2p => "c2p",
-            Self::C2pLru => "c2p+lru",
-            Self::C2pLfu => "c2p+lfu",
-            Self::C2pLfuda => "c2p+lfuda",
-            Self::C2pSieve => "c2p+sieve",
-            Self::C2pS3Fifo => "c2p+s3-fifo",
-            Self::C2pDuel => "c2p+duel",
-            Self::C2pGwf => "c2p+gwf",
-        }
-    }
-
     /// Parses the name of a policy, ignoring case.
     pub fn from_name(name: &str) -> Option<Self> {
         let named = |policy: &&Self| policy.as_str().eq_ignore_ascii_case(name);
@@ -210,7 +174,7 @@ mod tests {
 
     #[test]
     fn every_policy_is_found_by_its_name() {
-        for &policy in PolicyName::ALL {
+        for policy in PolicyName::ALL {
             assert_eq!(PolicyName::from_name(policy.as_str()), Some(policy));
         }
         assert_eq!(PolicyName::from_name("S3-FIFO"), Some(PolicyName::S3Fifo));
@@ -222,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_name_builds_its_policy() {
-        for &policy in PolicyName::ALL {
+        for policy in PolicyName::ALL {
             let below = match policy.alone() {
                 _ if policy == PolicyName::C2p => "Closeness".to_owned(),
                 PolicyName::Lfu | PolicyName::Lfuda => "LeastUsed".to_owned(),
@@ -237,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_policy_below_c2p_is_the_policy_alone() {
-        for &policy in PolicyName::ALL {
+        for policy in PolicyName::ALL {
             let alone = policy.alone();
             assert!(!alone.is_c2p() && alone.alone() == alone);
             assert_eq!(policy.is_c2p(), policy.as_str().starts_with("c2p"));

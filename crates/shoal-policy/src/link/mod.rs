@@ -34,34 +34,23 @@ pub use demand::{Demand, Need};
 pub use demand_exchange::{DemandExchange, ReceivedDemand};
 pub use meter::{Ask, Granted, Meter};
 pub use shares::shares;
+use shoal_base::words;
 
-/// The purpose of a transfer, highest priority first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
-    /// A client waits for it: reads, writes, and all other requests.
-    Client,
-    /// A plan schedules its time and rate.
-    Planned,
-    /// A client will probably read its bytes.
-    Prefetch,
-    /// It writes dirty objects to the lake.
-    Cleaning,
+words! {
+    /// The purpose of a transfer, highest priority first.
+    pub enum Class {
+        /// A client waits for it: reads, writes, and all other requests.
+        Client = "client",
+        /// A plan schedules its time and rate.
+        Planned = "planned",
+        /// A client will probably read its bytes.
+        Prefetch = "prefetch",
+        /// It writes dirty objects to the lake.
+        Cleaning = "cleaning",
+    }
 }
 
 impl Class {
-    /// All classes, highest priority first.
-    pub const ALL: [Self; 4] = [Self::Client, Self::Planned, Self::Prefetch, Self::Cleaning];
-
-    /// The name in metrics, on pages and in messages between nodes.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Client => "client",
-            Self::Planned => "planned",
-            Self::Prefetch => "prefetch",
-            Self::Cleaning => "cleaning",
-        }
-    }
-
     /// Parses the name of a class.
     pub fn from_name(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|class| class.as_str() == word)
@@ -74,24 +63,12 @@ fn whole(bytes: f64) -> u64 {
     bytes as u64
 }
 
-/// A direction of the link. Links are full duplex: each direction has the whole bandwidth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Direction {
-    /// From the lake.
-    Down,
-    /// To the lake.
-    Up,
-}
-
-impl Direction {
-    /// Both directions.
-    pub const ALL: [Self; 2] = [Self::Down, Self::Up];
-
-    /// The name in metrics and on pages.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Down => "down",
-            Self::Up => "up",
-        }
+words! {
+    /// A direction of the link. Links are full duplex: each direction has the whole bandwidth.
+    pub enum Direction {
+        /// From the lake.
+        Down = "down",
+        /// To the lake.
+        Up = "up",
     }
 }

@@ -93,12 +93,7 @@ impl Contender {
 
     /// Every policy with every admission, and the bound.
     pub fn all() -> Vec<Self> {
-        let admissions = AdmissionName::ALL;
-        let with = |policy| {
-            admissions
-                .iter()
-                .map(move |&admission| Self::Policy(policy, admission))
-        };
+        let with = |policy| AdmissionName::ALL.map(|admission| Self::Policy(policy, admission));
         PolicyName::of_lone_nodes()
             .flat_map(with)
             .chain([Self::Belady])

@@ -36,7 +36,7 @@ impl PolicyName {
 
     /// Every policy, in the order of the documentation.
     pub fn all() -> impl Iterator<Item = Self> + Clone {
-        let of_stores = eviction::PolicyName::ALL.iter().copied();
+        let of_stores = eviction::PolicyName::ALL.into_iter();
         // A single simulated node follows GWF as printed.
         let of_stores = of_stores.filter(|policy| !policy.is_gwf());
         let of_stores = of_stores.map(Self::OfStores);

@@ -4,9 +4,9 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
+use shoal_base::words::Count;
 use shoal_policy::admission::Refusal;
 
-use crate::counters::Count;
 use crate::files::disk::Disk;
 
 /// The state of the disk with regard to new blocks.

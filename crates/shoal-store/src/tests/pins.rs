@@ -36,7 +36,7 @@ fn held(store: &Store, version: &Version) -> usize {
 
 #[tokio::test]
 async fn a_pinned_object_survives_a_scan_of_ten_times_the_room_under_every_policy() {
-    for &policy in PolicyName::ALL {
+    for policy in PolicyName::ALL {
         let mut lab = Lab::for_blocks(20);
         lab.config.policy = Some(policy);
         let (store, _) = lab.open();

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use shoal_base::words;
+
 use crate::outbox::Outgoing;
 
 /// Something that happened to one block on one node (C2P, table 2a), and that node's blocks of the object.
@@ -23,38 +25,23 @@ pub struct Event<K> {
     pub read: u64,
 }
 
-/// The five kinds of events, the least important first. Under overload, the least important are dropped
-/// first.
-///
-/// A lost hit changes no presence. A lost add or miss makes an object look less present than it is, until its
-/// next event. A lost delete or replacement keeps useless blocks cached until then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum EventKind {
-    /// The block was read from the cache.
-    Hit,
-    /// The block is in the cache but was not fetched for a reader; it may date from before a restart.
-    Add,
-    /// The block was fetched for a read and is in the cache.
-    Miss,
-    /// The object was deleted, so the block is invalid everywhere.
-    Delete,
-    /// The block was evicted to make room.
-    Replace,
-}
-
-impl EventKind {
-    /// Every kind.
-    pub const ALL: [Self; 5] = [Self::Hit, Self::Add, Self::Miss, Self::Delete, Self::Replace];
-
-    /// The name shown to operators.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Hit => "hit",
-            Self::Add => "add",
-            Self::Miss => "miss",
-            Self::Delete => "delete",
-            Self::Replace => "replace",
-        }
+words! {
+    /// The five kinds of events, the least important first. Under overload, the least important are dropped
+    /// first.
+    ///
+    /// A lost hit changes no presence. A lost add or miss makes an object look less present than it is, until
+    /// its next event. A lost delete or replacement keeps useless blocks cached until then.
+    pub enum EventKind {
+        /// The block was read from the cache.
+        Hit = "hit",
+        /// The block is in the cache but was not fetched for a reader; it may date from before a restart.
+        Add = "add",
+        /// The block was fetched for a read and is in the cache.
+        Miss = "miss",
+        /// The object was deleted, so the block is invalid everywhere.
+        Delete = "delete",
+        /// The block was evicted to make room.
+        Replace = "replace",
     }
 }
 

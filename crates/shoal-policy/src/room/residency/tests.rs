@@ -188,7 +188,7 @@ fn pins_beyond_their_share_are_refused_and_the_block_stays_like_any_other() {
 
 #[test]
 fn no_policy_evicts_what_is_pinned() {
-    for &policy in crate::eviction::PolicyName::ALL {
+    for policy in crate::eviction::PolicyName::ALL {
         let mut cache =
             super::Residency::new(1_000, Watermarks::from_capacity(1_000), policy.build()).with_pins(500);
         for key in 0..20_u32 {

@@ -54,8 +54,7 @@ fn gets(request: &Request) -> bool {
 async fn a_pinned_object_survives_a_scan_of_ten_times_the_room_under_every_policy() {
     // GWF needs a directory: nodes with one have their own story.
     for policy in PolicyName::ALL
-        .iter()
-        .copied()
+        .into_iter()
         .filter(|policy| *policy != PolicyName::Gwf)
     {
         let node = node(24, policy).await;

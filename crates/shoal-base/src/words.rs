@@ -4,9 +4,6 @@ use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use shoal_policy::Found;
-use shoal_policy::eviction::c2p::EventKind;
-
 /// Declares an enum whose values are words in metrics, in headers or on pages. `ALL` has every value in the
 /// order of declaration, and `as_str` returns the word.
 #[macro_export]
@@ -28,23 +25,8 @@ macro_rules! words {
             }
         }
 
-        $crate::word!($name);
-    };
-}
-
-/// Makes an enum with `ALL` and `as_str` a [`Word`].
-#[macro_export]
-macro_rules! word {
-    ($name:ident) => {
-        impl $crate::metrics::Word for $name {
-            const WORDS: &'static [&'static str] = &{
-                let (mut words, mut at) = ([""; $name::ALL.len()], 0);
-                while at < words.len() {
-                    words[at] = $name::ALL[at].as_str();
-                    at += 1;
-                }
-                words
-            };
+        impl $crate::words::Word for $name {
+            const WORDS: &'static [&'static str] = &[$($word),+];
 
             fn place(self) -> usize {
                 self as usize
@@ -62,19 +44,37 @@ pub trait Word: Copy {
     fn place(self) -> usize;
 }
 
-word!(Found);
-word!(EventKind);
-
 /// Counts by the word for what is counted, as pages show them.
 pub type WordCounts = BTreeMap<String, u64>;
 
+/// A number that threads share.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// Adds to the number.
+    pub fn add(&self, amount: u64) {
+        self.0.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Replaces the number.
+    pub fn set(&self, amount: u64) {
+        self.0.store(amount, Ordering::Relaxed);
+    }
+
+    /// Returns the number.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// Counts of events since the start, by word. Counting takes no lock.
 #[derive(Debug)]
-pub struct Counts<W>(Box<[AtomicU64]>, PhantomData<W>);
+pub struct Counts<W>(Box<[Count]>, PhantomData<W>);
 
 impl<W: Word> Default for Counts<W> {
     fn default() -> Self {
-        let zeros = W::WORDS.iter().map(|_| AtomicU64::new(0));
+        let zeros = W::WORDS.iter().map(|_| Count::default());
         Self(zeros.collect(), PhantomData)
     }
 }
@@ -87,19 +87,19 @@ impl<W: Word> Counts<W> {
 
     /// Counts this number of events.
     pub fn add(&self, word: W, events: u64) {
-        self.0[word.place()].fetch_add(events, Ordering::Relaxed);
+        self.0[word.place()].add(events);
     }
 
     /// Returns the number of events with this word.
     pub fn get(&self, word: W) -> u64 {
-        self.0[word.place()].load(Ordering::Relaxed)
+        self.0[word.place()].get()
     }
 
     /// Returns the counts of all words, zeros included.
     pub fn by_word(&self) -> WordCounts {
         let counts = W::WORDS.iter().zip(&self.0);
         counts
-            .map(|(word, count)| ((*word).to_owned(), count.load(Ordering::Relaxed)))
+            .map(|(word, count)| ((*word).to_owned(), count.get()))
             .collect()
     }
 }
