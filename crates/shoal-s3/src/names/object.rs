@@ -9,6 +9,7 @@ use std::time::SystemTime;
 use http::{HeaderMap, HeaderValue};
 use sha2::{Digest, Sha256};
 use shoal_base::encoding::{Malformed, Reader, write_bytes, write_headers, write_time};
+use shoal_base::words;
 use shoal_policy::{BlockId, ObjectId, VersionId};
 
 pub use self::headers::of_caller;
@@ -190,63 +191,32 @@ fn digest(parts: &[&[u8]]) -> [u8; 16] {
     full[..16].try_into().expect("SHA-256 has 32 bytes")
 }
 
-/// Why a response cannot be cached, shown in `X-Cache-Reason`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Uncacheable {
-    /// The lake sends no ETag that a condition can use (none, a weak one, `*`), so reads cannot be bound to
-    /// one version.
-    NoEtag,
-    /// The lake does not send the length of the object.
-    NoLength,
-    /// Encrypted with a key that only the client has.
-    SseC,
-    /// `partNumber`: only the lake knows the parts.
-    PartNumber,
-    /// The client sent `no-store`.
-    NoStore,
-    /// A range, condition or parameter on which S3 stores differ (several ranges, `If-Range`, an empty
-    /// condition, several ETags, `*`, future dates, an empty `response-*`, any range of an empty object): the
-    /// lake's own answer is the right one.
-    Dialect,
-    /// `response-*` on an unsigned request: the lake rejects it, and so must a hit.
-    UnsignedOverride,
-    /// A GET with a body.
-    RequestBody,
-    /// The object has more blocks than an index can count.
-    TooLarge,
-    /// The received bytes are not the object that the lake describes.
-    Mismatch,
-}
-
-impl Uncacheable {
-    /// Every reason, for metrics.
-    pub const ALL: [Self; 10] = [
-        Self::NoEtag,
-        Self::NoLength,
-        Self::SseC,
-        Self::PartNumber,
-        Self::NoStore,
-        Self::Dialect,
-        Self::UnsignedOverride,
-        Self::RequestBody,
-        Self::TooLarge,
-        Self::Mismatch,
-    ];
-
-    /// The word in headers and metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NoEtag => "no-etag",
-            Self::NoLength => "no-length",
-            Self::SseC => "sse-c",
-            Self::PartNumber => "part-number",
-            Self::NoStore => "no-store",
-            Self::Dialect => "dialect",
-            Self::UnsignedOverride => "unsigned-override",
-            Self::RequestBody => "request-body",
-            Self::TooLarge => "too-large",
-            Self::Mismatch => "mismatch",
-        }
+words! {
+    /// Why a response cannot be cached, shown in `X-Cache-Reason`.
+    pub enum Uncacheable {
+        /// The lake sends no ETag that a condition can use (none, a weak one, `*`), so reads cannot be bound
+        /// to one version.
+        NoEtag = "no-etag",
+        /// The lake does not send the length of the object.
+        NoLength = "no-length",
+        /// Encrypted with a key that only the client has.
+        SseC = "sse-c",
+        /// `partNumber`: only the lake knows the parts.
+        PartNumber = "part-number",
+        /// The client sent `no-store`.
+        NoStore = "no-store",
+        /// A range, condition or parameter on which S3 stores differ (several ranges, `If-Range`, an empty
+        /// condition, several ETags, `*`, future dates, an empty `response-*`, any range of an empty object):
+        /// the lake's own answer is the right one.
+        Dialect = "dialect",
+        /// `response-*` on an unsigned request: the lake rejects it, and so must a hit.
+        UnsignedOverride = "unsigned-override",
+        /// A GET with a body.
+        RequestBody = "request-body",
+        /// The object has more blocks than an index can count.
+        TooLarge = "too-large",
+        /// The received bytes are not the object that the lake describes.
+        Mismatch = "mismatch",
     }
 }
 

@@ -6,22 +6,24 @@ use crc_fast::CrcAlgorithm;
 use md5::Md5;
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
+use shoal_base::words;
 
-/// A checksum that S3 knows, or `Content-MD5`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Algorithm {
-    /// CRC-32 of ISO/IEC 3309, as in zip.
-    Crc32,
-    /// CRC-32 of Castagnoli.
-    Crc32c,
-    /// CRC-64 of the `NVMe` specification.
-    Crc64Nvme,
-    /// SHA-1
-    Sha1,
-    /// SHA-256
-    Sha256,
-    /// MD5
-    Md5,
+words! {
+    /// A checksum that S3 knows, or `Content-MD5`.
+    pub enum Algorithm {
+        /// CRC-32 of ISO/IEC 3309, as in zip.
+        Crc32 = "crc32",
+        /// CRC-32 of Castagnoli.
+        Crc32c = "crc32c",
+        /// CRC-64 of the `NVMe` specification.
+        Crc64Nvme = "crc64nvme",
+        /// SHA-1
+        Sha1 = "sha1",
+        /// SHA-256
+        Sha256 = "sha256",
+        /// MD5
+        Md5 = "md5",
+    }
 }
 
 impl Algorithm {
@@ -33,18 +35,6 @@ impl Algorithm {
         Self::Sha1,
         Self::Sha256,
     ];
-
-    /// The name as headers spell it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Crc32 => "crc32",
-            Self::Crc32c => "crc32c",
-            Self::Crc64Nvme => "crc64nvme",
-            Self::Sha1 => "sha1",
-            Self::Sha256 => "sha256",
-            Self::Md5 => "md5",
-        }
-    }
 
     /// The header with the checksum of a body.
     pub const fn header(self) -> Option<&'static str> {

@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method};
+use shoal_base::words;
 
 pub use self::addressing::is_in_host;
 pub use self::copy_source::{COPY_SOURCE, CopySource};
@@ -29,38 +30,39 @@ use crate::error::{ErrorCode, S3Error};
 use crate::object::ObjectName;
 use crate::target::{self, TooLong};
 
-/// The operations that this node distinguishes. All but [`Operation::GetObject`] and
-/// [`Operation::HeadObject`] are forwarded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Operation {
-    /// `GET` of an object's bytes.
-    GetObject,
-    /// `HEAD` of an object.
-    HeadObject,
-    /// `PUT` of an object, including copies.
-    PutObject,
-    /// `DELETE` of an object.
-    DeleteObject,
-    /// `POST ?delete`: many keys of one bucket.
-    DeleteObjects,
-    /// `POST ?uploads`
-    CreateMultipartUpload,
-    /// `PUT ?uploadId&partNumber`
-    UploadPart,
-    /// `POST ?uploadId`: the object appears.
-    CompleteMultipartUpload,
-    /// `DELETE ?uploadId`
-    AbortMultipartUpload,
-    /// `GET` of a bucket.
-    ListObjects,
-    /// `GET ?uploads` of a bucket.
-    ListMultipartUploads,
-    /// `GET /`
-    ListBuckets,
-    /// A sub-resource, or an operation unknown to this node, that only reads.
-    OtherRead,
-    /// A sub-resource, or an operation unknown to this node, that may change an object.
-    OtherWrite,
+words! {
+    /// The operations that this node distinguishes. All but [`Operation::GetObject`] and
+    /// [`Operation::HeadObject`] are forwarded.
+    pub enum Operation {
+        /// `GET` of an object's bytes.
+        GetObject = "get_object",
+        /// `HEAD` of an object.
+        HeadObject = "head_object",
+        /// `PUT` of an object, including copies.
+        PutObject = "put_object",
+        /// `DELETE` of an object.
+        DeleteObject = "delete_object",
+        /// `POST ?delete`: many keys of one bucket.
+        DeleteObjects = "delete_objects",
+        /// `POST ?uploads`
+        CreateMultipartUpload = "create_multipart_upload",
+        /// `PUT ?uploadId&partNumber`
+        UploadPart = "upload_part",
+        /// `POST ?uploadId`: the object appears.
+        CompleteMultipartUpload = "complete_multipart_upload",
+        /// `DELETE ?uploadId`
+        AbortMultipartUpload = "abort_multipart_upload",
+        /// `GET` of a bucket.
+        ListObjects = "list_objects",
+        /// `GET ?uploads` of a bucket.
+        ListMultipartUploads = "list_multipart_uploads",
+        /// `GET /`
+        ListBuckets = "list_buckets",
+        /// A sub-resource, or an operation unknown to this node, that only reads.
+        OtherRead = "other_read",
+        /// A sub-resource, or an operation unknown to this node, that may change an object.
+        OtherWrite = "other_write",
+    }
 }
 
 /// The scope of an operation's changes at the lake, which this node must invalidate.
@@ -75,50 +77,12 @@ pub enum Effect {
 }
 
 impl Operation {
-    /// Every operation, for metrics.
-    pub const ALL: [Self; 14] = [
-        Self::GetObject,
-        Self::HeadObject,
-        Self::PutObject,
-        Self::DeleteObject,
-        Self::DeleteObjects,
-        Self::CreateMultipartUpload,
-        Self::UploadPart,
-        Self::CompleteMultipartUpload,
-        Self::AbortMultipartUpload,
-        Self::ListObjects,
-        Self::ListMultipartUploads,
-        Self::ListBuckets,
-        Self::OtherRead,
-        Self::OtherWrite,
-    ];
-
     /// Returns true if the operation uploads an object or a part of one.
     pub const fn is_upload(self) -> bool {
         matches!(
             self,
             Self::PutObject | Self::CreateMultipartUpload | Self::UploadPart | Self::CompleteMultipartUpload
         )
-    }
-
-    /// The name in metrics and logs.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::GetObject => "get_object",
-            Self::HeadObject => "head_object",
-            Self::PutObject => "put_object",
-            Self::DeleteObject => "delete_object",
-            Self::DeleteObjects => "delete_objects",
-            Self::CreateMultipartUpload => "create_multipart_upload",
-            Self::UploadPart => "upload_part",
-            Self::CompleteMultipartUpload => "complete_multipart_upload",
-            Self::AbortMultipartUpload => "abort_multipart_upload",
-            Self::ListObjects => "list_objects",
-            Self::ListMultipartUploads => "list_multipart_uploads",
-            Self::ListBuckets => "list_buckets",
-            Self::OtherRead => "other_read",
-            Self::OtherWrite => "other_write",
-        }
     }
 }
 
