@@ -1,46 +1,27 @@
 //! The status of jobs: whether they have the bytes that the plan promises.
 
 use serde::{Deserialize, Serialize};
+use shoal_base::words;
 
 use super::{Execution, FileState, Transfer};
 use crate::model::Job;
 use crate::plan::{JobPlan, Outcome};
 
-/// The status of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum JobStatus {
-    /// Not submitted, and its transfers are on time.
-    Waiting,
-    /// Its bytes cannot all be cached by its submission, or it was submitted without them.
-    AtRisk,
-    /// All bytes that the plan fetches for it were cached between its submission and its deadline.
-    Met,
-    /// They were not cached by its deadline.
-    Missed,
-    /// The plan promises it nothing.
-    Unplanned,
-}
-
-impl JobStatus {
-    /// Every status.
-    pub const ALL: [Self; 5] = [
-        Self::Waiting,
-        Self::AtRisk,
-        Self::Met,
-        Self::Missed,
-        Self::Unplanned,
-    ];
-
-    /// Returns the name on pages and in metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Waiting => "waiting",
-            Self::AtRisk => "at-risk",
-            Self::Met => "met",
-            Self::Missed => "missed",
-            Self::Unplanned => "unplanned",
-        }
+words! {
+    /// The status of a job.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum JobStatus {
+        /// Not submitted, and its transfers are on time.
+        Waiting = "waiting",
+        /// Its bytes cannot all be cached by its submission, or it was submitted without them.
+        AtRisk = "at-risk",
+        /// All bytes that the plan fetches for it were cached between its submission and its deadline.
+        Met = "met",
+        /// They were not cached by its deadline.
+        Missed = "missed",
+        /// The plan promises it nothing.
+        Unplanned = "unplanned",
     }
 }
 
