@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use shoal_base::spelling::suggestion;
+use shoal_base::words;
 use shoal_s3::glob::{KeyPattern, KeyPatternError};
 use shoal_s3::object::ObjectName;
 use shoal_s3::uri::{S3Uri, S3UriError};
@@ -34,22 +35,24 @@ const FIELDS: [&str; 8] = [
     "dry_run",
 ];
 
-/// The kind of a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TaskKind {
-    /// Fetches objects into the cache.
-    Prefetch,
-    /// Fetches objects into the cache, and keeps them there until a time.
-    Pin,
-    /// Ends pins before their time.
-    Unpin,
-    /// Removes objects from the cache of every node.
-    Evict,
-    /// Counts what is cached, and where.
-    Cached,
-    /// Carries a plan out.
-    Plan,
+words! {
+    /// The kind of a task.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum TaskKind {
+        /// Fetches objects into the cache.
+        Prefetch = "prefetch",
+        /// Fetches objects into the cache, and keeps them there until a time.
+        Pin = "pin",
+        /// Ends pins before their time.
+        Unpin = "unpin",
+        /// Removes objects from the cache of every node.
+        Evict = "evict",
+        /// Counts what is cached, and where.
+        Cached = "cached",
+        /// Carries a plan out.
+        Plan = "plan",
+    }
 }
 
 /// An operator's request for a task: the body of `POST /tasks`.
@@ -165,28 +168,6 @@ pub enum OrderError {
 }
 
 impl TaskKind {
-    /// Every kind.
-    pub const ALL: [Self; 6] = [
-        Self::Prefetch,
-        Self::Pin,
-        Self::Unpin,
-        Self::Evict,
-        Self::Cached,
-        Self::Plan,
-    ];
-
-    /// Returns the word in orders, metrics and on the command line.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Prefetch => "prefetch",
-            Self::Pin => "pin",
-            Self::Unpin => "unpin",
-            Self::Evict => "evict",
-            Self::Cached => "cached",
-            Self::Plan => "plan",
-        }
-    }
-
     /// Returns true if it brings objects into the cache.
     pub const fn fetches(self) -> bool {
         matches!(self, Self::Prefetch | Self::Pin)

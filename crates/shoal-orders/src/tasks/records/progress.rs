@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use shoal_base::words;
 use shoal_policy::Source;
 use shoal_s3::object::ObjectName;
 
@@ -20,44 +21,26 @@ const BYTES_OF_NODE: usize = 66;
 /// Maximum number of bytes of a record with a plan; the bulletin takes 16 KiB.
 const RECORD_BYTES: usize = 15 << 10;
 
-/// The state of a task.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum TaskState {
-    /// No node runs it.
-    #[default]
-    Queued,
-    /// A node runs it.
-    Running,
-    /// All of it is done.
-    Done,
-    /// It ended, and something of it is not done.
-    Failed,
-    /// An operator ended it.
-    Cancelled,
+words! {
+    /// The state of a task.
+    #[derive(Default, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum TaskState {
+        /// No node runs it.
+        #[default]
+        Queued = "queued",
+        /// A node runs it.
+        Running = "running",
+        /// All of it is done.
+        Done = "done",
+        /// It ended, and something of it is not done.
+        Failed = "failed",
+        /// An operator ended it.
+        Cancelled = "cancelled",
+    }
 }
 
 impl TaskState {
-    /// Every state.
-    pub const ALL: [Self; 5] = [
-        Self::Queued,
-        Self::Running,
-        Self::Done,
-        Self::Failed,
-        Self::Cancelled,
-    ];
-
-    /// Returns the word in answers and metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Running => "running",
-            Self::Done => "done",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
     /// Returns the state with this word.
     pub fn of(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.as_str() == word)
