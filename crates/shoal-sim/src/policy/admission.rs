@@ -2,21 +2,24 @@
 
 use std::fmt;
 
+use shoal_base::words;
 use shoal_policy::admission::{Admission, Always, ScanResistant, SecondMiss};
 
 use crate::block::Block;
 
-/// An admission policy that a user can choose.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum AdmissionName {
-    /// Every block is admitted.
-    #[default]
-    Always,
-    /// A block is admitted at its second miss.
-    SecondMiss,
-    /// The first [`SCAN_BLOCKS`] blocks of a long sequential read are admitted, later ones at their second
-    /// miss.
-    ScanResistant,
+words! {
+    /// An admission policy that a user can choose.
+    #[derive(Default)]
+    pub enum AdmissionName {
+        /// Every block is admitted.
+        #[default]
+        Always = "always",
+        /// A block is admitted at its second miss.
+        SecondMiss = "second-miss",
+        /// The first [`SCAN_BLOCKS`] blocks of a long sequential read are admitted, later ones at their
+        /// second miss.
+        ScanResistant = "scan-resistant",
+    }
 }
 
 /// A sequential read becomes a scan after this many blocks: 64 MiB with a node's block size.
@@ -26,18 +29,6 @@ pub const SCAN_BLOCKS: u64 = 16;
 pub type AnyAdmission = Box<dyn Admission<Block> + Send>;
 
 impl AdmissionName {
-    /// Every admission, in the order of the documentation.
-    pub const ALL: &'static [Self] = &[Self::Always, Self::SecondMiss, Self::ScanResistant];
-
-    /// The name on the command line and in reports.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Always => "always",
-            Self::SecondMiss => "second-miss",
-            Self::ScanResistant => "scan-resistant",
-        }
-    }
-
     /// Builds the admission for a cache with room for `blocks` of `block_bytes`. It remembers about `blocks`
     /// blocks that it did not admit.
     pub fn build(self, blocks: usize, block_bytes: u64) -> AnyAdmission {

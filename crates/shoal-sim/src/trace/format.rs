@@ -4,58 +4,35 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::Deserialize;
+use shoal_base::words;
 
 use crate::block::Granularity;
 use crate::names::unknown;
 
-/// The format of a recording.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Format {
-    /// Comma-separated values with a header line: `object`, `bytes` and more.
-    Csv,
-    /// Binary records of 24 bytes, as libCacheSim writes them.
-    OracleGeneral,
-    /// Server access log of Amazon S3 and of stores with the same format.
-    S3Log,
-    /// Access log of a Shoal node in JSON.
-    AccessLog,
-    /// Tab-separated Hadoop jobs of SWIM.
-    Swim,
-    /// A workflow as WfCommons JSON 1.5.
-    WfCommons,
+words! {
+    /// The format of a recording.
+    #[derive(Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Format {
+        /// Comma-separated values with a header line: `object`, `bytes` and more.
+        Csv = "csv",
+        /// Binary records of 24 bytes, as libCacheSim writes them.
+        OracleGeneral = "oracle-general",
+        /// Server access log of Amazon S3 and of stores with the same format.
+        S3Log = "s3-log",
+        /// Access log of a Shoal node in JSON.
+        AccessLog = "access-log",
+        /// Tab-separated Hadoop jobs of SWIM.
+        Swim = "swim",
+        /// A workflow as WfCommons JSON 1.5.
+        WfCommons = "wf-commons",
+    }
 }
 
 impl Format {
-    /// Every format.
-    pub const ALL: &'static [Self] = &[
-        Self::Csv,
-        Self::OracleGeneral,
-        Self::S3Log,
-        Self::AccessLog,
-        Self::Swim,
-        Self::WfCommons,
-    ];
-
-    /// The name on the command line and in experiments.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Csv => "csv",
-            Self::OracleGeneral => "oracle-general",
-            Self::S3Log => "s3-log",
-            Self::AccessLog => "access-log",
-            Self::Swim => "swim",
-            Self::WfCommons => "wf-commons",
-        }
-    }
-
     /// All names, for messages.
     pub fn names() -> String {
-        Self::ALL
-            .iter()
-            .map(|format| format.as_str())
-            .collect::<Vec<_>>()
-            .join(", ")
+        Self::ALL.map(Self::as_str).join(", ")
     }
 
     /// The default unit of caching: 4 MiB as on a node, and whole objects for traces of objects or of jobs
