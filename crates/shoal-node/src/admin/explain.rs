@@ -8,6 +8,7 @@ use std::sync::Arc;
 use futures_util::stream::{self, StreamExt};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize};
+use shoal_base::words;
 use shoal_cache::directory::BlockDirectory;
 use shoal_cache::gwf::Decision;
 use shoal_directory::Group;
@@ -166,32 +167,21 @@ pub struct BlockLocation {
     pub homes: Vec<String>,
 }
 
-/// Presence of a block on a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Presence {
-    /// On disk.
-    Resident,
-    /// Being fetched, or waiting to be written to disk.
-    Arriving,
-    /// Evicted.
-    Evicted,
-    /// Fetched, but not stored.
-    Refused,
-    /// Not requested from this node, as far as it remembers.
-    Unasked,
-}
-
-impl Presence {
-    /// The word for people.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Resident => "resident",
-            Self::Arriving => "arriving",
-            Self::Evicted => "evicted",
-            Self::Refused => "refused",
-            Self::Unasked => "not asked for yet",
-        }
+words! {
+    /// Presence of a block on a node.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Presence {
+        /// On disk.
+        Resident = "resident",
+        /// Being fetched, or waiting to be written to disk.
+        Arriving = "arriving",
+        /// Evicted.
+        Evicted = "evicted",
+        /// Fetched, but not stored.
+        Refused = "refused",
+        /// Not requested from this node, as far as it remembers.
+        Unasked = "not asked for yet",
     }
 }
 

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
+use shoal_base::words;
 
 /// One node's view of the living nodes, itself included.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,25 +37,17 @@ pub struct Member {
     pub differs: Option<Vec<String>>,
 }
 
-/// State of a living node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MemberState {
-    /// Clients should be sent to it.
-    Serving,
-    /// Clients should be sent elsewhere; the node finishes its requests and leaves. An unknown word, such as
-    /// one of a later release, means the same.
-    #[serde(other)]
-    Draining,
-}
-
-impl MemberState {
-    /// Returns the word on the page.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Serving => "serving",
-            Self::Draining => "draining",
-        }
+words! {
+    /// State of a living node.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum MemberState {
+        /// Clients should be sent to it.
+        Serving = "serving",
+        /// Clients should be sent elsewhere; the node finishes its requests and leaves. An unknown word, such
+        /// as one of a later release, means the same.
+        #[serde(other)]
+        Draining = "draining",
     }
 }
 
