@@ -4,37 +4,25 @@ use std::path::Path;
 use std::str::FromStr;
 
 use shoal_base::spelling::suggestion;
+use shoal_base::words;
 
-/// The format of a history.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// Comma-separated values with a header line, one row per input of a run.
-    Csv,
-    /// One JSON object a line, one per run.
-    Jsonl,
-    /// Event log of a Spark application.
-    Spark,
-    /// Requests: the access log of a node or of Amazon S3.
-    S3,
-    /// Hadoop jobs of SWIM.
-    Swim,
+words! {
+    /// The format of a history.
+    pub enum Format {
+        /// Comma-separated values with a header line, one row per input of a run.
+        Csv = "csv",
+        /// One JSON object a line, one per run.
+        Jsonl = "jsonl",
+        /// Event log of a Spark application.
+        Spark = "spark",
+        /// Requests: the access log of a node or of Amazon S3.
+        S3 = "s3",
+        /// Hadoop jobs of SWIM.
+        Swim = "swim",
+    }
 }
 
 impl Format {
-    /// Every format.
-    pub const ALL: [Self; 5] = [Self::Csv, Self::Jsonl, Self::Spark, Self::S3, Self::Swim];
-
-    /// Returns the name of the format on the command line.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Csv => "csv",
-            Self::Jsonl => "jsonl",
-            Self::Spark => "spark",
-            Self::S3 => "s3",
-            Self::Swim => "swim",
-        }
-    }
-
     /// Returns all names, for messages.
     pub fn names() -> String {
         Self::ALL.map(Self::as_str).join(", ")

@@ -143,35 +143,23 @@ pub struct NotForeseen {
     pub examples: Vec<String>,
 }
 
-/// Why a run or an input was not foreseen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Why {
-    /// No earlier run has this name.
-    NewName,
-    /// Earlier runs with this name had other inputs.
-    NewInputs,
-    /// Fewer than three earlier runs.
-    TooFew,
-    /// The runs follow no schedule.
-    Irregular,
-    /// The job has a schedule, but ran at another time.
-    OffSchedule,
-    /// The run was foreseen, but not these inputs.
-    OtherInputs,
-}
-
-impl Why {
-    /// Returns the reason as text.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NewName => "the name is new",
-            Self::NewInputs => "the name is known, and read other things",
-            Self::TooFew => "fewer than three runs are known",
-            Self::Irregular => "its runs follow no schedule",
-            Self::OffSchedule => "it ran outside its schedule",
-            Self::OtherInputs => "the run was foreseen, some of its inputs were not",
-        }
+shoal_base::words! {
+    /// Why a run or an input was not foreseen.
+    #[derive(Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Why {
+        /// No earlier run has this name.
+        NewName = "the name is new",
+        /// Earlier runs with this name had other inputs.
+        NewInputs = "the name is known, and read other things",
+        /// Fewer than three earlier runs.
+        TooFew = "fewer than three runs are known",
+        /// The runs follow no schedule.
+        Irregular = "its runs follow no schedule",
+        /// The job has a schedule, but ran at another time.
+        OffSchedule = "it ran outside its schedule",
+        /// The run was foreseen, but not these inputs.
+        OtherInputs = "the run was foreseen, some of its inputs were not",
     }
 }
 

@@ -6,6 +6,7 @@ pub mod summary;
 use std::collections::{BTreeMap, BTreeSet};
 
 use shoal_base::amount::counted;
+use shoal_base::words;
 
 use self::interned::Interned;
 use crate::error::HistoryError;
@@ -90,41 +91,27 @@ impl StoredRun {
     }
 }
 
-/// Input that a reader skipped, with the reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Passed {
-    /// An input outside S3: a local file or HDFS.
-    NotInS3,
-    /// A line of an event log that exceeds the limit.
-    LongLine,
-    /// An event of a Spark application without a start event.
-    NoStart,
-    /// A Spark application without an end event.
-    NoEnd,
-    /// A path of a scan that is missing because Spark truncated the list.
-    CutOff,
-    /// Requests of one job over more than a day, which were split.
-    LongJob,
-    /// A request that names no job.
-    NoJob,
-    /// A request that arrived later than the gap allows. It was read, but may have started another run.
-    OutOfOrder,
-}
-
-impl Passed {
-    /// Returns the text that follows a count.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NotInS3 => "inputs that are not in S3",
-            Self::LongLine => "lines of event logs that are too long",
-            Self::NoStart => "events of Spark applications whose start is in no file",
-            Self::NoEnd => "event logs without the end of their application",
-            Self::CutOff => "paths that a Spark plan does not name, as it cuts lists off",
-            Self::LongJob => "jobs by requests that lasted more than a day, cut there",
-            Self::NoJob => "requests without the name of a job",
-            Self::OutOfOrder => "requests out of order, which may split runs: merge the logs by time",
-        }
+words! {
+    /// Input that a reader skipped, with the reason.
+    #[derive(serde::Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Passed {
+        /// An input outside S3: a local file or HDFS.
+        NotInS3 = "inputs that are not in S3",
+        /// A line of an event log that exceeds the limit.
+        LongLine = "lines of event logs that are too long",
+        /// An event of a Spark application without a start event.
+        NoStart = "events of Spark applications whose start is in no file",
+        /// A Spark application without an end event.
+        NoEnd = "event logs without the end of their application",
+        /// A path of a scan that is missing because Spark truncated the list.
+        CutOff = "paths that a Spark plan does not name, as it cuts lists off",
+        /// Requests of one job over more than a day, which were split.
+        LongJob = "jobs by requests that lasted more than a day, cut there",
+        /// A request that names no job.
+        NoJob = "requests without the name of a job",
+        /// A request that arrived later than the gap allows. It was read, but may have started another run.
+        OutOfOrder = "requests out of order, which may split runs: merge the logs by time",
     }
 }
 
