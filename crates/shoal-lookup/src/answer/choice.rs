@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use shoal_net::words;
 use shoal_node::admin::members::MemberState;
 use shoal_policy::nearest::{self as policy, Candidate, rank};
 
@@ -19,19 +20,20 @@ pub enum Family {
     V6,
 }
 
-/// The place of a living node in the answer to a client: contained, or left out for a reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Eligibility {
-    /// The answer contains the node.
-    Answered,
-    /// The node is as near as those in the answer, but the answer has enough nodes.
-    Surplus,
-    /// Another node is nearer.
-    Farther,
-    /// The node is draining, and others are not.
-    Draining,
-    /// The address at which clients reach the node is unknown.
-    NoAddress,
+words! {
+    /// The place of a living node in the answer to a client: contained, or left out for a reason.
+    pub enum Eligibility {
+        /// The answer contains the node.
+        Answered = "answered",
+        /// The node is as near as those in the answer, but the answer has enough nodes.
+        Surplus = "as near, and enough are answered",
+        /// Another node is nearer.
+        Farther = "farther",
+        /// The node is draining, and others are not.
+        Draining = "draining",
+        /// The address at which clients reach the node is unknown.
+        NoAddress = "its S3 address is not known",
+    }
 }
 
 /// A living node from a client's point of view.
@@ -50,19 +52,6 @@ pub struct Choice {
 impl Family {
     fn has(self, address: SocketAddr) -> bool {
         address.is_ipv4() == (self == Self::V4)
-    }
-}
-
-impl Eligibility {
-    /// The reason as text.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Answered => "answered",
-            Self::Surplus => "as near, and enough are answered",
-            Self::Farther => "farther",
-            Self::Draining => "draining",
-            Self::NoAddress => "its S3 address is not known",
-        }
     }
 }
 
