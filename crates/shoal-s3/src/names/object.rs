@@ -17,7 +17,7 @@ pub use self::headers::of_caller;
 use crate::etag;
 
 /// An object's name as the lake knows it: the key is the path percent-decoded *once*.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct ObjectName {
     /// Bucket name.
     pub bucket: Arc<str>,

@@ -30,6 +30,7 @@ pub use self::flush_orders::{FlushOrders, FlushProgress};
 pub use self::objects::{DirtyObjects, NotBegun, Parts, Received};
 pub use self::permission::{Action, Permission, PermissionError, beside, of_permission};
 pub use self::record::checksums::{Checksum, ChecksumSpec, element_name};
+pub(crate) use self::record::format::all_of;
 pub use self::record::keys::unversioned;
 pub use self::record::manifest::{Manifest, is_writer};
 pub use self::record::scope::Scope;

@@ -30,6 +30,7 @@ use super::flush::cleaner::Shared;
 use super::flush::lake_writer::LakeWriter;
 use super::permission::Permissions;
 use super::record::acknowledged::Acknowledged;
+use super::record::format::encoded;
 use super::record::keys::{new_key, registry_name};
 use super::record::manifest::{Manifest, Naming, Record};
 use super::record::part_layout::PartLayout;
@@ -238,7 +239,7 @@ impl DirtyObjects {
             headers,
             of_reads: HeaderMap::new(),
             part_layout: PartLayout::default(),
-            acknowledged: Acknowledged::new(Some(received.digests), Vec::new()),
+            acknowledged: Acknowledged::new(received.digests, &[]),
         };
         let entered = self.enter(NewObject {
             name: &write.name,
@@ -325,7 +326,7 @@ impl DirtyObjects {
             size_bytes: new.size_bytes,
             lifetime: new.lifetime.unwrap_or(rule.lifetime),
             data: new.data,
-            record: new.record.to_bytes().into(),
+            record: encoded(new.record),
         }
     }
 

@@ -30,6 +30,7 @@ use shoal_s3::payload::Digests;
 use super::flush::lake_writer::{LakeWrite, LakeWriteError};
 use super::objects::{DirtyObjects, NewObject};
 use super::record::checksums::{Checksum, ChecksumSpec, creation_headers, is_named};
+use super::record::format::{decoded, encoded};
 use super::record::keys::{new_key, object_name, registry_name};
 use super::record::manifest::Manifest;
 use super::record::writing::{PendingWrite, WriteError};
@@ -72,7 +73,7 @@ impl DirtyObjects {
             lifetime: write.lifetime,
             begun: clock::utc_now(),
         };
-        let record = upload.to_bytes().into();
+        let record = encoded(&upload);
         let begun = tier
             .uploads
             .begin(&registry_name(name), upload.id.0, record)
@@ -94,13 +95,12 @@ impl DirtyObjects {
         let found = tier.uploads.find(&registry_name(name), id.0).await;
         let found = found.map_err(unavailable)?.ok_or(UploadFailed::NotFound)?;
         let kept = match &found.state {
-            UploadState::Open(record) => Upload::from_bytes(name, id, record).map(|upload| (upload, None)),
-            UploadState::Complete { record, .. } => Completed::from_record(name, id, record)
-                .map(|(upload, completed)| (upload, Some(Arc::new(completed)))),
+            UploadState::Open(record) => decoded(record).map(|upload| (upload, None)),
+            UploadState::Complete { record, .. } => decoded(record),
         };
         let (upload, completed) = kept.map_err(unavailable)?;
         Ok(KeptUpload {
-            upload,
+            upload: Upload::of_record(name, id, upload),
             completed,
             found,
         })
@@ -150,12 +150,12 @@ impl DirtyObjects {
                 digest: digests.digest(algorithm),
             }),
             modified: clock::utc_now(),
-            digests: Some(received.digests),
+            digests: received.digests,
             data: key,
         };
         let kept = UploadPart {
             data: Arc::clone(&part.data),
-            record: part.to_bytes().into(),
+            record: encoded(&part),
         };
         if let Err(error) = tier.uploads.put_part(found, number, &kept).await {
             if error.is_certain() {
@@ -212,11 +212,16 @@ impl DirtyObjects {
             return Err(UploadFailed::Checksum);
         }
         let conditions = conditions_in(asked);
-        let mut completed = Completed {
+        let completed = Completed {
             etag: Arc::clone(&record.etag),
             checksums: record.of_reads.clone(),
-            through: "".into(),
+            through: if conditions.is_empty() {
+                "".into()
+            } else {
+                Uncached::Condition.as_str().into()
+            },
         };
+        let completion = encoded(&(upload, Some(&completed)));
         let with_bytes = parts.iter().filter(|part| part.size_bytes > 0);
         let dirty = self.describe(NewObject {
             name: &upload.name,
@@ -226,20 +231,17 @@ impl DirtyObjects {
             data: with_bytes.map(|part| Arc::clone(&part.data)).collect(),
         });
         if conditions.is_empty() {
-            let record = completed.to_record(upload).into();
             let done = tier
                 .uploads
-                .complete(&kept.found, &dirty, kept_parts(parts), &record)
+                .complete(&kept.found, &dirty, kept_parts(parts), &completion)
                 .await;
             self.invalidate(&upload.name);
             let record = done.map_err(incomplete)?;
             self.shared.outcomes.writes.count(WriteBackOutcome::Committed);
             self.shared.outcomes.uploads.count(UploadEnd::Completed);
-            let of_record = Completed::from_record(&upload.name, upload.id, &record);
-            let (_, completed) = of_record.map_err(unavailable)?;
-            return Ok(Arc::new(completed));
+            let (_, completed): (Upload, Option<Arc<Completed>>) = decoded(&record).map_err(unavailable)?;
+            return completed.ok_or_else(|| unavailable("a completion has no result"));
         }
-        completed.through = Uncached::Condition.as_str().into();
         let manifest = self.entries.manifest(&upload.name, &dirty)?;
         let change = self.begin_at_lake(&upload.name).await;
         let change = change.map_err(|error| {
@@ -247,10 +249,9 @@ impl DirtyObjects {
             UploadFailed::Later
         })?;
         self.write_at_lake(tier, &manifest, &conditions, change).await?;
-        let record = completed.to_record(upload).into();
         let ended = tier
             .uploads
-            .completed_at_lake(&kept.found, dirty.id, record)
+            .completed_at_lake(&kept.found, dirty.id, completion)
             .await;
         if let Err(error) = ended {
             tracing::warn!(%error, object = ?upload.name, "the completion of an upload could not be recorded");
@@ -330,7 +331,7 @@ impl DirtyObjects {
                     let Some(name) = object_name(&name).filter(|name| self.entries.may_be_dirty(name)) else {
                         continue;
                     };
-                    let upload = Upload::from_bytes(&name, UploadId(id), &record)?;
+                    let upload = Upload::of_record(&name, UploadId(id), decoded(&record)?);
                     if query.is_about(&upload) {
                         uploads.push(Arc::new(upload));
                     }

@@ -27,8 +27,8 @@ pub struct Piece {
     pub size_bytes: u64,
     /// The MD5 of the bytes, if the entry has it.
     pub md5: Option<PieceMd5>,
-    /// The digests of the bytes; `None` for a piece written by an earlier build.
-    pub digests: Option<ChunkDigests>,
+    /// The digests of the bytes.
+    pub digests: ChunkDigests,
 }
 
 /// Reads the bytes of one object.
@@ -124,8 +124,7 @@ struct PieceReading {
     rest: ByteRange,
     /// The end of the range to request: that of `rest`, rounded up to whole chunks.
     asked_end: u64,
-    /// `None` for a piece without digests.
-    proof: Option<ChunkProof>,
+    proof: ChunkProof,
     /// The store's response; `None` before the request.
     bytes: Option<ByteStream>,
     /// Verified bytes that have not been returned yet.
@@ -137,12 +136,9 @@ struct PieceReading {
 
 impl PieceReading {
     fn new(piece: Piece, range: ByteRange) -> Self {
-        let asked = piece
-            .digests
-            .as_ref()
-            .map_or(range, |digests| digests.whole_chunks(range));
+        let asked = piece.digests.whole_chunks(range);
         Self {
-            proof: piece.digests.as_ref().map(|digests| digests.proof(asked.start)),
+            proof: piece.digests.proof(asked.start),
             piece,
             rest: range,
             asked_end: asked.end,
@@ -184,12 +180,7 @@ impl PieceReading {
     /// Receives the next bytes of the store's response.
     async fn receive(&mut self, store: &dyn ByteStore) -> Result<(), BoxError> {
         if self.bytes.is_none() {
-            let range = ByteRange::new(
-                self.proof
-                    .as_ref()
-                    .map_or(self.rest.start, ChunkProof::proven_end),
-                self.asked_end,
-            );
+            let range = ByteRange::new(self.proof.proven_end(), self.asked_end);
             self.bytes = Some(store.get(&self.piece.key, range).await?);
         }
         let answer = self.bytes.as_mut().expect("the store was just asked");
@@ -197,24 +188,19 @@ impl PieceReading {
             let missing = "the tier holds fewer bytes than the object has";
             Err(StoreError::Damaged(missing.into()).into())
         })?;
-        let Some(proof) = &mut self.proof else {
-            self.proven.push_back(bytes);
-            return Ok(());
-        };
-        let taken = proof.take(bytes, &mut self.proven);
+        let taken = self.proof.take(bytes, &mut self.proven);
         taken.map_err(|wrong| StoreError::Damaged(wrong.to_string()).into())
     }
 
     /// Requests the remaining range once more if the store returned wrong bytes.
     fn ask_again(&mut self, error: BoxError) -> Result<(), BoxError> {
         let is_damaged = matches!(error.downcast_ref(), Some(StoreError::Damaged(_)));
-        let proof = self.proof.as_ref().zip(self.piece.digests.as_ref());
-        let Some((proof, digests)) = proof.filter(|_| is_damaged && self.may_ask_again) else {
+        if !is_damaged || !self.may_ask_again {
             return Err(error);
-        };
+        }
         tracing::warn!(piece = &*self.piece.key, %error, "a tier returned wrong bytes, which are read again");
         self.may_ask_again = false;
-        self.proof = Some(digests.proof(proof.proven_end()));
+        self.proof = self.piece.digests.proof(self.proof.proven_end());
         self.bytes = None;
         Ok(())
     }
@@ -240,7 +226,7 @@ fn wanted(pieces: &[Piece], range: ByteRange) -> VecDeque<(Piece, ByteRange)> {
 mod tests {
     use shoal_s3::range::ByteRange;
 
-    use super::{Piece, wanted};
+    use super::{ChunkDigests, Piece, wanted};
 
     #[test]
     fn a_range_is_read_from_the_pieces_that_hold_it() {
@@ -249,7 +235,7 @@ mod tests {
             key: key.into(),
             size_bytes,
             md5: None,
-            digests: None,
+            digests: ChunkDigests::new(size_bytes, 1, vec![0; size_bytes as usize]).unwrap(),
         });
         let of = |start, end| {
             let wanted = wanted(&pieces, ByteRange::new(start, end));

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use crc_fast::{CrcAlgorithm, Digest, checksum, checksum_combine};
+use serde::{Deserialize, Serialize};
+use shoal_base::encoding::Malformed;
 use shoal_s3::range::ByteRange;
 
 use super::store::PIECE_BYTES_MAX;
@@ -24,7 +26,8 @@ pub const DIGESTS_MAX: u64 = 2048;
 pub(super) const ALGORITHM: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
 
 /// The digests of the chunks of one piece.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "(u64, u64, Vec<u64>)")]
 pub struct ChunkDigests {
     size_bytes: u64,
     chunk_bytes: u64,
@@ -133,6 +136,15 @@ impl ChunkDigests {
             chunk: Digest::new(ALGORITHM),
             held: Vec::new(),
         }
+    }
+}
+
+/// Decodes the fields of digests, as they are declared.
+impl TryFrom<(u64, u64, Vec<u64>)> for ChunkDigests {
+    type Error = Malformed;
+
+    fn try_from((size_bytes, chunk_bytes, digests): (u64, u64, Vec<u64>)) -> Result<Self, Malformed> {
+        Self::new(size_bytes, chunk_bytes, digests).ok_or(Malformed)
     }
 }
 

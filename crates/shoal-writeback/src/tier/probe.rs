@@ -9,8 +9,8 @@ use shoal_base::chance;
 use shoal_registry::session::new_id;
 use shoal_s3::range::ByteRange;
 
-use super::Piece;
 use super::store::{ByteStore, ByteStream, ProbeError, PutError, StoreError};
+use super::{ChunkDigester, Piece};
 
 /// Length of the probe piece, and the range of it that is read back.
 const PIECE_BYTES: u64 = 8192;
@@ -73,11 +73,13 @@ pub async fn probe_copy(store: &dyn ByteStore) -> Result<(), ProbeError> {
     let tried = async {
         let written = store.put(&from, PIECE_BYTES, body(&bytes)).await;
         written.map_err(|error| not_written(place, "does not take a piece", error))?;
+        let mut digester = ChunkDigester::default();
+        digester.update(&bytes);
         let piece = Piece {
             key: Arc::clone(&from),
             size_bytes: PIECE_BYTES,
             md5: None,
-            digests: None,
+            digests: digester.finish(),
         };
         let copied = store.copy(&piece, &to).await;
         copied.map_err(|error| uncopied(unusable(place, "does not copy a piece", &error)))?;

@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 
-use shoal_base::encoding::Malformed;
 use shoal_net::clock;
 use shoal_net::log_throttle::LogThrottle;
 use shoal_registry::engine::EngineError;
@@ -20,12 +19,6 @@ impl TierUnavailable {
             tracing::warn!(%cause, unsaid, "a tier does not answer");
         }
         Self(())
-    }
-}
-
-impl From<Malformed> for TierUnavailable {
-    fn from(error: Malformed) -> Self {
-        Self::because(&error)
     }
 }
 

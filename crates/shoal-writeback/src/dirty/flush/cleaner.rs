@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, FutureExt};
 use http::{HeaderMap, StatusCode};
+use shoal_base::encoding::Malformed;
 use shoal_cache::grants::Grants;
 use shoal_cache::write::WriteThrough;
 use shoal_net::clock;
@@ -48,9 +49,13 @@ pub(crate) struct Cleaner {
 
 impl Cleaner {
     async fn write(&self, name: &Name, version: &DirtyVersion, change: &LakeChange) -> FlushEnd {
-        let manifest = object_name(name).map(|name| Manifest::new(&name, version, &self.shared.naming));
-        let Some(Ok(manifest)) = manifest else {
-            return FlushEnd::NotWritten("this build cannot read the record of the object".into());
+        let read = || Manifest::new(&object_name(name).ok_or(Malformed)?, version, &self.shared.naming);
+        let manifest = match read() {
+            Ok(manifest) => manifest,
+            Err(why) => {
+                let why = format!("this build cannot read the record of the object: {why}");
+                return FlushEnd::NotWritten(why.into());
+            }
         };
         let bytes = manifest.bytes(Arc::clone(self.store.bytes()), &self.shared.damages);
         let under_way = self.flushes.begin(name);

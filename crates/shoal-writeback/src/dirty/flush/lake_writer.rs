@@ -80,7 +80,7 @@ impl LakeWriter {
     pub(crate) async fn write(&self, write: LakeWrite<'_>) -> Result<Uploaded, NotWritten> {
         let written = self.try_to_write(write).await;
         let Err(NotWritten {
-            error: wrong @ (LakeWriteError::WrongBytes(_) | LakeWriteError::OtherMd5),
+            error: wrong @ LakeWriteError::WrongBytes(_),
             ..
         }) = &written
         else {
@@ -178,7 +178,7 @@ impl Attempt<'_> {
         };
         let window = ReadAheadWindow { now: 1, max: AHEAD };
         let blocks = BlockStream::new(Arc::new(reader), range, window, None);
-        ProvenBlocks::new(blocks, manifest.piece_at(range))
+        ProvenBlocks::new(blocks, manifest.proof_of(range))
     }
 
     /// Returns a range of the object as a request body.

@@ -1,126 +1,78 @@
 //! The digests of an object's bytes at the time of acknowledgement. They are stored in the object's record,
 //! and all bytes that leave the tier are checked against them.
 
-use shoal_base::encoding::{Malformed, Reader};
+use serde::{Deserialize, Serialize};
+use shoal_base::encoding::Malformed;
 use shoal_base::hex;
 
-use crate::tier::{ChunkDigests, chunk_bytes_for, count};
+use crate::tier::{ChunkDigests, PieceMd5, chunk_bytes_for, count};
 
 /// Limit on the checksums of parts in a record. If an object exceeds it (thousands of parts with SHA-256),
 /// its flush reads each part twice: once to compute the checksum, once to send it.
 const CHECKSUM_BYTES_MAX: usize = 128 << 10;
 
 /// The digests of one object.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Acknowledged {
-    /// The digests of the chunks of its pieces; `None` if an earlier build received some of its bytes.
-    chunks: Option<Chunks>,
-    /// The digests of its parts, in order. Empty if it was written in one piece: its ETag is then the digest.
-    parts: Vec<PartDigest>,
-}
-
-/// The digests of an object's chunks, all pieces in one list.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Chunks {
+    /// The size of the chunks of all pieces.
     chunk_bytes: u64,
-    digests: Vec<u64>,
-}
-
-/// The digests of one part.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PartDigest {
-    /// The MD5 of the part.
-    pub(crate) md5: [u8; 16],
-    /// The checksum of the part. Empty if the upload has none, or if the record has no room for it.
-    pub(crate) checksum: Vec<u8>,
+    /// The digests of the chunks, all pieces in one list.
+    chunks: Vec<u64>,
+    /// The MD5s of its parts, in order. Empty if it was written in one piece: its ETag is then the MD5.
+    parts: Vec<PieceMd5>,
+    /// The checksums of its parts, in one list. Empty if the upload has none, or if the record has no room
+    /// for them.
+    checksums: Vec<u8>,
 }
 
 impl Acknowledged {
-    /// Collects the digests of an object's pieces, none of them empty, and of its parts.
-    pub(crate) fn new(pieces: Option<Vec<ChunkDigests>>, mut parts: Vec<PartDigest>) -> Self {
-        let length = parts.first().map_or(0, |part| part.checksum.len());
-        let fits = length * parts.len() <= CHECKSUM_BYTES_MAX;
-        if !fits || parts.iter().any(|part| part.checksum.len() != length) {
-            for part in &mut parts {
-                part.checksum.clear();
-            }
-        }
+    /// Collects the digests of an object's pieces, none of them empty, and the MD5s and checksums of its
+    /// parts.
+    pub(crate) fn new(pieces: Vec<ChunkDigests>, parts: &[(PieceMd5, &[u8])]) -> Self {
+        let least_bytes = pieces.iter().map(ChunkDigests::chunk_bytes).max();
+        let sizes = pieces.iter().map(ChunkDigests::size_bytes);
+        let chunk_bytes = chunk_bytes_for(&sizes, least_bytes.unwrap_or(1));
+        let coarser = pieces.into_iter().map(|piece| piece.coarser(chunk_bytes));
+        let length = parts.first().map_or(0, |(_, checksum)| checksum.len());
+        let are_alike = parts.iter().all(|(_, checksum)| checksum.len() == length);
+        let are_kept = are_alike && length * parts.len() <= CHECKSUM_BYTES_MAX;
+        let checksums = parts
+            .iter()
+            .filter(|_| are_kept)
+            .flat_map(|(_, checksum)| *checksum);
         Self {
-            chunks: pieces.map(Chunks::of),
-            parts,
+            chunk_bytes,
+            chunks: coarser.flat_map(|piece| piece.digests().to_vec()).collect(),
+            parts: parts.iter().map(|(md5, _)| *md5).collect(),
+            checksums: checksums.copied().collect(),
         }
     }
 
-    /// Returns the digests of each piece, `None` where the record has none.
-    pub(crate) fn of_pieces(&self, sizes: &[u64]) -> Result<Vec<Option<ChunkDigests>>, Malformed> {
-        let Some(Chunks { chunk_bytes, digests }) = &self.chunks else {
-            return Ok(vec![None; sizes.len()]);
-        };
-        if !chunk_bytes.is_power_of_two() {
+    /// Returns the digests of each piece.
+    pub(crate) fn of_pieces(&self, sizes: &[u64]) -> Result<Vec<ChunkDigests>, Malformed> {
+        if !self.chunk_bytes.is_power_of_two() {
             return Err(Malformed);
         }
-        let mut rest = &digests[..];
+        let mut rest = &self.chunks[..];
         let pieces = sizes.iter().map(|size_bytes| {
-            let count = usize::try_from(count(*size_bytes, *chunk_bytes)).map_err(|_| Malformed)?;
+            let count = usize::try_from(count(*size_bytes, self.chunk_bytes)).map_err(|_| Malformed)?;
             let (digests, behind) = rest.split_at_checked(count).ok_or(Malformed)?;
             rest = behind;
-            let digests = ChunkDigests::new(*size_bytes, *chunk_bytes, digests);
-            digests.map(Some).ok_or(Malformed)
+            ChunkDigests::new(*size_bytes, self.chunk_bytes, digests).ok_or(Malformed)
         });
         let pieces: Vec<_> = pieces.collect::<Result<_, _>>()?;
         rest.is_empty().then_some(pieces).ok_or(Malformed)
     }
 
-    /// Returns the digests of each part.
-    pub(crate) fn parts(&self) -> &[PartDigest] {
+    /// Returns the MD5 of each part.
+    pub(crate) fn parts(&self) -> &[PieceMd5] {
         &self.parts
     }
 
-    /// Encodes the digests.
-    pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        let none = Chunks::default();
-        let Chunks { chunk_bytes, digests } = self.chunks.as_ref().unwrap_or(&none);
-        out.extend_from_slice(&chunk_bytes.to_le_bytes());
-        out.extend_from_slice(&(digests.len() as u32).to_le_bytes());
-        out.extend(digests.iter().flat_map(|digest| digest.to_le_bytes()));
-        let checksum_bytes = self.parts.first().map_or(0, |part| part.checksum.len());
-        out.extend_from_slice(&(self.parts.len() as u32).to_le_bytes());
-        out.push(checksum_bytes as u8);
-        for part in &self.parts {
-            out.extend_from_slice(&part.md5);
-            out.extend_from_slice(&part.checksum);
-        }
-    }
-
-    /// Inverse of [`Acknowledged::write`].
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let (chunk_bytes, count) = (reader.u64()?, reader.u32()?);
-        let digests = (0..count).map(|_| reader.u64()).collect::<Result<_, _>>()?;
-        let count = reader.u32()?;
-        let [checksum_bytes] = reader.array()?;
-        let part = |_| {
-            Ok(PartDigest {
-                md5: reader.array()?,
-                checksum: reader.take(checksum_bytes.into())?.to_vec(),
-            })
-        };
-        Ok(Self {
-            parts: (0..count).map(part).collect::<Result<_, _>>()?,
-            chunks: (chunk_bytes > 0).then_some(Chunks { chunk_bytes, digests }),
-        })
-    }
-}
-
-impl Chunks {
-    fn of(pieces: Vec<ChunkDigests>) -> Self {
-        let least_bytes = pieces.iter().map(ChunkDigests::chunk_bytes).max();
-        let sizes = pieces.iter().map(ChunkDigests::size_bytes);
-        let chunk_bytes = chunk_bytes_for(&sizes, least_bytes.unwrap_or(1));
-        let coarser = pieces.into_iter().map(|piece| piece.coarser(chunk_bytes));
-        Self {
-            chunk_bytes,
-            digests: coarser.flat_map(|piece| piece.digests().to_vec()).collect(),
-        }
+    /// Returns the checksum of a part, if the record has checksums of `length` bytes.
+    pub(crate) fn checksum(&self, part: usize, length: usize) -> Option<&[u8]> {
+        let has_all = self.checksums.len() == length * self.parts.len();
+        self.checksums.chunks_exact(length).nth(part).filter(|_| has_all)
     }
 }
 
@@ -129,28 +81,13 @@ pub(crate) fn md5_in(etag: &str) -> Option<[u8; 16]> {
     hex::decode(etag.trim_matches('"').as_bytes())
 }
 
-/// Encodes the digests of one piece, or their absence.
-pub(crate) fn write_piece(digests: Option<&ChunkDigests>, out: &mut Vec<u8>) {
-    Acknowledged::new(digests.map(|digests| vec![digests.clone()]), Vec::new()).write(out);
-}
-
-/// Inverse of [`write_piece`].
-pub(crate) fn read_piece(
-    reader: &mut Reader<'_>,
-    size_bytes: u64,
-) -> Result<Option<ChunkDigests>, Malformed> {
-    let mut pieces = Acknowledged::read(reader)?.of_pieces(&[size_bytes])?;
-    Ok(pieces.pop().flatten())
-}
-
 #[cfg(test)]
 mod tests {
-    use shoal_base::encoding::Reader;
+    use super::{Acknowledged, CHECKSUM_BYTES_MAX};
+    use crate::dirty::record::format::{decoded, encoded};
+    use crate::tier::{ChunkDigester, ChunkDigests, PieceMd5};
 
-    use super::{Acknowledged, CHECKSUM_BYTES_MAX, PartDigest};
-    use crate::tier::ChunkDigester;
-
-    fn pieces(sizes: &[usize]) -> Vec<crate::tier::ChunkDigests> {
+    fn pieces(sizes: &[usize]) -> Vec<ChunkDigests> {
         let digests = sizes.iter().map(|size| {
             let mut digester = ChunkDigester::default();
             digester.update(&vec![7; *size]);
@@ -159,53 +96,56 @@ mod tests {
         digests.collect()
     }
 
-    fn parts(count: usize, checksum_bytes: usize) -> Vec<PartDigest> {
-        let part = |number: usize| PartDigest {
-            md5: [number as u8; 16],
-            checksum: vec![1; checksum_bytes],
-        };
-        (0..count).map(part).collect()
+    fn parts(count: usize, checksum: &[u8]) -> Vec<(PieceMd5, &[u8])> {
+        (0..count).map(|number| ([number as u8; 16], checksum)).collect()
     }
 
     fn reread(written: &Acknowledged) -> Acknowledged {
-        let mut bytes = Vec::new();
-        written.write(&mut bytes);
-        let mut reader = Reader::new(&bytes);
-        let read = Acknowledged::read(&mut reader).unwrap();
-        assert!(reader.rest().is_empty());
-        read
+        decoded(&encoded(written)).unwrap()
     }
 
     #[test]
     fn digests_read_back_unchanged_and_belong_to_their_pieces() {
         let sizes = [600 << 10, 1, 256 << 10];
-        let written = Acknowledged::new(Some(pieces(&sizes)), parts(3, 4));
+        let written = Acknowledged::new(pieces(&sizes), &parts(3, b"abcd"));
         assert_eq!(reread(&written), written);
         let sizes = sizes.map(|size| size as u64);
-        let of_pieces: Vec<_> = written.of_pieces(&sizes).unwrap().into_iter().flatten().collect();
-        assert_eq!(of_pieces, pieces(&[600 << 10, 1, 256 << 10]));
+        assert_eq!(written.of_pieces(&sizes), Ok(pieces(&[600 << 10, 1, 256 << 10])));
         assert!(written.of_pieces(&sizes[..2]).is_err());
         assert!(written.of_pieces(&[600 << 10, 1, 512 << 10]).is_err());
-        let earlier = Acknowledged::default();
-        assert_eq!(reread(&earlier), earlier);
-        assert_eq!(earlier.of_pieces(&sizes), Ok(vec![None; 3]));
+        assert!(Acknowledged::default().of_pieces(&sizes).is_err());
+    }
+
+    #[test]
+    fn a_part_has_its_own_checksum_if_all_have_one_of_that_length() {
+        let of = |checksums: &[&[u8]]| {
+            let parts: Vec<_> = checksums.iter().map(|checksum| ([0; 16], *checksum)).collect();
+            Acknowledged::new(Vec::new(), &parts)
+        };
+        let acknowledged = of(&[b"aaaa", b"bbbb"]);
+        assert_eq!(acknowledged.checksum(1, 4), Some(&b"bbbb"[..]));
+        assert_eq!(
+            (acknowledged.checksum(2, 4), acknowledged.checksum(0, 8)),
+            (None, None)
+        );
+        assert_eq!(of(&[b"aaaa", b""]).checksum(0, 4), None);
     }
 
     #[test]
     fn checksums_that_would_make_an_entry_large_are_left_out() {
         let fitting = CHECKSUM_BYTES_MAX / 32;
-        let is_kept = |acknowledged: &Acknowledged| !acknowledged.parts()[0].checksum.is_empty();
-        assert!(is_kept(&Acknowledged::new(None, parts(fitting, 32))));
-        let many = Acknowledged::new(None, parts(fitting + 1, 32));
-        assert!(!is_kept(&many));
+        let checksum = [1; 32];
+        let of = |count| Acknowledged::new(Vec::new(), &parts(count, &checksum));
+        assert_eq!(of(fitting).checksum(fitting - 1, 32), Some(&checksum[..]));
+        let many = of(fitting + 1);
+        assert_eq!(many.checksum(0, 32), None);
         assert_eq!(reread(&many), many);
     }
 
     #[test]
     fn the_digests_of_an_object_in_ten_thousand_parts_fit_into_an_entry() {
-        let many = Acknowledged::new(Some(vec![pieces(&[1 << 20]).remove(0); 10_000]), parts(10_000, 8));
-        let mut bytes = Vec::new();
-        many.write(&mut bytes);
+        let pieces = vec![pieces(&[1 << 20]).remove(0); 10_000];
+        let bytes = encoded(&Acknowledged::new(pieces, &parts(10_000, &[1; 8])));
         assert!(bytes.len() < 340 << 10, "{}", bytes.len());
     }
 }

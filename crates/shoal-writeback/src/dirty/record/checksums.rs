@@ -4,6 +4,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use serde::{Deserialize, Serialize};
+use shoal_base::encoding::Malformed;
 use shoal_cache::write::Uncached;
 use shoal_net::words;
 use shoal_s3::payload::{Algorithm, Digests};
@@ -15,7 +17,8 @@ const ALGORITHM: HeaderName = HeaderName::from_static("x-amz-checksum-algorithm"
 const TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
 
 /// A digest and its algorithm.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "(String, Vec<u8>)", into = "(String, Vec<u8>)")]
 pub struct Checksum {
     /// The algorithm, one of those that S3 defines.
     pub algorithm: Algorithm,
@@ -56,6 +59,23 @@ impl Checksum {
     /// Returns the XML element of the checksum in a list of parts.
     pub fn element(&self) -> Element {
         Element::leaf(&element_name(self.algorithm), &self.text())
+    }
+}
+
+impl From<Checksum> for (String, Vec<u8>) {
+    fn from(Checksum { algorithm, digest }: Checksum) -> Self {
+        (algorithm.as_str().into(), digest)
+    }
+}
+
+impl TryFrom<(String, Vec<u8>)> for Checksum {
+    type Error = Malformed;
+
+    fn try_from((name, digest): (String, Vec<u8>)) -> Result<Self, Malformed> {
+        let is_it =
+            |algorithm: &Algorithm| algorithm.as_str() == name && algorithm.len_bytes() == digest.len();
+        let algorithm = Algorithm::CHECKSUMS.into_iter().find(is_it).ok_or(Malformed)?;
+        Ok(Self { algorithm, digest })
     }
 }
 

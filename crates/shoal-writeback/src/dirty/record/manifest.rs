@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime};
 use http::HeaderMap;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, header};
-use shoal_base::encoding::{Malformed, Reader, write_bytes, write_headers, write_time};
+use serde::{Deserialize, Serialize};
+use shoal_base::encoding::Malformed;
 use shoal_registry::DirtyVersion;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
@@ -15,10 +16,11 @@ use shoal_s3::target;
 
 use super::acknowledged::{Acknowledged, md5_in};
 use super::checksums::add_type;
+use super::format::{Unreadable, decoded, headers};
 use super::part_layout::PartLayout;
 use super::writing::is_read;
 use crate::headers::those;
-use crate::tier::{ByteStore, Damages, Piece, TierBytes};
+use crate::tier::{ByteStore, ChunkDigester, ChunkProof, Damages, Piece, TierBytes};
 
 /// The time from 1970 to the year 10,000.
 const YEAR_10000: Duration = Duration::from_hours(70_389_528);
@@ -39,19 +41,21 @@ pub struct Manifest {
 
 /// The part of a manifest that the registry stores as opaque bytes. The registry keeps the name, the size and
 /// the keys of the bytes itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// The access key of the identity that wrote the object. Only this identity may read it.
     pub(crate) writer: Arc<str>,
     pub(crate) etag: Arc<str>,
     pub(crate) modified: SystemTime,
     /// The headers to send to the lake with the bytes.
+    #[serde(with = "headers")]
     pub(crate) headers: HeaderMap,
     /// Headers that a read returns although the writer did not send them.
+    #[serde(with = "headers")]
     pub(crate) of_reads: HeaderMap,
     /// The parts in which the object was uploaded.
     pub(crate) part_layout: PartLayout,
-    /// The digests of the bytes. Records of earlier builds end before this field.
+    /// The digests of the bytes.
     pub(crate) acknowledged: Acknowledged,
 }
 
@@ -62,52 +66,16 @@ pub(crate) struct Naming {
     pub(crate) block_bytes: u64,
 }
 
-impl Record {
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(256);
-        write_bytes(&mut out, self.writer.as_bytes());
-        write_bytes(&mut out, self.etag.as_bytes());
-        write_time(&mut out, Some(self.modified));
-        write_headers(&mut out, &self.headers);
-        write_headers(&mut out, &self.of_reads);
-        self.part_layout.write(&mut out);
-        self.acknowledged.write(&mut out);
-        out
-    }
-
-    /// Inverse of [`Record::to_bytes`].
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(bytes);
-        let mut record = Self {
-            writer: reader.text()?.into(),
-            etag: reader.text()?.into(),
-            modified: reader.time()?.ok_or(Malformed)?,
-            headers: reader.headers()?,
-            of_reads: reader.headers()?,
-            part_layout: PartLayout::read(&mut reader)?,
-            acknowledged: Acknowledged::default(),
-        };
-        if !reader.rest().is_empty() {
-            record.acknowledged = Acknowledged::read(&mut reader)?;
-        }
-        // HTTP cannot express a later date.
-        let is_dated = record.modified < SystemTime::UNIX_EPOCH + YEAR_10000;
-        let is_whole = reader.rest().is_empty() && is_dated;
-        is_whole.then_some(record).ok_or(Malformed)
-    }
-}
-
 impl Manifest {
     /// Builds the manifest of the dirty object `name` from its registry entry.
     ///
     /// # Errors
     ///
-    /// Fails with [`Malformed`] if the record is inconsistent, or was written by a build that this one cannot
-    /// read.
-    pub(crate) fn new(name: &ObjectName, dirty: &DirtyVersion, naming: &Naming) -> Result<Self, Malformed> {
-        let record = Record::from_bytes(&dirty.record)?;
+    /// The record is inconsistent, or was written by a build that this one cannot read.
+    pub(crate) fn new(name: &ObjectName, dirty: &DirtyVersion, naming: &Naming) -> Result<Self, Unreadable> {
+        let record: Record = decoded(&dirty.record)?;
         if !record.part_layout.fits(dirty.size_bytes) {
-            return Err(Malformed);
+            return Err(Malformed.into());
         }
         let version = version_of(name, &record, dirty.size_bytes, naming).ok_or(Malformed)?;
         Ok(Self {
@@ -119,14 +87,19 @@ impl Manifest {
         })
     }
 
-    /// Returns the piece that covers exactly `range`. An empty range may have none.
-    pub(crate) fn piece_at(&self, range: ByteRange) -> Option<&Piece> {
+    /// Returns a verifier of the bytes of `range`, which must be that of one piece, or empty. It accepts no
+    /// byte of any other range.
+    pub(crate) fn proof_of(&self, range: ByteRange) -> ChunkProof {
         let mut start = 0;
-        self.pieces.iter().find(|piece| {
+        let piece = self.pieces.iter().find(|piece| {
             let is_piece = start == range.start && piece.size_bytes == range.len();
             start += piece.size_bytes;
             is_piece
-        })
+        });
+        let digests = piece.map(|piece| piece.digests.clone());
+        digests
+            .unwrap_or_else(|| ChunkDigester::default().finish())
+            .proof(0)
     }
 
     /// Returns a reader of the object's bytes in the store of its tier.
@@ -148,6 +121,10 @@ pub fn is_writer(caller: &Caller, writer: &str) -> bool {
 
 /// Returns the version that reads of the object find, or `None` if the record describes an invalid one.
 fn version_of(name: &ObjectName, record: &Record, size_bytes: u64, naming: &Naming) -> Option<Version> {
+    // HTTP cannot express a later date.
+    if record.modified >= SystemTime::UNIX_EPOCH + YEAR_10000 {
+        return None;
+    }
     let mut read = those(&record.headers, is_read);
     for (name, value) in &record.of_reads {
         read.insert(name, value.clone());
@@ -170,17 +147,15 @@ fn version_of(name: &ObjectName, record: &Record, size_bytes: u64, naming: &Nami
 
 /// Returns the pieces of an object: one, or one for each part that is not empty.
 fn pieces(record: &Record, dirty: &DirtyVersion) -> Result<Vec<Piece>, Malformed> {
-    let (part_layout, part_digests) = (&record.part_layout, record.acknowledged.parts());
-    if !part_digests.is_empty() && part_digests.len() != part_layout.count() {
+    let (part_layout, md5s) = (&record.part_layout, record.acknowledged.parts());
+    if md5s.len() != part_layout.count() {
         return Err(Malformed);
     }
     let mut sums = if part_layout.is_whole() {
         vec![(dirty.size_bytes, md5_in(&record.etag))]
     } else {
-        let parts = part_layout.parts().enumerate();
-        let parts =
-            parts.map(|(index, part)| (part.range.len(), part_digests.get(index).map(|part| part.md5)));
-        parts.collect()
+        let sizes = part_layout.parts().map(|part| part.range.len());
+        sizes.zip(md5s.iter().copied().map(Some)).collect()
     };
     sums.retain(|(size_bytes, _)| *size_bytes > 0);
     if sums.len() != dirty.data.len() {
@@ -201,18 +176,21 @@ fn pieces(record: &Record, dirty: &DirtyVersion) -> Result<Vec<Piece>, Malformed
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::collections::VecDeque;
     use std::sync::Arc;
     use std::time::SystemTime;
 
+    use bytes::Bytes;
     use http::{HeaderMap, HeaderValue};
     use proptest::collection::vec;
     use proptest::prelude::{any, proptest};
     use shoal_registry::{DirtyVersion, Lifetime};
     use shoal_s3::object::ObjectName;
+    use shoal_s3::range::ByteRange;
     use ulid::Ulid;
 
-    use super::{Acknowledged, Manifest, Naming, PartLayout, Record};
-    use crate::dirty::record::acknowledged::PartDigest;
+    use super::{Acknowledged, Manifest, Naming, PartLayout, Record, Unreadable};
+    use crate::dirty::record::format::{decoded, encoded};
     use crate::tier::ChunkDigester;
 
     pub(in crate::dirty) fn naming() -> Naming {
@@ -243,11 +221,7 @@ pub(crate) mod tests {
             digester.update(&vec![0; *size]);
             digester.finish()
         });
-        let part = PartDigest {
-            md5: [7; 16],
-            checksum: Vec::new(),
-        };
-        Acknowledged::new(Some(pieces.collect()), vec![part; 3])
+        Acknowledged::new(pieces.collect(), &[([7; 16], &[][..]); 3])
     }
 
     fn dirty(record: &Record, keys: &[&str]) -> DirtyVersion {
@@ -257,7 +231,7 @@ pub(crate) mod tests {
             size_bytes: 250,
             lifetime: Lifetime::Normal,
             data: keys.iter().map(|key| Arc::from(*key)).collect(),
-            record: record.to_bytes().into(),
+            record: encoded(record),
         }
     }
 
@@ -276,20 +250,29 @@ pub(crate) mod tests {
 
     #[test]
     fn a_record_reads_back_unchanged() {
-        assert_eq!(Record::from_bytes(&record().to_bytes()), Ok(record()));
+        assert_eq!(decoded(&encoded(&record())), Ok(record()));
     }
 
     #[test]
-    fn a_record_of_an_earlier_build_has_no_digests() {
-        let earlier = Record {
-            acknowledged: Acknowledged::default(),
-            ..record()
+    fn a_record_of_another_build_is_named_as_such() {
+        let mut version = dirty(&record(), &["p1", "p3"]);
+        // An earlier build wrote the length of the writer's access key first.
+        version.record = b"\x02\0\0\0AK".as_slice().into();
+        let refused = Manifest::new(&name("k"), &version, &naming()).unwrap_err();
+        assert_eq!(refused, Unreadable::OtherFormat(2));
+    }
+
+    #[test]
+    fn a_proof_accepts_the_bytes_of_a_piece_and_none_of_another_range() {
+        let manifest = manifest("k");
+        let is_proven = |start, end, bytes| {
+            let mut proof = manifest.proof_of(ByteRange::new(start, end));
+            proof
+                .take(Bytes::from(vec![0; bytes]), &mut VecDeque::new())
+                .is_ok()
         };
-        let bytes = earlier.to_bytes();
-        let mut digests = Vec::new();
-        Acknowledged::default().write(&mut digests);
-        let cut = bytes.strip_suffix(&digests[..]).unwrap();
-        assert_eq!(Record::from_bytes(cut), Ok(earlier));
+        assert!(is_proven(0, 200, 200) && is_proven(200, 250, 50) && is_proven(200, 200, 0));
+        assert!(!is_proven(0, 250, 250) && !is_proven(1, 201, 200) && !is_proven(200, 200, 1));
     }
 
     #[test]
@@ -323,12 +306,12 @@ pub(crate) mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_a_record_or_refused(bytes in vec(any::<u8>(), 0..300)) {
-            let _ = Record::from_bytes(&bytes);
+            let _ = decoded::<Record>(&bytes);
         }
 
         #[test]
         fn a_record_with_flipped_bits_is_another_one_or_refused(at in any::<proptest::sample::Index>(), bit in 0..8_u8) {
-            let mut bytes = record().to_bytes();
+            let mut bytes = encoded(&record()).to_vec();
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;
             let mut version = dirty(&record(), &["p1", "p3"]);

@@ -2,6 +2,7 @@
 
 pub(crate) mod acknowledged;
 pub(crate) mod checksums;
+pub(crate) mod format;
 pub(crate) mod keys;
 pub(crate) mod manifest;
 pub(crate) mod part_layout;

@@ -1,16 +1,18 @@
 //! The layout of the parts in which an object was uploaded. The lake must get the same parts, or the ETag
 //! would differ from the acknowledged one.
 
-use shoal_base::encoding::{Malformed, Reader};
+use serde::{Deserialize, Serialize};
+use shoal_base::encoding::Malformed;
 use shoal_s3::range::ByteRange;
 
 /// The parts of an object, in order. Empty if it was written in one piece.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<Run>")]
 pub struct PartLayout(Vec<Run>);
 
 /// A run of parts of equal size with consecutive numbers. Most uploads have two runs: all parts but the last,
 /// and the last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Run {
     first: u16,
     count: u16,
@@ -80,30 +82,15 @@ impl PartLayout {
             Some(PlacedPart { number, range })
         })
     }
+}
 
-    /// Encodes the layout.
-    pub fn write(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&(self.0.len() as u32).to_le_bytes());
-        for run in &self.0 {
-            out.extend_from_slice(&run.first.to_le_bytes());
-            out.extend_from_slice(&run.count.to_le_bytes());
-            out.extend_from_slice(&run.size_bytes.to_le_bytes());
-        }
-    }
+/// Accepts runs that are not empty, with ascending numbers, that do not add up to too many bytes.
+impl TryFrom<Vec<Run>> for PartLayout {
+    type Error = Malformed;
 
-    /// Inverse of [`PartLayout::write`]. Numbers must ascend, and runs must not be empty.
-    ///
-    /// # Errors
-    ///
-    /// Fails with [`Malformed`] if the bytes end early or break these rules.
-    pub fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let (mut runs, mut last) = (Vec::new(), None);
-        for _ in 0..reader.u32()? {
-            let run = Run {
-                first: u16::from_le_bytes(reader.array()?),
-                count: u16::from_le_bytes(reader.array()?),
-                size_bytes: reader.u64()?,
-            };
+    fn try_from(runs: Vec<Run>) -> Result<Self, Malformed> {
+        let mut last = None;
+        for run in &runs {
             let end = run
                 .count
                 .checked_sub(1)
@@ -112,11 +99,9 @@ impl PartLayout {
                 return Err(Malformed);
             }
             last = end;
-            runs.push(run);
         }
-        let structure = Self(runs);
-        structure.size_bytes().ok_or(Malformed)?;
-        Ok(structure)
+        let layout = Self(runs);
+        layout.size_bytes().map(|_| layout).ok_or(Malformed)
     }
 }
 
@@ -124,15 +109,14 @@ impl PartLayout {
 mod tests {
     use proptest::collection::vec;
     use proptest::prelude::{any, prop_assert_eq, proptest};
-    use shoal_base::encoding::Reader;
 
     use super::PartLayout;
+    use crate::dirty::record::format::{all_of, decoded, encoded};
 
     #[test]
     fn a_thousand_parts_of_one_size_and_a_short_last_one_take_few_bytes() {
         let structure = PartLayout::from_parts((1..=1000).map(|number| (number, 8 << 20)).chain([(1001, 5)]));
-        let mut bytes = Vec::new();
-        structure.write(&mut bytes);
+        let bytes = encoded(&structure);
         assert!(bytes.len() < 32, "{} bytes", bytes.len());
         assert_eq!(structure.count(), 1001);
         let last = structure.parts().last().unwrap();
@@ -148,16 +132,14 @@ mod tests {
         fn parts_keep_their_numbers_and_sizes(gaps in vec((1..3_u16, 0..3_u64), 0..50)) {
             let mut number = 0;
             let parts: Vec<_> = gaps.iter().map(|(gap, size)| { number += gap; (number, *size) }).collect();
-            let mut bytes = Vec::new();
-            PartLayout::from_parts(parts.clone()).write(&mut bytes);
-            let read = PartLayout::read(&mut Reader::new(&bytes)).unwrap();
+            let read: PartLayout = decoded(&encoded(&PartLayout::from_parts(parts.clone()))).unwrap();
             let back: Vec<_> = read.parts().map(|part| (part.number, part.range.len())).collect();
             prop_assert_eq!(back, parts);
         }
 
         #[test]
         fn any_bytes_are_a_structure_or_refused(bytes in vec(any::<u8>(), 0..60)) {
-            if let Ok(structure) = PartLayout::read(&mut Reader::new(&bytes)) {
+            if let Ok(structure) = all_of::<PartLayout>(&bytes) {
                 prop_assert_eq!(structure.parts().take(100).count(), structure.count().min(100));
             }
         }

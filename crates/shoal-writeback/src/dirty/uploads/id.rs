@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
 use shoal_base::encoding::Malformed;
 use ulid::Ulid;
 
@@ -10,7 +11,7 @@ use ulid::Ulid;
 const PREFIX: &str = "shoal-";
 
 /// Identifies an upload. Not a secret: only the identity that began an upload may use it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct UploadId(pub(in crate::dirty) Ulid);
 
 impl fmt::Display for UploadId {

@@ -3,53 +3,24 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode};
-use shoal_base::encoding::{Malformed, Reader, write_bytes, write_headers};
+use serde::{Deserialize, Serialize};
 use shoal_registry::uploads::FoundUpload;
-use shoal_s3::object::ObjectName;
 
-use super::id::UploadId;
 use super::part::Upload;
+use crate::dirty::record::format::headers;
 use crate::dirty::record::writing::WriteError;
 use crate::tier::TierUnavailable;
 
 /// An object that was assembled from parts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Completed {
     /// The ETag of the object, in quotes.
     pub etag: Arc<str>,
     /// The checksum headers of the object.
+    #[serde(with = "headers")]
     pub checksums: HeaderMap,
     /// The reason why the object is already at the lake; empty if it is dirty.
     pub through: Arc<str>,
-}
-
-impl Completed {
-    /// Encodes a completion together with its upload.
-    pub(in crate::dirty) fn to_record(&self, upload: &Upload) -> Vec<u8> {
-        let mut out = Vec::with_capacity(512);
-        write_bytes(&mut out, &upload.to_bytes());
-        write_bytes(&mut out, self.etag.as_bytes());
-        write_headers(&mut out, &self.checksums);
-        write_bytes(&mut out, self.through.as_bytes());
-        out
-    }
-
-    /// Inverse of [`Completed::to_record`].
-    pub(in crate::dirty) fn from_record(
-        name: &ObjectName,
-        id: UploadId,
-        bytes: &[u8],
-    ) -> Result<(Upload, Self), Malformed> {
-        let mut reader = Reader::new(bytes);
-        let upload = Upload::from_bytes(name, id, reader.bytes()?)?;
-        let completed = Self {
-            etag: reader.text()?.into(),
-            checksums: reader.headers()?,
-            through: reader.text()?.into(),
-        };
-        let is_whole = reader.rest().is_empty();
-        is_whole.then_some((upload, completed)).ok_or(Malformed)
-    }
 }
 
 /// An upload and its state in the registry.
@@ -94,28 +65,4 @@ pub enum UploadFailed {
     /// Any other reason; the client may retry.
     #[error("the object could not be put together")]
     Later,
-}
-
-#[cfg(test)]
-mod tests {
-    use http::{HeaderMap, HeaderValue};
-
-    use super::Completed;
-    use crate::dirty::uploads::part::tests::upload;
-
-    #[test]
-    fn what_a_completion_tells_reads_back_unchanged() {
-        let mut checksums = HeaderMap::new();
-        checksums.insert("x-amz-checksum-crc32", HeaderValue::from_static("AAAAAA==-2"));
-        let completed = Completed {
-            etag: "\"e-2\"".into(),
-            checksums,
-            through: "condition".into(),
-        };
-        let upload = upload();
-        let read = Completed::from_record(&upload.name, upload.id, &completed.to_record(&upload));
-        let (read_upload, read) = read.unwrap();
-        assert_eq!((read, read_upload.writer), (completed, upload.writer));
-        assert!(Completed::from_record(&upload.name, upload.id, &[9]).is_err());
-    }
 }

@@ -4,31 +4,30 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::HeaderMap;
-use shoal_base::encoding::{Malformed, Reader, write_bytes, write_headers, write_time};
+use serde::{Deserialize, Serialize};
+use shoal_base::encoding::Malformed;
 use shoal_registry::Lifetime;
 use shoal_s3::etag;
 use shoal_s3::object::ObjectName;
-use shoal_s3::payload::Algorithm;
 
 use super::id::UploadId;
-use crate::dirty::record::acknowledged::{read_piece, write_piece};
 use crate::dirty::record::checksums::{Checksum, ChecksumSpec};
+use crate::dirty::record::format::{Unreadable, decoded, headers};
 use crate::tier::ChunkDigests;
 
-/// The encodings of lifetimes.
-const NORMAL: u8 = 0;
-const SHORT: u8 = 1;
-
-/// A multipart upload.
-#[derive(Clone, Debug)]
+/// A multipart upload. The registry stores its id and its name beside its record.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Upload {
     /// The id of the upload.
+    #[serde(skip)]
     pub id: UploadId,
     /// The name of the object.
+    #[serde(skip)]
     pub name: ObjectName,
     /// The access key of the identity that began the upload. Only this identity may continue it.
     pub writer: Arc<str>,
     /// The headers to create the object with.
+    #[serde(with = "headers")]
     pub headers: HeaderMap,
     /// The lifetime that the writer expects of the object; `None` for the rule's.
     pub lifetime: Option<Lifetime>,
@@ -36,10 +35,11 @@ pub struct Upload {
     pub begun: SystemTime,
 }
 
-/// A part of an upload, in a tier's store.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A part of an upload, in a tier's store. The registry stores its number and its key beside its record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     /// The number that the client gave the part.
+    #[serde(skip)]
     pub number: u16,
     /// The size of the part.
     pub size_bytes: u64,
@@ -49,9 +49,10 @@ pub struct Part {
     pub checksum: Option<Checksum>,
     /// The time of the upload.
     pub modified: SystemTime,
-    /// The digests of the part's chunks; `None` if an earlier build received it.
-    pub(in crate::dirty) digests: Option<ChunkDigests>,
+    /// The digests of the part's chunks.
+    pub(in crate::dirty) digests: ChunkDigests,
     /// The key of the part's bytes. An empty part has a key under which nothing is stored.
+    #[serde(skip)]
     pub(in crate::dirty) data: Arc<str>,
 }
 
@@ -61,42 +62,13 @@ impl Upload {
         ChecksumSpec::from_headers(&self.headers).ok().flatten()
     }
 
-    /// Encodes all but the id and the name, which the registry stores itself.
-    pub(in crate::dirty) fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(256);
-        write_bytes(&mut out, self.writer.as_bytes());
-        write_headers(&mut out, &self.headers);
-        write_time(&mut out, Some(self.begun));
-        out.extend(self.lifetime.map(|lifetime| match lifetime {
-            Lifetime::Normal => NORMAL,
-            Lifetime::Short => SHORT,
-        }));
-        out
-    }
-
-    /// Inverse of [`Upload::to_bytes`].
-    pub(in crate::dirty) fn from_bytes(
-        name: &ObjectName,
-        id: UploadId,
-        bytes: &[u8],
-    ) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(bytes);
-        let mut upload = Self {
+    /// Restores an upload from its record, which has all but the id and the name.
+    pub(in crate::dirty) fn of_record(name: &ObjectName, id: UploadId, record: Self) -> Self {
+        Self {
             id,
             name: name.clone(),
-            writer: reader.text()?.into(),
-            headers: reader.headers()?,
-            begun: reader.time()?.ok_or(Malformed)?,
-            lifetime: None,
-        };
-        if !reader.rest().is_empty() {
-            upload.lifetime = match reader.array()? {
-                [NORMAL] => Some(Lifetime::Normal),
-                [SHORT] => Some(Lifetime::Short),
-                _ => return Err(Malformed),
-            };
+            ..record
         }
-        reader.rest().is_empty().then_some(upload).ok_or(Malformed)
     }
 }
 
@@ -106,53 +78,19 @@ impl Part {
         etag::of_md5(&self.md5)
     }
 
-    /// Encodes all but the number and the key, which the registry stores itself.
-    pub(in crate::dirty) fn to_bytes(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(64);
-        out.extend_from_slice(&self.size_bytes.to_le_bytes());
-        out.extend_from_slice(&self.md5);
-        write_time(&mut out, Some(self.modified));
-        let checksum = self.checksum.as_ref();
-        let checksum = checksum.map(|checksum| (checksum.algorithm.as_str(), &checksum.digest[..]));
-        let (algorithm, digest) = checksum.unwrap_or_default();
-        write_bytes(&mut out, algorithm.as_bytes());
-        write_bytes(&mut out, digest);
-        write_piece(self.digests.as_ref(), &mut out);
-        out
-    }
-
-    /// Inverse of [`Part::to_bytes`].
-    pub(in crate::dirty) fn from_bytes(number: u16, data: Arc<str>, bytes: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(bytes);
-        let mut part = Self {
+    /// Restores a part from its record, which has all but the number and the key.
+    pub(in crate::dirty) fn from_bytes(
+        number: u16,
+        data: Arc<str>,
+        bytes: &[u8],
+    ) -> Result<Self, Unreadable> {
+        let part = Self {
             number,
-            size_bytes: reader.u64()?,
-            md5: reader.array()?,
-            checksum: None,
-            modified: reader.time()?.ok_or(Malformed)?,
-            digests: None,
             data,
+            ..decoded(bytes)?
         };
-        // Earlier builds wrote no digests, and nothing at all for a part without a checksum.
-        let is_earlier = reader.rest().is_empty();
-        let (name, digest) = if is_earlier {
-            Default::default()
-        } else {
-            (reader.text()?, reader.bytes()?)
-        };
-        if !name.is_empty() {
-            let mut known = Algorithm::CHECKSUMS.into_iter();
-            let algorithm = known.find(|algorithm| algorithm.as_str() == name);
-            let algorithm = algorithm.filter(|algorithm| algorithm.len_bytes() == digest.len());
-            part.checksum = Some(Checksum {
-                algorithm: algorithm.ok_or(Malformed)?,
-                digest: digest.into(),
-            });
-        }
-        if !reader.rest().is_empty() {
-            part.digests = read_piece(&mut reader, part.size_bytes)?;
-        }
-        reader.rest().is_empty().then_some(part).ok_or(Malformed)
+        let is_consistent = part.digests.size_bytes() == part.size_bytes;
+        Ok(is_consistent.then_some(part).ok_or(Malformed)?)
     }
 }
 
@@ -169,9 +107,10 @@ pub(in crate::dirty) mod tests {
 
     use super::super::selection::PART_BYTES_MIN;
     use super::{Part, Upload};
+    use crate::dirty::record::format::{decoded, encoded};
     use crate::dirty::record::manifest::tests::manifest;
     use crate::dirty::{Checksum, UploadId};
-    use crate::tier::ChunkDigester;
+    use crate::tier::ChunkDigests;
 
     pub(in crate::dirty) fn upload() -> Upload {
         let of = manifest("k");
@@ -206,29 +145,8 @@ pub(in crate::dirty) mod tests {
                 digest: vec![0, 0, 0, 1],
             }),
             modified: SystemTime::UNIX_EPOCH,
-            digests: None,
+            digests: ChunkDigests::new(size_bytes, 1 << 30, vec![7; size_bytes.min(1) as usize]).unwrap(),
             data: format!("part-{number}").into(),
-        }
-    }
-
-    #[test]
-    fn a_part_of_an_earlier_build_has_no_digests() {
-        let mut digests = Vec::new();
-        super::write_piece(None, &mut digests);
-        for written in [
-            part(7, 0xaa, 250),
-            Part {
-                checksum: None,
-                ..part(8, 1, 0)
-            },
-        ] {
-            let bytes = written.to_bytes();
-            let mut earlier = bytes.strip_suffix(&digests[..]).unwrap();
-            if written.checksum.is_none() {
-                earlier = earlier.strip_suffix(&[0; 8]).unwrap();
-            }
-            let read = Part::from_bytes(written.number, Arc::clone(&written.data), earlier);
-            assert_eq!(read, Ok(written));
         }
     }
 
@@ -241,26 +159,29 @@ pub(in crate::dirty) mod tests {
                 ..part(8, 1, 0)
             },
         );
-        let mut digester = ChunkDigester::default();
-        digester.update(&[7; 250]);
-        let digested = Part {
-            digests: Some(digester.finish()),
-            ..part(7, 0xaa, 250)
-        };
-        let bare = Part {
-            checksum: None,
-            ..digested.clone()
-        };
-        for written in [part(7, 0xaa, 250), plain, digested, bare] {
-            let read = Part::from_bytes(written.number, Arc::clone(&written.data), &written.to_bytes());
+        for written in [part(7, 0xaa, 250), plain] {
+            let read = Part::from_bytes(written.number, Arc::clone(&written.data), &encoded(&written));
             assert_eq!(read, Ok(written));
         }
+        let other_size = Part {
+            size_bytes: 251,
+            ..part(7, 0xaa, 250)
+        };
+        assert!(Part::from_bytes(7, "k".into(), &encoded(&other_size)).is_err());
+        let other_checksum = Part {
+            checksum: Some(Checksum {
+                algorithm: Algorithm::Crc32,
+                digest: vec![1; 5],
+            }),
+            ..part(7, 0xaa, 250)
+        };
+        assert!(Part::from_bytes(7, "k".into(), &encoded(&other_checksum)).is_err());
         for lifetime in [None, Some(Lifetime::Normal), Some(Lifetime::Short)] {
             let upload = Upload {
                 lifetime,
                 ..upload.clone()
             };
-            let read = Upload::from_bytes(&upload.name, upload.id, &upload.to_bytes()).unwrap();
+            let read = Upload::of_record(&upload.name, upload.id, decoded(&encoded(&upload)).unwrap());
             assert_eq!(format!("{read:?}"), format!("{upload:?}"));
         }
     }
@@ -269,7 +190,7 @@ pub(in crate::dirty) mod tests {
         #[test]
         fn any_bytes_are_a_part_and_an_upload_or_refused(bytes in vec(any::<u8>(), 0..200)) {
             let _ = Part::from_bytes(1, "k".into(), &bytes);
-            let _ = Upload::from_bytes(&upload().name, upload().id, &bytes);
+            let _ = decoded::<Upload>(&bytes);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use shoal_base::encoding::{Malformed, Reader, write_bytes, write_time};
+use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
 use super::id::UploadId;
@@ -23,7 +23,7 @@ pub struct UploadQuery {
 }
 
 /// A position in a listing, which orders uploads by key and then by the time they were begun.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct UploadPosition {
     /// The key.
     pub key: Arc<[u8]>,
@@ -31,7 +31,7 @@ pub struct UploadPosition {
 }
 
 /// A position among the uploads of one key.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 enum PositionOfKey {
     Upload(SystemTime, UploadId),
     End,
@@ -66,47 +66,7 @@ impl UploadPosition {
     pub fn is_before(&self, upload: &Upload) -> bool {
         *self < Self::of(upload)
     }
-
-    /// Encodes a position as part of a marker.
-    pub(crate) fn write(place: Option<&Self>, out: &mut Vec<u8>) {
-        let Some(Self { key, of_key }) = place else {
-            out.push(NOWHERE);
-            return;
-        };
-        out.push(if *of_key == PositionOfKey::End {
-            KEY
-        } else {
-            UPLOAD
-        });
-        write_bytes(out, key);
-        if let PositionOfKey::Upload(begun, id) = of_key {
-            write_time(out, Some(*begun));
-            out.extend_from_slice(&id.0.to_bytes());
-        }
-    }
-
-    /// Inverse of [`UploadPosition::write`].
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Option<Self>, Malformed> {
-        let [kind] = reader.array()?;
-        if kind == NOWHERE {
-            return Ok(None);
-        }
-        let key = reader.bytes()?.into();
-        let of_key = match kind {
-            KEY => PositionOfKey::End,
-            UPLOAD => {
-                let begun = reader.time()?.ok_or(Malformed)?;
-                PositionOfKey::Upload(begun, UploadId(Ulid::from_bytes(reader.array()?)))
-            }
-            _ => return Err(Malformed),
-        };
-        Ok(Some(Self { key, of_key }))
-    }
 }
-
-const NOWHERE: u8 = 0;
-const KEY: u8 = 1;
-const UPLOAD: u8 = 2;
 
 impl UploadQuery {
     /// Returns true if the query selects an upload.

@@ -7,7 +7,7 @@ use shoal_net::clock;
 use shoal_s3::etag;
 
 use super::part::{Part, Upload};
-use crate::dirty::record::acknowledged::{Acknowledged, PartDigest};
+use crate::dirty::record::acknowledged::Acknowledged;
 use crate::dirty::record::checksums::Checksum;
 use crate::dirty::record::manifest::Record;
 use crate::dirty::record::part_layout::PartLayout;
@@ -85,12 +85,9 @@ fn find(listed: &ListedPart, uploaded: &[Arc<Part>]) -> Option<Arc<Part>> {
 pub(in crate::dirty) fn record_of(upload: &Upload, parts: &[Arc<Part>]) -> Record {
     let with_bytes = parts.iter().filter(|part| part.size_bytes > 0);
     let pieces = with_bytes.map(|part| part.digests.clone()).collect();
-    let digests = parts.iter().map(|part| PartDigest {
-        md5: part.md5,
-        checksum: part
-            .checksum
-            .as_ref()
-            .map_or_else(Vec::new, |checksum| checksum.digest.clone()),
+    let sums = parts.iter().map(|part| {
+        let checksum = part.checksum.as_ref();
+        (part.md5, checksum.map_or(&[][..], |checksum| &checksum.digest))
     });
     Record {
         writer: Arc::clone(&upload.writer),
@@ -99,7 +96,7 @@ pub(in crate::dirty) fn record_of(upload: &Upload, parts: &[Arc<Part>]) -> Recor
         headers: upload.headers.clone(),
         of_reads: checksums(upload, parts),
         part_layout: PartLayout::from_parts(parts.iter().map(|part| (part.number, part.size_bytes))),
-        acknowledged: Acknowledged::new(pieces, digests.collect()),
+        acknowledged: Acknowledged::new(pieces, &sums.collect::<Vec<_>>()),
     }
 }
 

@@ -36,7 +36,7 @@ async fn object(
             key,
             size_bytes: acknowledged.len() as u64,
             md5: None,
-            digests: Some(digests(acknowledged)),
+            digests: digests(acknowledged),
         });
     }
     let damages = Arc::<Damages>::default();

@@ -11,13 +11,13 @@ use std::vec::IntoIter;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use shoal_base::encoding::{Reader, write_bytes};
+use serde::{Deserialize, Serialize};
 use shoal_s3::operation::Query;
 use shoal_s3::time::rfc3339;
 use shoal_s3::xml::Element;
 
 use super::page::{Entry, ListPage, MOST, UPLOADS};
-use crate::dirty::{BEHIND_PREFIX, Scope, bytes_in};
+use crate::dirty::{BEHIND_PREFIX, Scope, all_of, bytes_in};
 use crate::dirty::{ChecksumSpec, Upload, UploadId, UploadPosition};
 
 /// Prefix of the node's own markers. No upload id begins with it.
@@ -35,7 +35,7 @@ pub struct UploadListing {
 }
 
 /// The end of a page, as S3 expresses it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Markers {
     key: Vec<u8>,
     /// The upload id; empty if the page ended after all uploads of the key.
@@ -43,7 +43,7 @@ struct Markers {
 }
 
 /// The positions that earlier pages have reached.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Reached {
     lake: Markers,
     kept: Option<UploadPosition>,
@@ -249,23 +249,14 @@ impl Reached {
     }
 
     fn to_marker(&self) -> String {
-        let mut out = Vec::with_capacity(256);
-        write_bytes(&mut out, &self.lake.key);
-        write_bytes(&mut out, self.lake.id.as_bytes());
-        UploadPosition::write(self.kept.as_ref(), &mut out);
-        format!("{MARKER}{}", URL_SAFE_NO_PAD.encode(out))
+        let bytes = postcard::to_stdvec(self).expect("memory takes any marker");
+        format!("{MARKER}{}", URL_SAFE_NO_PAD.encode(bytes))
     }
 
     /// Inverse of [`Reached::to_marker`].
     fn of_marker(marker: &str) -> Option<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(marker.strip_prefix(MARKER)?).ok()?;
-        let mut reader = Reader::new(&bytes);
-        let lake = Markers {
-            key: reader.bytes().ok()?.into(),
-            id: reader.text().ok()?.into(),
-        };
-        let kept = UploadPosition::read(&mut reader).ok()?;
-        reader.rest().is_empty().then_some(Self { lake, kept })
+        all_of(&bytes).ok()
     }
 }
 
@@ -469,7 +460,7 @@ mod tests {
             ("uploads&upload-id-marker=x", "uploads"),
             (&format!("key-marker=k&upload-id-marker={id}"), "key-marker=k"),
             (
-                &format!("key-marker=k&upload-id-marker={MARKER}AAAA"),
+                &format!("key-marker=k&upload-id-marker={MARKER}AAAAAA"),
                 "key-marker=k",
             ),
         ] {

@@ -296,69 +296,53 @@ async fn a_lake_whose_etags_are_no_md5s_names_what_it_has() {
     node.stop().await;
 }
 
-/// Rewrites the entry of a dirty object as earlier builds wrote it, without the `digests_bytes` of digests at
-/// its end.
-async fn as_of_an_earlier_build(names: &Names, key: &str, digests_bytes: usize) {
-    let name = Name::new("b", key.as_bytes());
-    let version = names.find(&name).await.unwrap().entry.current.unwrap();
-    let record = version.record.slice(..version.record.len() - digests_bytes);
-    let id = new_id();
-    let earlier = DirtyVersion {
-        id,
-        record,
-        ..version
-    };
-    names.write(&name, earlier).await.unwrap();
-}
-
 #[tokio::test]
-async fn an_entry_of_an_earlier_build_is_read_and_flushed_and_a_flipped_bit_of_it_is_not() {
+async fn an_object_whose_record_another_build_wrote_is_not_taken_for_absent_and_not_lost() {
     let beside = Beside::start().await;
-    let node = Node::start_with(|config| {
-        beside.back(config);
-        config.store.capacity_bytes = 256 << 20;
-    })
-    .await;
-    let parts = super::multipart::parts(4);
-    let whole = Bytes::from(parts.concat());
+    let node = Node::start_with(|config| beside.back(config)).await;
     for number in 1..=2 {
         write_back(&node.client(), &format!("tmp/{number}"), &bytes(number)).await;
-        upload(&[node.client()], &format!("tmp/parts-{number}"), &parts).await;
     }
-    let [_, flipped_part] = beside.pieces(parts[1].len()).try_into().unwrap();
-    let [_, flipped] = beside.pieces(bytes(2).len()).try_into().unwrap();
     let stopped = node.halt().await;
     // The node may still have it open.
     let open = async || Embedded::open(beside.registry.path());
     let engine = value("the registry is free", open, Result::is_ok).await.unwrap();
     // A separate node, whose trash list nobody processes.
     let names = Names::new(Arc::new(engine), 99, Duration::from_hours(1));
-    for number in 1..=2 {
-        as_of_an_earlier_build(&names, &format!("tmp/{number}"), 8 + 4 + 8 + 4 + 1).await;
-        let digests_bytes = 8 + 4 + (21 + 21 + 1) * 8 + 4 + 1 + 3 * 16;
-        as_of_an_earlier_build(&names, &format!("tmp/parts-{number}"), digests_bytes).await;
-    }
+    let name = Name::new("b", b"tmp/1");
+    let written = names.find(&name).await.unwrap().entry.current.unwrap();
+    // Earlier builds began a record with the length of an access key.
+    let record = [&20_u32.to_le_bytes(), &written.record[1..]].concat().into();
+    let id = new_id();
+    let of_other = DirtyVersion {
+        id,
+        record,
+        ..written
+    };
+    names.write(&name, of_other.clone()).await.unwrap();
     drop(names);
-    let folder = tempfile::TempDir::new().unwrap();
-    let node = stopped
-        .with(|config| config.store.path = folder.path().join("store"))
-        .start()
-        .await;
-    reads(&node.client(), "tmp/1", &bytes(1)).await;
-    reads(&node.client(), "tmp/parts-1", &whole).await;
-    beside.change(&flipped, |bytes| bytes[7] ^= 1);
-    beside.change(&flipped_part, |bytes| bytes[7] ^= 1);
-    let report = flush(&node, "").await;
+    let node = stopped.start().await;
+    let client = node.client();
     assert_eq!(
-        (&report["flush"]["flushed"], &report["flush"]["failed"]),
-        (&2.into(), &2.into()),
-        "{report}"
+        client.get("/b/tmp/1").send().await.status,
+        StatusCode::SERVICE_UNAVAILABLE
     );
-    assert!(node.lake.object("b", "tmp/1").unwrap().content.all() == bytes(1));
-    assert_eq!(node.lake.object("b", "tmp/parts-1").unwrap().etag, etag(&parts));
-    assert!(node.lake.object("b", "tmp/2").is_none() && node.lake.object("b", "tmp/parts-2").is_none());
-    assert_eq!(conditions(&node.status().await), ["wrong-bytes"]);
-    node.stop().await;
+    assert_eq!(
+        client.delete("/b/tmp/1").send().await.status,
+        StatusCode::SERVICE_UNAVAILABLE
+    );
+    let list = client.get("/b?list-type=2&prefix=tmp/").send().await;
+    assert_eq!(list.status, StatusCode::SERVICE_UNAVAILABLE);
+    let around = client.put("/b/tmp/1", bytes(9)).header("x-shoal-write", "around");
+    assert_eq!(around.send().await.status, StatusCode::SERVICE_UNAVAILABLE);
+    reads(&client, "tmp/2", &bytes(2)).await;
+    assert_eq!(flush_one(&node, "tmp/2").await, StatusCode::PARTIAL_CONTENT);
+    assert!(node.lake.object("b", "tmp/1").is_none());
+    let stopped = node.halt().await;
+    let engine = value("the registry is free", open, Result::is_ok).await.unwrap();
+    let names = Names::new(Arc::new(engine), 99, Duration::from_hours(1));
+    assert_eq!(names.find(&name).await.unwrap().entry.current, Some(of_other));
+    drop((names, stopped));
 }
 
 /// Returns the files of blocks on a node's disk.

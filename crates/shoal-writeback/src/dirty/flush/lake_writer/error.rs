@@ -8,7 +8,7 @@ use shoal_net::endpoint::s3::{CallError, Refusal};
 use shoal_net::endpoint::{EndpointError, Failure, is_undecided};
 use shoal_s3::error::ErrorCode;
 
-use crate::tier::{MEND_TIER, WrongBytes};
+use crate::tier::WrongBytes;
 
 /// The lake has not confirmed the object.
 #[derive(Debug, thiserror::Error)]
@@ -41,9 +41,9 @@ pub(crate) enum LakeWriteError {
     /// This node read bytes that differ from the acknowledged ones.
     #[error("a block on this node's disk is wrong: {0}")]
     WrongBytes(WrongBytes),
-    /// The bytes of an object written by an earlier build do not match its acknowledged MD5.
-    #[error("the tier does not hold the acknowledged bytes of the object: they have another MD5")]
-    OtherMd5,
+    /// The acknowledged ETag is not that of the parts in the entry.
+    #[error("the entry of the object contradicts itself: the MD5s of its parts do not give its ETag")]
+    OtherParts,
     /// The lake reports other bytes: it rejected a digest, or its ETag is another MD5.
     #[error("the lake says that it got other bytes than were acknowledged: it answered {0}")]
     Contradicted(String),
@@ -68,10 +68,9 @@ impl LakeWriteError {
         }
     }
 
-    /// Returns advice for operators if the lake or the tier has other bytes than were acknowledged.
+    /// Returns advice for operators if the lake has other bytes than were acknowledged.
     pub(in crate::dirty) fn hint_about_bytes(&self) -> Option<&'static str> {
         match self {
-            Self::OtherMd5 => Some(MEND_TIER),
             Self::Contradicted(_) => Some(
                 "look for a fault of the lake, or of a proxy or a network before it; the object is written to the lake once more",
             ),
@@ -106,7 +105,7 @@ impl LakeWriteError {
             | Self::UnknownWriter(_)
             | Self::Unread(_)
             | Self::WrongBytes(_)
-            | Self::OtherMd5
+            | Self::OtherParts
             | Self::Contradicted(_) => false,
             Self::Refused(status) => is_undecided(*status),
             Self::Misunderstood => true,

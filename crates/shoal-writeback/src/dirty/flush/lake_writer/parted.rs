@@ -11,14 +11,12 @@ use shoal_s3::range::ByteRange;
 use shoal_s3::xml::ListedPart;
 
 use super::{Attempt, LakeWriteError, NotWritten, Uploaded};
-use crate::dirty::record::acknowledged::PartDigest;
 use crate::dirty::record::checksums::{Checksum, ChecksumSpec, creation_headers, element_name};
 use crate::dirty::record::part_layout::PlacedPart;
 
 /// Parts that the lake has accepted.
 struct PutParts {
     parts: Vec<ListedPart>,
-    md5s: Vec<[u8; 16]>,
     /// True if the lake's ETag of each part is its MD5.
     all_by_md5: bool,
 }
@@ -50,25 +48,24 @@ impl Attempt<'_> {
         let record = &self.write.manifest.record;
         let checksum_spec = ChecksumSpec::from_headers(&record.headers).ok().flatten();
         let algorithm = checksum_spec.map(|spec| spec.algorithm);
-        let is_complete = |digest: &&PartDigest| {
-            algorithm.is_none_or(|algorithm| digest.checksum.len() == algorithm.len_bytes())
-        };
         let mut put = PutParts {
             parts: Vec::with_capacity(record.part_layout.count()),
-            md5s: Vec::with_capacity(record.part_layout.count()),
             all_by_md5: true,
         };
-        for (index, part) in record.part_layout.parts().enumerate() {
-            let digest = match record.acknowledged.parts().get(index).filter(is_complete) {
-                Some(digest) => digest.clone(),
-                None => self.digest(part.range, algorithm).await?,
+        let parts = record.part_layout.parts().zip(record.acknowledged.parts());
+        for (index, (part, md5)) in parts.enumerate() {
+            let checksum = match algorithm {
+                Some(algorithm) => {
+                    let known = record.acknowledged.checksum(index, algorithm.len_bytes());
+                    let digest = match known {
+                        Some(digest) => digest.to_vec(),
+                        None => self.digest(part.range, algorithm).await?,
+                    };
+                    Some(Checksum { algorithm, digest })
+                }
+                None => None,
             };
-            put.md5s.push(digest.md5);
-            let checksum = algorithm.map(|algorithm| Checksum {
-                algorithm,
-                digest: digest.checksum,
-            });
-            let (part, is_by_md5) = self.put(upload, part, &digest.md5, checksum).await?;
+            let (part, is_by_md5) = self.put(upload, part, md5, checksum).await?;
             put.parts.push(part);
             put.all_by_md5 &= is_by_md5;
         }
@@ -78,9 +75,8 @@ impl Attempt<'_> {
     async fn complete(&self, upload: &Multipart, put: PutParts) -> Result<Uploaded, LakeWriteError> {
         self.check()?;
         let acknowledged = &*self.write.manifest.version.etag;
-        // For parts from an earlier build, the MD5s were computed from the bytes that were sent.
-        if etag::of_parts(&put.md5s) != acknowledged {
-            return Err(LakeWriteError::OtherMd5);
+        if etag::of_parts(self.write.manifest.record.acknowledged.parts()) != acknowledged {
+            return Err(LakeWriteError::OtherParts);
         }
         let completed = upload.complete(put.parts, self.write.conditions.clone(), self.write.permit);
         let named = completed.await?;
@@ -123,24 +119,14 @@ impl Attempt<'_> {
         Ok((part, is_by_md5))
     }
 
-    /// Reads a part for which the record lacks the digests that the lake is sent ahead of it.
-    async fn digest(
-        &self,
-        range: ByteRange,
-        algorithm: Option<Algorithm>,
-    ) -> Result<PartDigest, LakeWriteError> {
+    /// Reads a part whose checksum the record lacks, because the lake is sent the checksum ahead of the part.
+    async fn digest(&self, range: ByteRange, algorithm: Algorithm) -> Result<Vec<u8>, LakeWriteError> {
         let mut digests = Digests::default();
-        for algorithm in [Some(Algorithm::Md5), algorithm].into_iter().flatten() {
-            digests.add(algorithm);
-        }
+        digests.add(algorithm);
         let mut blocks = self.blocks(range);
         while let Some(piece) = blocks.next().await {
             digests.update(&piece?);
         }
-        let md5 = digests.digest(Algorithm::Md5);
-        Ok(PartDigest {
-            md5: md5.try_into().expect("an MD5 has 16 bytes"),
-            checksum: algorithm.map_or_else(Vec::new, |algorithm| digests.digest(algorithm)),
-        })
+        Ok(digests.digest(algorithm))
     }
 }

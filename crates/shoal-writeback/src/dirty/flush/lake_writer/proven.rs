@@ -8,88 +8,20 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 
 use bytes::Bytes;
-use md5::{Digest as _, Md5};
 use shoal_cache::blocks::BlockStream;
 use shoal_net::sigbus_guard::copy_of;
 use shoal_s3::range::ByteRange;
 
 use super::error::LakeWriteError;
-use crate::tier::{ChunkProof, Piece, PieceMd5, WrongBytes};
+use crate::tier::{ChunkProof, WrongBytes};
 
 /// Number of bytes that are copied and verified before the task yields.
 const SLICE_BYTES: usize = 256 << 10;
 
-/// The way in which a piece is verified.
-enum Proof {
-    /// Chunk by chunk.
-    Chunks(Box<ChunkProof>),
-    /// As a whole, for a piece from an earlier build: the last bytes are withheld until all are verified.
-    Md5 {
-        md5: Md5,
-        expected: PieceMd5,
-        missing_bytes: u64,
-        held: Option<Bytes>,
-    },
-    /// Not here, for a part from an earlier build: the MD5s of all parts are compared before the upload is
-    /// completed.
-    Later,
-}
-
-impl Proof {
-    fn of(piece: Option<&Piece>) -> Self {
-        match piece {
-            Some(Piece {
-                digests: Some(digests),
-                ..
-            }) => Self::Chunks(Box::new(digests.proof(0))),
-            Some(Piece {
-                md5: Some(expected),
-                size_bytes,
-                ..
-            }) => Self::Md5 {
-                md5: Md5::new(),
-                expected: *expected,
-                missing_bytes: *size_bytes,
-                held: None,
-            },
-            _ => Self::Later,
-        }
-    }
-
-    /// Adds the next bytes to the proof, and appends those that it verifies to `proven`.
-    fn take(&mut self, bytes: Bytes, proven: &mut VecDeque<Bytes>) -> Result<(), LakeWriteError> {
-        match self {
-            Self::Chunks(proof) => proof.take(bytes, proven).map_err(LakeWriteError::WrongBytes),
-            Self::Md5 {
-                md5,
-                expected,
-                missing_bytes,
-                held,
-            } => {
-                md5.update(&bytes);
-                *missing_bytes = missing_bytes.saturating_sub(bytes.len() as u64);
-                proven.extend(held.replace(bytes));
-                if *missing_bytes > 0 {
-                    return Ok(());
-                }
-                if PieceMd5::from(std::mem::take(md5).finalize()) != *expected {
-                    return Err(LakeWriteError::OtherMd5);
-                }
-                proven.extend(held.take());
-                Ok(())
-            }
-            Self::Later => {
-                proven.push_back(bytes);
-                Ok(())
-            }
-        }
-    }
-}
-
 /// A stream of verified bytes.
 pub(super) struct ProvenBlocks {
     blocks: BlockStream,
-    proof: Proof,
+    proof: ChunkProof,
     /// Bytes that are not verified yet; `at` is their position in the piece.
     rest: Bytes,
     at: u64,
@@ -97,10 +29,10 @@ pub(super) struct ProvenBlocks {
 }
 
 impl ProvenBlocks {
-    pub(super) fn new(blocks: BlockStream, piece: Option<&Piece>) -> Self {
+    pub(super) fn new(blocks: BlockStream, proof: ChunkProof) -> Self {
         Self {
             blocks,
-            proof: Proof::of(piece),
+            proof,
             rest: Bytes::new(),
             at: 0,
             proven: VecDeque::new(),
@@ -133,6 +65,7 @@ impl ProvenBlocks {
         self.at = end;
         let unread = |_| LakeWriteError::WrongBytes(WrongBytes(ByteRange::new(start, end)));
         let bytes = copy_of(&bytes).map_err(unread)?;
-        self.proof.take(bytes, &mut self.proven)
+        let taken = self.proof.take(bytes, &mut self.proven);
+        taken.map_err(LakeWriteError::WrongBytes)
     }
 }
