@@ -1,6 +1,9 @@
-//! Evaluates conditional headers before anything is read or replaced.
+//! Checks conditional headers before anything is read or replaced.
 
-use s3s::dto::{ETag, ETagCondition, Timestamp};
+use http::header::{ETAG, LAST_MODIFIED};
+use http::{HeaderMap, HeaderValue};
+use s3s::dto::{ETag, ETagCondition, HeadObjectOutput, Timestamp, TimestampFormat};
+use s3s::{S3Error, S3Result, s3_error};
 use time::OffsetDateTime;
 
 /// The conditions of one request, from whichever headers.
@@ -12,48 +15,62 @@ pub(super) struct Conditions {
     pub(super) unmodified_since: Option<Timestamp>,
 }
 
-/// Result of evaluating the conditions against the current object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Evaluation {
-    /// The request proceeds.
-    Met,
-    /// 412: the object has changed or is absent.
-    Failed,
-    /// 304: the client has the current object.
-    Unchanged,
-}
-
 impl Conditions {
-    /// Evaluates the conditions against an object's unquoted ETag and modification time. Entity tags take
-    /// precedence over dates (RFC 9110, 13.2.2).
-    pub(super) fn evaluate(&self, etag: &str, modified: &Timestamp) -> Evaluation {
+    /// Checks the conditions on an object: fails with 412 if it has changed, with 304 if the client has it.
+    /// Entity tags take precedence over dates (RFC 9110, 13.2.2).
+    pub(super) fn check(&self, object: &HeadObjectOutput) -> S3Result<()> {
+        let etag = object.e_tag.as_ref().map_or("", ETag::value);
+        let modified = object.last_modified.clone().unwrap_or_default();
         let names_it =
             |condition: &ETagCondition| condition.as_etag().is_none_or(|named| named.value() == etag);
         let failed = match (&self.matches, &self.unmodified_since) {
             (Some(condition), _) => !names_it(condition) || condition.as_etag().is_some_and(is_weak),
-            (None, Some(since)) => seconds(modified) > seconds(since),
+            (None, Some(since)) => seconds(&modified) > seconds(since),
             (None, None) => false,
         };
         let unchanged = match (&self.none_match, &self.modified_since) {
             (Some(condition), _) => names_it(condition),
-            (None, Some(since)) => seconds(modified) <= seconds(since),
+            (None, Some(since)) => seconds(&modified) <= seconds(since),
             (None, None) => false,
         };
-        match (failed, unchanged) {
-            (true, _) => Evaluation::Failed,
-            (false, true) => Evaluation::Unchanged,
-            (false, false) => Evaluation::Met,
+        if failed {
+            return Err(precondition_failed());
         }
+        if unchanged {
+            let mut error = s3_error!(NotModified);
+            error.set_headers(validators(etag, &modified));
+            return Err(error);
+        }
+        Ok(())
     }
 
-    /// Evaluates the conditions if the object is absent: only `If-Match` can fail.
-    pub(super) fn evaluate_absent(&self) -> Evaluation {
-        if self.matches.is_some() {
-            Evaluation::Failed
-        } else {
-            Evaluation::Met
+    /// Checks the conditions if the object is absent: only `If-Match` can fail.
+    pub(super) fn check_absent(&self) -> S3Result<()> {
+        match self.matches {
+            Some(_) => Err(precondition_failed()),
+            None => Ok(()),
         }
     }
+}
+
+pub(super) fn precondition_failed() -> S3Error {
+    s3_error!(
+        PreconditionFailed,
+        "At least one of the pre-conditions you specified did not hold"
+    )
+}
+
+/// Returns the headers of a 304 that clients use in conditional requests.
+fn validators(etag: &str, modified: &Timestamp) -> HeaderMap {
+    let mut date = Vec::new();
+    let etag = HeaderValue::try_from(format!("\"{etag}\"")).ok();
+    let formatted = modified.format(TimestampFormat::HttpDate, &mut date).ok();
+    let date = formatted.and_then(|()| HeaderValue::from_bytes(&date).ok());
+    let headers = [(ETAG, etag), (LAST_MODIFIED, date)];
+    let known = headers
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)));
+    known.collect()
 }
 
 fn is_weak(etag: &ETag) -> bool {
@@ -63,97 +80,4 @@ fn is_weak(etag: &ETag) -> bool {
 /// Truncates to seconds, the resolution of dates in headers; a file's finer time would always look newer.
 fn seconds(time: &Timestamp) -> i64 {
     OffsetDateTime::from(time.clone()).unix_timestamp()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::{Duration, UNIX_EPOCH};
-
-    use s3s::dto::Timestamp;
-
-    use super::{Conditions, Evaluation};
-
-    fn at(ms: u64) -> Timestamp {
-        Timestamp::from(UNIX_EPOCH + Duration::from_millis(ms))
-    }
-
-    fn evaluate(header: &str, value: &str) -> Evaluation {
-        let mut conditions = Conditions::default();
-        match header {
-            "if-match" => conditions.matches = Some(value.parse().unwrap()),
-            "if-none-match" => conditions.none_match = Some(value.parse().unwrap()),
-            _ => unreachable!("only tags are given as text"),
-        }
-        conditions.evaluate("abc", &at(5_500))
-    }
-
-    #[test]
-    fn tags_match_quoted_and_unquoted_and_any() {
-        for tag in ["\"abc\"", "abc", "*"] {
-            assert_eq!(evaluate("if-match", tag), Evaluation::Met, "{tag}");
-            assert_eq!(evaluate("if-none-match", tag), Evaluation::Unchanged, "{tag}");
-        }
-        assert_eq!(evaluate("if-match", "\"abd\""), Evaluation::Failed);
-        assert_eq!(evaluate("if-none-match", "abd"), Evaluation::Met);
-        assert_eq!(
-            evaluate("if-match", "W/\"abc\""),
-            Evaluation::Failed,
-            "a weak tag names no bytes"
-        );
-        assert_eq!(evaluate("if-none-match", "W/\"abc\""), Evaluation::Unchanged);
-    }
-
-    #[test]
-    fn dates_compare_in_whole_seconds() {
-        let since = |unmodified: bool, ms: u64| {
-            let date = Some(at(ms));
-            let conditions = if unmodified {
-                Conditions {
-                    unmodified_since: date,
-                    ..Conditions::default()
-                }
-            } else {
-                Conditions {
-                    modified_since: date,
-                    ..Conditions::default()
-                }
-            };
-            conditions.evaluate("abc", &at(5_500))
-        };
-        assert_eq!(
-            [since(true, 5_000), since(true, 4_000)],
-            [Evaluation::Met, Evaluation::Failed]
-        );
-        assert_eq!(
-            [since(false, 5_000), since(false, 4_000)],
-            [Evaluation::Unchanged, Evaluation::Met]
-        );
-    }
-
-    #[test]
-    fn tags_go_before_dates() {
-        let conditions = Conditions {
-            matches: Some("abc".parse().unwrap()),
-            unmodified_since: Some(at(0)),
-            none_match: Some("abd".parse().unwrap()),
-            modified_since: Some(at(9_000)),
-        };
-        assert_eq!(conditions.evaluate("abc", &at(5_500)), Evaluation::Met);
-    }
-
-    #[test]
-    fn only_if_match_fails_on_what_is_not_there() {
-        let must_exist = Conditions {
-            matches: Some("*".parse().unwrap()),
-            ..Conditions::default()
-        };
-        let must_not = Conditions {
-            none_match: Some("*".parse().unwrap()),
-            ..Conditions::default()
-        };
-        assert_eq!(
-            [must_exist.evaluate_absent(), must_not.evaluate_absent()],
-            [Evaluation::Failed, Evaluation::Met]
-        );
-    }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use md5::{Digest, Md5};
-use s3s::{S3Result, s3_error};
+use s3s::{S3Error, S3Result, s3_error};
 use shoal_base::hex;
 
 /// Bucket of incomplete objects. No client can name it: bucket names do not begin with a dot.
@@ -167,26 +167,31 @@ impl Layout {
         Ok(etag)
     }
 
-    /// Returns the sizes of an upload's parts by number; `None` if there is no such upload.
-    pub(super) fn parts(&self, upload: &str) -> io::Result<Option<Vec<(i32, u64)>>> {
+    /// Returns the sizes of an upload's parts by number; fails if there is no such upload.
+    pub(super) fn parts(&self, upload: &str) -> S3Result<Vec<(i32, u64)>> {
         let plain = upload.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
         if !plain || !self.root.join(format!(".upload-{upload}.json")).exists() {
-            return Ok(None);
+            return Err(s3_error!(NoSuchUpload, "The specified upload does not exist"));
         }
-        let prefix = format!(".upload_id-{upload}.part-");
+        let parts = self.files_of(&format!(".upload_id-{upload}.part-"));
+        parts.map_err(S3Error::internal_error)
+    }
+
+    /// Returns the sizes of the files whose names are this prefix and a number, by number.
+    fn files_of(&self, prefix: &str) -> io::Result<Vec<(i32, u64)>> {
         let mut parts = Vec::new();
         for entry in fs::read_dir(&self.root)? {
             let entry = entry?;
             let number = entry
                 .file_name()
                 .to_str()
-                .and_then(|name| name.strip_prefix(&prefix)?.parse().ok());
+                .and_then(|name| name.strip_prefix(prefix)?.parse().ok());
             if let Some(number) = number {
                 parts.push((number, entry.metadata()?.len()));
             }
         }
         parts.sort_unstable();
-        Ok(Some(parts))
+        Ok(parts)
     }
 
     fn body(&self, bucket: &str, name: &str) -> PathBuf {
@@ -215,7 +220,7 @@ impl Staged<'_> {
                     "The development lake keeps objects as files: a key and a key below it (a and a/b) cannot both exist"
                 )
             }
-            _ => s3s::S3Error::internal_error(error),
+            _ => S3Error::internal_error(error),
         };
         fs::create_dir_all(parent).map_err(refused)?;
         fs::rename(self.layout.body(STAGING, &self.key), &body).map_err(refused)?;
@@ -229,7 +234,7 @@ impl Staged<'_> {
                 }
                 done => done,
             }
-            .map_err(s3s::S3Error::internal_error)?;
+            .map_err(S3Error::internal_error)?;
         }
         Ok(())
     }

@@ -12,7 +12,6 @@
 mod conditions;
 mod lake;
 mod layout;
-mod list;
 mod read;
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! GET and HEAD: evaluate the conditions, then return the attributes and the bytes of one version.
+//! The attributes and the bytes of one version of an object, and listings with the ETags that `s3s-fs` omits.
 
 use std::io;
 use std::ops::Range;
@@ -6,91 +6,35 @@ use std::ops::Range;
 use bytes::{Bytes, BytesMut};
 use futures_util::Stream;
 use futures_util::stream::try_unfold;
-use http::header::{CONTENT_RANGE, ETAG, LAST_MODIFIED};
+use http::header::CONTENT_RANGE;
 use http::{HeaderMap, HeaderValue};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::dto::{
-    ChecksumMode, ETag, GetObjectInput, GetObjectOutput, HeadObjectInput, HeadObjectOutput,
-    Range as RequestedRange, StreamingBlob, Timestamp, TimestampFormat,
+    ChecksumMode, CommonPrefix, ETag, EncodingType, GetObjectOutput, HeadObjectInput, HeadObjectOutput,
+    Object, ObjectStorageClass, Range as RequestedRange,
 };
-use s3s::{S3, S3Error, S3Response, S3Result, s3_error};
+use s3s::{S3, S3Result, s3_error};
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 
-use super::conditions::{Conditions, Evaluation};
 use super::lake::{DirectoryLake, request};
+use super::layout::Layout;
 
 /// Content type of objects stored without one.
 const DEFAULT_CONTENT_TYPE: &str = "binary/octet-stream";
+
+/// Characters that `encoding-type=url` does not escape.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'/')
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 
 /// Bytes read from the file at a time.
 const CHUNK_BYTES: u64 = 256 << 10;
 
 impl DirectoryLake {
-    pub(super) async fn head(&self, input: HeadObjectInput) -> S3Result<S3Response<HeadObjectOutput>> {
-        refuse_other_states(input.version_id.as_deref(), input.part_number)?;
-        let conditions = Conditions {
-            matches: input.if_match,
-            none_match: input.if_none_match,
-            modified_since: input.if_modified_since,
-            unmodified_since: input.if_unmodified_since,
-        };
-        let name = self.files.name_of(&input.bucket, &input.key)?;
-        let _shared = self.gate.read().await;
-        let mut head = self
-            .attributes(&input.bucket, &name, input.checksum_mode.as_ref())
-            .await?;
-        require(&conditions, &head)?;
-        overlay(&mut head.cache_control, input.response_cache_control);
-        overlay(&mut head.content_disposition, input.response_content_disposition);
-        overlay(&mut head.content_encoding, input.response_content_encoding);
-        overlay(&mut head.content_language, input.response_content_language);
-        overlay(&mut head.content_type, input.response_content_type);
-        overlay(&mut head.expires, input.response_expires);
-        Ok(S3Response::new(head))
-    }
-
-    pub(super) async fn get(&self, input: GetObjectInput) -> S3Result<S3Response<GetObjectOutput>> {
-        refuse_other_states(input.version_id.as_deref(), input.part_number)?;
-        let conditions = Conditions {
-            matches: input.if_match,
-            none_match: input.if_none_match,
-            modified_since: input.if_modified_since,
-            unmodified_since: input.if_unmodified_since,
-        };
-        let name = self.files.name_of(&input.bucket, &input.key)?;
-        // Read the attributes and open the file under one lock; once open, a file stays readable even if it
-        // is replaced.
-        let shared = self.gate.read().await;
-        let head = self
-            .attributes(&input.bucket, &name, input.checksum_mode.as_ref())
-            .await?;
-        let path = self.files.find(&input.bucket, &name)?;
-        let file = File::open(path).await.map_err(S3Error::internal_error)?;
-        drop(shared);
-
-        require(&conditions, &head)?;
-        let size = u64::try_from(head.content_length.unwrap_or_default()).map_err(S3Error::internal_error)?;
-        let range = resolve(input.range, size)?;
-        let whole = range == (0..size);
-        let body = read(file, range.clone()).await.map_err(S3Error::internal_error)?;
-        let mut output = answer(head, whole);
-        output.content_length = i64::try_from(range.end - range.start).ok();
-        output.content_range = input
-            .range
-            .map(|_| format!("bytes {}-{}/{size}", range.start, range.end - 1));
-        output.body = Some(StreamingBlob::wrap(body));
-        overlay(&mut output.cache_control, input.response_cache_control);
-        overlay(
-            &mut output.content_disposition,
-            input.response_content_disposition,
-        );
-        overlay(&mut output.content_encoding, input.response_content_encoding);
-        overlay(&mut output.content_language, input.response_content_language);
-        overlay(&mut output.content_type, input.response_content_type);
-        overlay(&mut output.expires, input.response_expires);
-        Ok(S3Response::new(output))
-    }
-
     /// Returns the attributes of an object, as S3 reports them. The caller holds the gate.
     pub(super) async fn attributes(
         &self,
@@ -116,10 +60,22 @@ impl DirectoryLake {
         }
         Ok(head)
     }
+
+    /// Adds what `s3s-fs` omits to listed objects. The caller holds the gate.
+    pub(super) async fn complete(&self, bucket: &str, listed: &mut Option<Vec<Object>>) -> S3Result<()> {
+        for object in listed.iter_mut().flatten() {
+            if let Some(name) = object.key.take() {
+                object.e_tag = Some(ETag::Strong(self.etag(bucket, &name).await?));
+                object.storage_class = Some(ObjectStorageClass::from_static(ObjectStorageClass::STANDARD));
+                object.key = Some(Layout::key_of(&name).into());
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Rejects reads of other versions and of parts, which this lake does not have.
-fn refuse_other_states(version: Option<&str>, part: Option<i32>) -> S3Result<()> {
+pub(super) fn refuse_other_states(version: Option<&str>, part: Option<i32>) -> S3Result<()> {
     if version.is_some_and(|version| version != "null") {
         return Err(s3_error!(NoSuchVersion, "The development lake keeps no versions"));
     }
@@ -132,48 +88,8 @@ fn refuse_other_states(version: Option<&str>, part: Option<i32>) -> S3Result<()>
     Ok(())
 }
 
-fn require(conditions: &Conditions, head: &HeadObjectOutput) -> S3Result<()> {
-    let etag = head.e_tag.as_ref().map_or("", ETag::value);
-    let modified = head.last_modified.clone().unwrap_or_default();
-    match conditions.evaluate(etag, &modified) {
-        Evaluation::Met => Ok(()),
-        Evaluation::Failed => Err(precondition_failed()),
-        Evaluation::Unchanged => {
-            let mut error = s3_error!(NotModified);
-            error.set_headers(validators(etag, &modified));
-            Err(error)
-        }
-    }
-}
-
-pub(super) fn precondition_failed() -> S3Error {
-    s3_error!(
-        PreconditionFailed,
-        "At least one of the pre-conditions you specified did not hold"
-    )
-}
-
-/// Returns the headers of a 304 that clients use in conditional requests.
-fn validators(etag: &str, modified: &Timestamp) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    headers.extend(
-        HeaderValue::try_from(format!("\"{etag}\""))
-            .ok()
-            .map(|value| (ETAG, value)),
-    );
-    let mut date = Vec::new();
-    if modified.format(TimestampFormat::HttpDate, &mut date).is_ok() {
-        headers.extend(
-            HeaderValue::from_bytes(&date)
-                .ok()
-                .map(|value| (LAST_MODIFIED, value)),
-        );
-    }
-    headers
-}
-
 /// Resolves a range. `s3s-fs` fails on suffixes longer than the object.
-fn resolve(asked: Option<RequestedRange>, size: u64) -> S3Result<Range<u64>> {
+pub(super) fn resolve(asked: Option<RequestedRange>, size: u64) -> S3Result<Range<u64>> {
     let Some(asked) = asked else { return Ok(0..size) };
     asked
         .check(size)
@@ -187,7 +103,7 @@ fn resolve(asked: Option<RequestedRange>, size: u64) -> S3Result<Range<u64>> {
         })
 }
 
-async fn read(
+pub(super) async fn read(
     mut file: File,
     range: Range<u64>,
 ) -> io::Result<impl Stream<Item = io::Result<Bytes>> + Send + Sync> {
@@ -209,7 +125,7 @@ async fn read(
     ))
 }
 
-fn answer(mut head: HeadObjectOutput, whole: bool) -> GetObjectOutput {
+pub(super) fn answer(mut head: HeadObjectOutput, whole: bool) -> GetObjectOutput {
     if !whole {
         // The checksums cover the whole object, not the range.
         forget_checksums(&mut head);
@@ -243,8 +159,25 @@ fn forget_checksums(head: &mut HeadObjectOutput) {
     head.checksum_sha256 = None;
 }
 
-fn overlay<T>(value: &mut Option<T>, asked: Option<T>) {
+pub(super) fn overlay<T>(value: &mut Option<T>, asked: Option<T>) {
     if asked.is_some() {
         *value = asked;
+    }
+}
+
+pub(super) fn is_url(encoding: Option<&EncodingType>) -> bool {
+    encoding.is_some_and(|encoding| encoding.as_str() == EncodingType::URL)
+}
+
+/// Encodes the texts of a listing.
+pub(super) fn encode<'a>(
+    objects: &'a mut Option<Vec<Object>>,
+    prefixes: &'a mut Option<Vec<CommonPrefix>>,
+    echoes: impl IntoIterator<Item = &'a mut Option<String>>,
+) {
+    let keys = objects.iter_mut().flatten().map(|object| &mut object.key);
+    let prefixes = prefixes.iter_mut().flatten().map(|common| &mut common.prefix);
+    for text in keys.chain(prefixes).chain(echoes).flatten() {
+        *text = utf8_percent_encode(text, PLAIN).to_string();
     }
 }
