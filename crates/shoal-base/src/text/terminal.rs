@@ -18,6 +18,23 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |c| !matches!(c, '\n' | '\t') && is_harmful(c))
 }
 
+/// Formats a table with columns as wide as their widest cell. Each cell becomes one line.
+pub fn table<const N: usize>(rows: impl IntoIterator<Item = [String; N]>) -> String {
+    let shown = |row: [String; N]| row.map(|cell| line(&cell).into_owned());
+    let rows: Vec<_> = rows.into_iter().map(shown).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));
+    let mut text = String::new();
+    for row in &rows {
+        let cells = row.iter().zip(widths);
+        let cells = cells.map(|(cell, width)| format!("{cell:<width$}"));
+        let line = cells.collect::<Vec<_>>().join("  ");
+        text += line.trim_end();
+        text.push('\n');
+    }
+    text
+}
+
 fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     if !text.contains(&is_escaped) {
         return Cow::Borrowed(text);

@@ -35,30 +35,6 @@ pub(super) fn print_message(tone: Tone, what: &str, hint: Option<&str>) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// Formats a table with columns as wide as their widest cell.
-pub(super) fn table<const N: usize>(rows: &[[String; N]]) -> String {
-    let shown = |row: &[String; N]| row.each_ref().map(|cell| terminal::line(cell).into_owned());
-    let rows: Vec<_> = rows.iter().map(shown).collect();
-    let width = |column: usize| {
-        rows.iter()
-            .map(|row| row[column].chars().count())
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: [usize; N] = std::array::from_fn(width);
-    let mut text = String::new();
-    for row in &rows {
-        let cells = row
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:<width$}"));
-        let line = cells.collect::<Vec<_>>().join("  ");
-        text += line.trim_end();
-        text.push('\n');
-    }
-    text
-}
-
 /// Writes data to stdout. A reader that stops early (`| head`) is not a failure.
 pub(super) fn print(text: &str) {
     let mut stdout = io::stdout().lock();

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use clap::Args;
 use futures_util::future::join_all;
 use serde::Serialize;
+use shoal_base::terminal::table;
 use shoal_node::admin::client::{AdminClient, AdminError};
 use shoal_node::admin::explain::{
     BLOCKS_MAX, BlockLocation, BlockWorth, DirectoryEntry, ExplainQuery, Explanation, GroupCompleteness,
@@ -17,7 +18,7 @@ use super::admin::{AdminPort, failed};
 use super::overview::pages_of;
 use crate::cli::block_on;
 use crate::cli::failure::Failure;
-use crate::cli::output::{Tone, bytes, counted, print_message, print_result, table};
+use crate::cli::output::{Tone, bytes, counted, print_message, print_result};
 
 const AFTER_HELP: &str = "\
 Words for a block on a node:
@@ -202,10 +203,9 @@ fn to_text(found: &ClusterExplanation) -> String {
     } else {
         "directory"
     };
-    let rows: Vec<[String; 3]> = std::iter::once(["block", place, "on nodes"].map(str::to_owned))
-        .chain((0..shown).map(|row| row_of(found, row, homes)))
-        .collect();
-    text += &table(&rows);
+    let head = ["block", place, "on nodes"].map(str::to_owned);
+    let rows = (0..shown).map(|row| row_of(found, row, homes));
+    text += &table(std::iter::once(head).chain(rows));
     for node in &found.nodes {
         for group in &node.completeness {
             let _ = writeln!(text, "{}: {}", node.node, completeness_words(group));

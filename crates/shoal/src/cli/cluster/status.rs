@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use clap::Args;
-use shoal_base::terminal;
+use shoal_base::terminal::{self, table};
 use shoal_net::{Condition, ConditionName};
 use shoal_node::HandoffPhase;
 use shoal_node::admin::status::{CoherenceFigures, DirectoryPage, GwfFigures, TierPage};
@@ -17,7 +17,7 @@ use super::task::progress::line;
 use super::task::what;
 use crate::cli::block_on;
 use crate::cli::failure::Failure;
-use crate::cli::output::{bytes, counted, print_result, some_of, table};
+use crate::cli::output::{bytes, counted, print_result, some_of};
 
 const AFTER_HELP: &str = "\
 The columns local, peer and lake are shares of the bytes sent to clients. In part are those of the reads of several
@@ -51,7 +51,7 @@ impl Status {
 pub(crate) fn to_text(overview: &Overview) -> String {
     let mut text = summary(overview);
     text.push('\n');
-    text += &table(&rows(overview, |_, traffic| traffic));
+    text += &table(rows(overview, |_, traffic| traffic));
     for node in &overview.nodes {
         text += &remarks(node);
     }

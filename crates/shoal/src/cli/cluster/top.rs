@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
-use shoal_base::terminal;
+use shoal_base::terminal::{self, table};
 use shoal_net::clock;
 use tokio::sync::mpsc;
 
@@ -16,7 +16,6 @@ use super::overview::{NodeView, Overview, Traffic};
 use super::status::{remarks, rows, summary};
 use crate::cli::block_on;
 use crate::cli::failure::Failure;
-use crate::cli::output::table;
 use crate::cli::servers::signals::Signals;
 
 /// Interval at which the command polls the nodes.
@@ -112,7 +111,7 @@ fn frame(overview: &Overview, rates: &HashMap<String, Traffic>, trouble: Option<
     };
     let mut text = summary(overview);
     text += "bytes and requests of the last second; q leaves\n\n";
-    text += &table(&rows(overview, rate));
+    text += &table(rows(overview, rate));
     text.push('\n');
     text.extend(overview.nodes.iter().map(remarks));
     if let Some(trouble) = trouble {

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use clap::Args;
-use shoal_base::terminal;
+use shoal_base::terminal::{self, table};
 use shoal_node::admin::client::AdminClient;
 use shoal_orders::{Task, TaskKind, TaskList, TaskState};
 use tokio::signal::unix::{SignalKind, signal};
@@ -16,7 +16,7 @@ use self::progress::{ProgressDisplay, kind};
 use crate::cli::block_on;
 use crate::cli::cluster::admin::{AdminPort, Poll, failed};
 use crate::cli::failure::Failure;
-use crate::cli::output::{Tone, bytes, counted, print_message, print_result, some_of, table};
+use crate::cli::output::{Tone, bytes, counted, print_message, print_result, some_of};
 
 /// Path of the tasks page.
 pub(crate) const PATH: &str = "/tasks";
@@ -163,7 +163,7 @@ fn listed(tasks: &[Task]) -> String {
             what(task),
         ]
     });
-    table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
+    table(std::iter::once(head).chain(rows))
 }
 
 /// Returns the state, marked if the deadline is at risk.
