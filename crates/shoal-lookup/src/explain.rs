@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use serde::Serialize;
+use shoal_base::terminal::table;
 use shoal_node::admin::client::{AdminErrorKind, AdminUrl};
 use shoal_node::admin::members::MemberState;
-use shoal_node::config::Lookup;
+use shoal_node::config::{Lookup, LookupPlace};
 
 use super::answer::choice::{Choice, Eligibility};
 use super::answer::client::Client;
-use super::answer::places::Location;
 use crate::TTL;
 
 /// The inputs and the result of an answer.
@@ -77,7 +77,7 @@ impl Explanation {
     pub(super) fn new(
         config: &Lookup,
         client: Client,
-        location: Location<'_>,
+        place: Option<&LookupPlace>,
         choices: &[Choice],
         silent: Vec<SilentNode>,
     ) -> Self {
@@ -89,8 +89,8 @@ impl Explanation {
             } else {
                 network.to_string()
             },
-            topology: location.topology.map(Into::into),
-            network: location.network.map(|network| network.to_string()),
+            topology: place.map(|place| place.topology.clone()),
+            network: place.map(|place| place.network.to_string()),
             name: config.name.clone().unwrap_or_default(),
             ttl_seconds: TTL.as_secs(),
             nodes: choices.iter().map(explained).collect(),
@@ -116,7 +116,7 @@ impl Explanation {
         if self.nodes.is_empty() {
             text.push_str("no living node is known: the answer is SERVFAIL\n");
         } else {
-            text.push_str(&table(&self.nodes));
+            text.push_str(&listed(&self.nodes));
         }
         for silent in &self.silent {
             writeln!(text, "\n{} {}", silent.url, silent.why).expect("writing to a string does not fail");
@@ -140,8 +140,7 @@ fn explained(choice: &Choice) -> Explained {
     }
 }
 
-/// Columns as wide as their widest cell; the last one is not padded.
-fn table(nodes: &[Explained]) -> String {
+fn listed(nodes: &[Explained]) -> String {
     let title = ["node", "topology", "shared", "load", "weight", "address", "why"].map(String::from);
     let rows = nodes.iter().map(|node| {
         [
@@ -154,16 +153,5 @@ fn table(nodes: &[Explained]) -> String {
             node.why.into(),
         ]
     });
-    let rows: Vec<[String; 7]> = std::iter::once(title).chain(rows).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths: [usize; 7] = std::array::from_fn(width);
-    let mut text = String::new();
-    for row in &rows {
-        for (cell, width) in row.iter().zip(widths) {
-            write!(text, "{cell:width$}  ").expect("writing to a string does not fail");
-        }
-        text.truncate(text.trim_end().len());
-        text.push('\n');
-    }
-    text
+    table(std::iter::once(title).chain(rows))
 }

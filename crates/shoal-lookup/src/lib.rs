@@ -2,7 +2,7 @@
 //!
 //! Nodes are asked every second which nodes are alive, `live_nodes` keeps recent answers, `answer`
 //! determines the client of a question, its place and the nearest nodes, and builds the response, `listener`
-//! receives and sends messages within the limits of `rate_limit`, `admin` serves `metrics` and the state in
+//! receives and sends messages within the limits of `rate_limit`, `admin` serves `metrics`, with the state of
 //! `poll_status`. Name servers share no state and keep none for longer than seconds, so any number of them
 //! can run behind one anycast address (docs/how-to/lookup.md).
 
@@ -31,7 +31,6 @@ use parking_lot::Mutex;
 use shoal_net::http::listener::{ListenError, listen};
 use shoal_net::shutdown::{self, Shutdown, Trigger};
 use shoal_net::{clock, pauses};
-use shoal_node::admin::allowed_hosts::AllowedHosts;
 use shoal_node::admin::client::{
     AdminAccess, AdminClient, AdminErrorKind, AdminResponse, AdminUrl, FileError, InvalidAdminUrl,
 };
@@ -41,10 +40,10 @@ use tokio::task::JoinSet;
 
 use answer::responder::{Responder, Transport, can_answer};
 use explain::{Explanation, SilentNode};
-use listener::{Answers, Sockets};
+use listener::Sockets;
 use live_nodes::{LiveNode, LiveNodes};
 use metrics::LookupMetrics;
-use poll_status::PollStatus;
+use poll_status::PolledNode;
 use rate_limit::{Allowance, RateLimiter, UDP_RATE};
 
 /// TTL of every answer. Short, because nodes come and go; long enough that a resolver asks rarely.
@@ -130,13 +129,7 @@ impl Lookup {
             tasks.spawn(keep_asking(poller, place, Arc::clone(&shared), stopping.clone()));
         }
         if let Some(listener) = admin {
-            let hosts = AllowedHosts::new(&[]);
-            tasks.spawn(admin::serve(
-                listener,
-                Arc::clone(&shared),
-                hosts,
-                stopping.clone(),
-            ));
+            tasks.spawn(admin::serve(listener, Arc::clone(&shared), stopping.clone()));
         }
         for sockets in sockets {
             tasks.spawn(sockets.serve(Arc::clone(&shared), stopping.clone()));
@@ -194,9 +187,9 @@ pub async fn explain(config: &config::Lookup, client: Client) -> Result<Explanat
         }
     }
     let live = shared.live();
-    let location = shared.responder.places().locate(client.network);
+    let place = shared.responder.places().locate(client.network);
     let choices = shared.responder.explain(&client, &live);
-    Ok(Explanation::new(config, client, location, &choices, silent))
+    Ok(Explanation::new(config, client, place, &choices, silent))
 }
 
 /// Returns a client for each node that is polled.
@@ -225,7 +218,8 @@ fn pollers(config: &config::Lookup) -> Result<Vec<AdminClient>, LookupError> {
 struct Shared {
     responder: Responder,
     live_nodes: Mutex<LiveNodes>,
-    poll_status: Mutex<PollStatus>,
+    /// The polled nodes, in the order of the configuration.
+    polled: Mutex<Vec<PolledNode>>,
     /// Trusted resolvers, which are exempt from the rate limit.
     trusted: Vec<IpNet>,
     sources: Mutex<RateLimiter>,
@@ -239,10 +233,12 @@ impl Shared {
             name: name.into(),
             source,
         })?;
+        let now = clock::instant();
+        let polled = config.nodes.iter().map(|url| PolledNode::new(url.clone(), now));
         Ok(Self {
             responder,
             live_nodes: Mutex::default(),
-            poll_status: Mutex::new(PollStatus::new(config.nodes.iter().cloned(), clock::instant())),
+            polled: Mutex::new(polled.collect()),
             trusted: config.trusted_resolvers.clone(),
             sources: Mutex::new(RateLimiter::new(UDP_RATE)),
             metrics: LookupMetrics::default(),
@@ -261,15 +257,7 @@ impl Shared {
         can_answer(&self.live())
     }
 
-    /// Renders the current metrics.
-    fn counted(&self) -> String {
-        let living: Vec<_> = self.live().iter().map(|live| live.member.state).collect();
-        let poll_status = self.poll_status.lock().states(clock::instant());
-        self.metrics.render(&living, poll_status)
-    }
-}
-
-impl Answers for Shared {
+    /// Returns the answer to a message; `None` sends no answer.
     fn answer(&self, bytes: &[u8], source: SocketAddr, transport: Transport) -> Option<Vec<u8>> {
         let reply = self.responder.answer(bytes, source.ip(), transport, &self.live());
         let code = reply.as_ref().map(|reply| reply.code);
@@ -277,6 +265,7 @@ impl Answers for Shared {
         reply.map(|reply| reply.bytes)
     }
 
+    /// Decides how an answer over UDP is sent.
     fn allow(&self, source: SocketAddr) -> Allowance {
         // Trusted resolvers ask for many clients, so they are exempt.
         if self.trusted.iter().any(|network| network.contains(&source.ip())) {
@@ -301,7 +290,7 @@ async fn keep_asking(poller: AdminClient, place: usize, shared: Arc<Shared>, sto
         log_change(poller.url(), silent, answer.as_ref().err());
         silent = answer.is_err();
         let now = clock::instant();
-        shared.poll_status.lock().asked(place, !silent, now);
+        shared.polled.lock()[place].asked(!silent, now);
         if let Ok(answer) = answer {
             shared.receive(answer, now);
         }

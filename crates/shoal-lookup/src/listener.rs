@@ -9,7 +9,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use shoal_net::shutdown::Shutdown;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
@@ -17,6 +16,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::Shared;
 use super::answer::responder::Transport;
 use super::rate_limit::{Allowance, Network, truncated};
 
@@ -30,15 +30,6 @@ const CONNECTIONS_OF_NETWORK_MAX: usize = 32;
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause after an error of the operating system, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// Produces the answers of the server.
-pub trait Answers: Send + Sync + 'static {
-    /// Returns the answer to a message; `None` sends no answer.
-    fn answer(&self, bytes: &[u8], source: SocketAddr, transport: Transport) -> Option<Vec<u8>>;
-
-    /// Decides how an answer over UDP is sent.
-    fn allow(&self, source: SocketAddr) -> Allowance;
-}
 
 /// The UDP and TCP sockets of one address.
 #[derive(Debug)]
@@ -83,17 +74,17 @@ impl Sockets {
     }
 
     /// Answers until `shutdown` begins.
-    pub async fn serve(self, answers: Arc<impl Answers>, shutdown: Shutdown) {
+    pub async fn serve(self, shared: Arc<Shared>, shutdown: Shutdown) {
         let Self { udp, tcp } = self;
         tokio::select! {
             () = shutdown.begun() => {}
-            () = serve_datagrams(udp, Arc::clone(&answers)) => {}
-            () = serve_connections(tcp, answers) => {}
+            () = serve_datagrams(udp, Arc::clone(&shared)) => {}
+            () = serve_connections(tcp, shared) => {}
         }
     }
 }
 
-async fn serve_datagrams(socket: UdpSocket, answers: Arc<impl Answers>) {
+async fn serve_datagrams(socket: UdpSocket, shared: Arc<Shared>) {
     let mut buffer = vec![0; usize::from(u16::MAX)];
     loop {
         let (length, source) = match socket.recv_from(&mut buffer).await {
@@ -104,11 +95,11 @@ async fn serve_datagrams(socket: UdpSocket, answers: Arc<impl Answers>) {
                 continue;
             }
         };
-        let allowance = answers.allow(source);
+        let allowance = shared.allow(source);
         if allowance == Allowance::Silence {
             continue;
         }
-        let Some(mut answer) = answers.answer(&buffer[..length], source, Transport::Udp) else {
+        let Some(mut answer) = shared.answer(&buffer[..length], source, Transport::Udp) else {
             continue;
         };
         if allowance == Allowance::Truncated {
@@ -121,9 +112,10 @@ async fn serve_datagrams(socket: UdpSocket, answers: Arc<impl Answers>) {
     }
 }
 
-async fn serve_connections(listener: TcpListener, answers: Arc<impl Answers>) {
+async fn serve_connections(listener: TcpListener, shared: Arc<Shared>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let networks = Arc::new(Mutex::new(HashMap::new()));
+    // A handle for each connection of a network, and one here.
+    let mut networks: HashMap<Network, Arc<()>> = HashMap::new();
     // Dropping this future drops every connection.
     let mut connections = JoinSet::new();
     loop {
@@ -137,13 +129,16 @@ async fn serve_connections(listener: TcpListener, answers: Arc<impl Answers>) {
                 continue;
             }
         };
-        let Some(of_network) = OfNetwork::enter(&networks, Network::containing(source.ip())) else {
+        networks.retain(|_, open| Arc::strong_count(open) > 1);
+        let open = networks.entry(Network::containing(source.ip())).or_default();
+        if Arc::strong_count(open) > CONNECTIONS_OF_NETWORK_MAX {
             tracing::debug!(%source, "connection refused: its network is at its limit of connections");
             continue;
-        };
-        let answers = Arc::clone(&answers);
+        }
+        let of_network = Arc::clone(open);
+        let shared = Arc::clone(&shared);
         connections.spawn(async move {
-            if let Err(error) = converse(stream, source, &*answers).await {
+            if let Err(error) = converse(stream, source, &shared).await {
                 tracing::debug!(%error, %source, "a connection ended");
             }
             drop((place, of_network));
@@ -152,47 +147,12 @@ async fn serve_connections(listener: TcpListener, answers: Arc<impl Answers>) {
     }
 }
 
-type Networks = Mutex<HashMap<Network, usize>>;
-
-/// Counts a connection among those of its network, until it is dropped.
-struct OfNetwork {
-    networks: Arc<Networks>,
-    network: Network,
-}
-
-impl OfNetwork {
-    fn enter(networks: &Arc<Networks>, network: Network) -> Option<Self> {
-        let mut counts = networks.lock();
-        let count = counts.entry(network).or_default();
-        if *count == CONNECTIONS_OF_NETWORK_MAX {
-            return None;
-        }
-        *count += 1;
-        Some(Self {
-            networks: Arc::clone(networks),
-            network,
-        })
-    }
-}
-
-impl Drop for OfNetwork {
-    fn drop(&mut self) {
-        let mut counts = self.networks.lock();
-        if let Some(count) = counts.get_mut(&self.network) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.network);
-            }
-        }
-    }
-}
-
 /// Exchanges questions and answers, each preceded by its length, until the client closes the connection or a
 /// timeout.
-async fn converse(mut stream: TcpStream, source: SocketAddr, answers: &impl Answers) -> io::Result<()> {
+async fn converse(mut stream: TcpStream, source: SocketAddr, shared: &Shared) -> io::Result<()> {
     loop {
         let question = timeout(IDLE_TIMEOUT, read_message(&mut stream)).await??;
-        let Some(answer) = answers.answer(&question, source, Transport::Tcp) else {
+        let Some(answer) = shared.answer(&question, source, Transport::Tcp) else {
             return Ok(());
         };
         let length = u16::try_from(answer.len()).expect("an answer has room for its length");

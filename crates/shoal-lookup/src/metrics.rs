@@ -1,15 +1,15 @@
 //! The metrics of the name server and their names.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hickory_proto::op::ResponseCode;
-use shoal_net::metrics::{Tally, each, render};
-use shoal_net::observed;
+use shoal_net::metrics::{Tally, each};
+use shoal_net::{clock, observed};
 use shoal_node::admin::members::MemberState;
 
+use super::Shared;
 use super::answer::responder::Transport;
-use super::poll_status::PollState;
 use super::rate_limit::Allowance;
 
 /// Counts of one name server.
@@ -20,29 +20,21 @@ pub struct LookupMetrics {
     limited: Tally<&'static str>,
 }
 
-/// The figures of a name server at one moment.
-pub struct Figures {
-    questions: BTreeMap<[&'static str; 2], u64>,
-    limited: BTreeMap<&'static str, u64>,
-    living: [(&'static str, usize); 2],
-    polled: Vec<PollState>,
-}
-
 observed! {
     /// Every metric of a name server.
-    TABLE of Figures:
+    TABLE of Arc<Shared>:
     Counter lookup_questions{transport, code}
         "Messages received, by transport and response code; \"none\": without an answer."
-        => |figures| each(figures.questions.clone());
+        => |shared| each(shared.metrics.questions.counts());
     Counter lookup_limited{allowance}
         "Datagrams of networks above 200 answers a second: sent to TCP, or not answered."
-        => |figures| each(figures.limited.clone());
-    Gauge lookup_nodes{state} "Nodes considered alive, by state." => |figures| each(figures.living);
+        => |shared| each(shared.metrics.limited.counts());
+    Gauge lookup_nodes{state} "Nodes considered alive, by state." => |shared| each(living(shared));
     Gauge lookup_polled_up{node} "Whether a node of [lookup] nodes answered the latest poll with its members."
-        => |figures| each(figures.polled.iter().map(|node| (&*node.url, node.answers)));
+        => |shared| each(shared.polled.lock().iter().map(|node| (&*node.url, node.answers)));
     Gauge lookup_polled_age_seconds{node}
         "Seconds since a node of [lookup] nodes last answered with its members; since the start if it never has."
-        => |figures| each(figures.polled.iter().map(|node| (&*node.url, seconds(node.age))));
+        => |shared| each(shared.polled.lock().iter().map(|node| (&*node.url, seconds(node.age(clock::instant())))));
 }
 
 impl LookupMetrics {
@@ -58,21 +50,17 @@ impl LookupMetrics {
             self.limited.count(allowance.as_str());
         }
     }
+}
 
-    /// Renders all metrics in the text format of `OpenMetrics`, with the states of living and polled nodes.
-    pub fn render(&self, living: &[MemberState], polled: Vec<PollState>) -> String {
-        let count = |state| living.iter().filter(|living| **living == state).count();
-        let figures = Figures {
-            questions: self.questions.counts(),
-            limited: self.limited.counts(),
-            living: [
-                ("serving", count(MemberState::Serving)),
-                ("draining", count(MemberState::Draining)),
-            ],
-            polled,
-        };
-        render(TABLE, figures)
-    }
+/// Returns the number of living nodes in each state.
+fn living(shared: &Shared) -> impl Iterator<Item = (&'static str, usize)> {
+    let live = shared.live();
+    [MemberState::Serving, MemberState::Draining]
+        .into_iter()
+        .map(move |state| {
+            let in_state = live.iter().filter(|live| live.member.state == state);
+            (state.as_str(), in_state.count())
+        })
 }
 
 /// Rounds to tenths, enough for nodes that are polled each second.
@@ -96,28 +84,44 @@ fn word(code: ResponseCode) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use hickory_proto::op::ResponseCode;
-    use shoal_node::admin::members::MemberState;
+    use shoal_net::clock;
+    use shoal_net::metrics::render;
+    use shoal_node::admin::members::Members;
+    use shoal_node::config::Lookup;
 
-    use super::{LookupMetrics, TABLE};
+    use super::{TABLE, seconds};
+    use crate::Shared;
     use crate::answer::responder::Transport;
-    use crate::poll_status::PollState;
+    use crate::live_nodes::tests::member;
 
     #[test]
     fn questions_are_counted_by_their_answers_and_nodes_by_how_they_stand() {
-        let metrics = LookupMetrics::default();
+        let config = Lookup {
+            name: Some("s3.example.org".into()),
+            nodes: vec!["http://10.0.0.1:9100".into()],
+            ..Lookup::default()
+        };
+        let shared = Arc::new(Shared::new(&config).unwrap());
+        let metrics = &shared.metrics;
         metrics.answered(Transport::Udp, Some(ResponseCode::NoError));
         metrics.answered(Transport::Udp, Some(ResponseCode::NoError));
         metrics.answered(Transport::Tcp, Some(ResponseCode::NXDomain));
         metrics.answered(Transport::Udp, None);
-        let state = PollState {
-            url: "http://10.0.0.1:9100".into(),
-            answers: true,
-            age: Duration::from_millis(1_260),
-        };
-        let text = metrics.render(&[MemberState::Serving; 2], vec![state]);
+        let now = clock::instant();
+        shared.polled.lock()[0].asked(true, now);
+        let members = ["a1", "a2"].map(|name| member(name, "dc1", "10.0.0.1:9000"));
+        let speaker = "a1".into();
+        let members = members.to_vec();
+        let answer = Members { speaker, members };
+        shared
+            .live_nodes
+            .lock()
+            .receive(answer, [10, 0, 0, 1].into(), now);
+        let text = render(TABLE, Arc::clone(&shared));
         for line in [
             "shoal_lookup_questions_total{transport=\"udp\",code=\"NOERROR\"} 2",
             "shoal_lookup_questions_total{transport=\"tcp\",code=\"NXDOMAIN\"} 1",
@@ -125,11 +129,13 @@ mod tests {
             "shoal_lookup_nodes{state=\"serving\"} 2",
             "shoal_lookup_nodes{state=\"draining\"} 0",
             "shoal_lookup_polled_up{node=\"http://10.0.0.1:9100\"} 1",
-            "shoal_lookup_polled_age_seconds{node=\"http://10.0.0.1:9100\"} 1.3",
         ] {
             assert!(text.lines().any(|said| said == line), "{line}\n{text}");
         }
+        assert!(text.contains("shoal_lookup_polled_age_seconds{node=\"http://10.0.0.1:9100\"} "));
+        assert!((seconds(Duration::from_millis(1_260)) - 1.3).abs() < f64::EPSILON);
     }
+
     #[test]
     fn the_reference_lists_every_metric_with_its_labels_and_no_other() {
         const REFERENCE: &str = include_str!(concat!(

@@ -8,17 +8,7 @@ use shoal_node::admin::members::MemberState;
 use shoal_policy::nearest::{self as policy, Candidate, rank};
 
 use super::client::Client;
-use super::places::Location;
 use crate::live_nodes::LiveNode;
-
-/// The requested address family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// A records.
-    V4,
-    /// AAAA records.
-    V6,
-}
 
 words! {
     /// The place of a living node in the answer to a client: contained, or left out for a reason.
@@ -49,12 +39,6 @@ pub struct Choice {
     pub eligibility: Eligibility,
 }
 
-impl Family {
-    fn has(self, address: SocketAddr) -> bool {
-        address.is_ipv4() == (self == Self::V4)
-    }
-}
-
 /// All living nodes in the order in which the client should try them; nodes that it should not try come last.
 ///
 /// An answer contains addresses of one distance only: resolvers and clients shuffle them, so with two
@@ -62,13 +46,13 @@ impl Family {
 /// nearer node is alive.
 pub fn choose(
     client: &Client,
-    location: Location<'_>,
+    topology: Option<&str>,
     live: &[Arc<LiveNode>],
     answers: usize,
 ) -> Vec<Choice> {
     let excluded = exclusion(live);
     let (fit, unfit): (Vec<_>, Vec<_>) = live.iter().partition(|live| excluded(live).is_none());
-    let mut choices = by_distance(client, location, &fit);
+    let mut choices = by_distance(client, topology, &fit);
     if let Some(nearest) = choices.first().map(|choice| choice.shared_levels) {
         for (position, choice) in choices.iter_mut().enumerate() {
             choice.eligibility = match choice.shared_levels == nearest {
@@ -78,7 +62,7 @@ pub fn choose(
             };
         }
     }
-    let unfit = by_distance(client, location, &unfit).into_iter().map(|choice| {
+    let unfit = by_distance(client, topology, &unfit).into_iter().map(|choice| {
         let eligibility = excluded(&choice.live).unwrap_or(choice.eligibility);
         Choice {
             eligibility,
@@ -90,14 +74,11 @@ pub fn choose(
 }
 
 /// The living nodes to which clients may be directed and which have an address of the family.
-pub fn reachable_by(family: Family, live: &[Arc<LiveNode>]) -> Vec<Arc<LiveNode>> {
+pub fn reachable_by(is_of_family: fn(&SocketAddr) -> bool, live: &[Arc<LiveNode>]) -> Vec<Arc<LiveNode>> {
     let excluded = exclusion(live);
-    let reachable = |live: &&Arc<LiveNode>| live.address.is_some_and(|address| family.has(address));
-    live.iter()
-        .filter(|live| excluded(live).is_none())
-        .filter(reachable)
-        .cloned()
-        .collect()
+    let reachable = |live: &&Arc<LiveNode>| live.address.as_ref().is_some_and(is_of_family);
+    let fit = live.iter().filter(|live| excluded(live).is_none());
+    fit.filter(reachable).cloned().collect()
 }
 
 /// Returns a function that gives the reason for which no client should be directed to a node, if there is
@@ -112,9 +93,9 @@ fn exclusion(live: &[Arc<LiveNode>]) -> impl Fn(&Arc<LiveNode>) -> Option<Eligib
     }
 }
 
-fn by_distance(client: &Client, location: Location<'_>, live: &[&Arc<LiveNode>]) -> Vec<Choice> {
+fn by_distance(client: &Client, topology: Option<&str>, live: &[&Arc<LiveNode>]) -> Vec<Choice> {
     let client = policy::Client {
-        topology: location.topology,
+        topology,
         key: client.key(),
     };
     let candidates: Vec<_> = live
@@ -139,21 +120,18 @@ fn by_distance(client: &Client, location: Location<'_>, live: &[&Arc<LiveNode>])
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
     use std::sync::Arc;
 
     use shoal_net::clock;
     use shoal_node::admin::members::{Member, MemberState, Members};
 
-    use super::{Choice, Eligibility, Family, choose, reachable_by};
+    use super::{Choice, Eligibility, choose, reachable_by};
     use crate::answer::client::Client;
-    use crate::answer::places::Location;
     use crate::live_nodes::tests::member;
     use crate::live_nodes::{LiveNode, LiveNodes};
 
-    const HERE: Location<'_> = Location {
-        topology: Some("dc1/a/r1"),
-        network: None,
-    };
+    const HERE: Option<&str> = Some("dc1/a/r1");
 
     fn live(members: Vec<Member>) -> Vec<Arc<LiveNode>> {
         let (mut live_nodes, now) = (LiveNodes::default(), clock::instant());
@@ -254,12 +232,12 @@ mod tests {
         let mut members = four();
         members[0].s3 = "[fd00::1]:9000".parse().unwrap();
         let live = live(members);
-        let names = |family| -> Vec<String> {
+        let names = |family: fn(&SocketAddr) -> bool| -> Vec<String> {
             let reachable = reachable_by(family, &live);
             reachable.iter().map(|live| live.member.name.clone()).collect()
         };
-        assert_eq!(names(Family::V6), ["a1"]);
-        assert_eq!(names(Family::V4), ["a2", "a3", "b1"]);
+        assert_eq!(names(SocketAddr::is_ipv6), ["a1"]);
+        assert_eq!(names(SocketAddr::is_ipv4), ["a2", "a3", "b1"]);
     }
 
     #[test]
@@ -267,6 +245,6 @@ mod tests {
         let mut members = four();
         members[0].s3 = "[fd00::1]:9000".parse().unwrap();
         members[0].state = MemberState::Draining;
-        assert_eq!(reachable_by(Family::V6, &live(members)), []);
+        assert_eq!(reachable_by(SocketAddr::is_ipv6, &live(members)), []);
     }
 }

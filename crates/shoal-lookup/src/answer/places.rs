@@ -12,15 +12,6 @@ pub struct Places {
     known: Vec<LookupPlace>,
 }
 
-/// A client's place, and where it comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Location<'a> {
-    /// The place, outermost first; `None` if it is unknown.
-    pub topology: Option<&'a str>,
-    /// The configured network that determines the place; `None` if it is unknown.
-    pub network: Option<IpNet>,
-}
-
 impl Places {
     /// Creates the map from the configuration.
     pub fn new(lookup: &Lookup) -> Self {
@@ -29,13 +20,9 @@ impl Places {
         Self { known }
     }
 
-    /// The place of a network's clients.
-    pub fn locate(&self, clients: IpNet) -> Location<'_> {
-        let holder = self.known.iter().find(|place| place.network.contains(&clients));
-        Location {
-            topology: holder.map(|place| place.topology.as_str()),
-            network: holder.map(|place| place.network),
-        }
+    /// The place of a network's clients; `None` if it is unknown.
+    pub fn locate(&self, clients: IpNet) -> Option<&LookupPlace> {
+        self.known.iter().find(|place| place.network.contains(&clients))
     }
 
     /// The number of leading address bits for which the place is valid, at least those of `clients`. If
@@ -55,7 +42,7 @@ impl Places {
 mod tests {
     use shoal_node::config::{Lookup, LookupPlace};
 
-    use super::{Location, Places};
+    use super::Places;
 
     fn places() -> Places {
         let known = [
@@ -77,19 +64,25 @@ mod tests {
     #[test]
     fn the_longest_prefix_that_holds_all_of_the_network_wins() {
         let places = places();
-        for (clients, topology, network) in [
-            ("10.1.2.200/32", Some("dc1/a/r2"), Some("10.1.2.128/25")),
-            ("10.1.2.3/32", Some("dc1/a/r1"), Some("10.1.0.0/16")),
-            ("10.1.2.0/24", Some("dc1/a/r1"), Some("10.1.0.0/16")),
-            ("10.9.0.0/24", Some("dc1"), Some("10.0.0.0/8")),
-            ("10.0.0.0/7", None, None),
-            ("192.0.2.1/32", None, None),
-            ("fd00:1::7/128", Some("dc1/a/r1"), Some("fd00:1::/32")),
-            ("::/0", None, None),
+        for (clients, expected) in [
+            ("10.1.2.200/32", Some(("dc1/a/r2", "10.1.2.128/25"))),
+            ("10.1.2.3/32", Some(("dc1/a/r1", "10.1.0.0/16"))),
+            ("10.1.2.0/24", Some(("dc1/a/r1", "10.1.0.0/16"))),
+            ("10.9.0.0/24", Some(("dc1", "10.0.0.0/8"))),
+            ("10.0.0.0/7", None),
+            ("192.0.2.1/32", None),
+            ("fd00:1::7/128", Some(("dc1/a/r1", "fd00:1::/32"))),
+            ("::/0", None),
         ] {
-            let network = network.map(|network| network.parse().unwrap());
-            let expected = Location { topology, network };
-            assert_eq!(places.locate(clients.parse().unwrap()), expected, "{clients}");
+            let expected = expected.map(|(topology, network)| LookupPlace {
+                network: network.parse().unwrap(),
+                topology: topology.into(),
+            });
+            assert_eq!(
+                places.locate(clients.parse().unwrap()),
+                expected.as_ref(),
+                "{clients}"
+            );
         }
     }
 

@@ -14,7 +14,7 @@
 //! | an operation other than a query | NOTIMP |
 //! | not one well-formed question | FORMERR |
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use ipnet::IpNet;
 use shoal_net::words;
 use shoal_node::config::Lookup;
 
-use super::choice::{Choice, Eligibility, Family, choose, reachable_by};
+use super::choice::{Choice, Eligibility, choose, reachable_by};
 use super::client::Client;
 use super::places::Places;
 use super::zone::{Subject, Zone};
@@ -142,7 +142,8 @@ impl Responder {
 
     /// Chooses among the living nodes for a client, with reasons, ignoring address families.
     pub fn explain(&self, client: &Client, live: &[Arc<LiveNode>]) -> Vec<Choice> {
-        choose(client, self.places.locate(client.network), live, self.answers)
+        let place = self.places.locate(client.network);
+        choose(client, place.map(|place| &*place.topology), live, self.answers)
     }
 
     /// The places of networks.
@@ -263,12 +264,12 @@ impl Responder {
         client: &Client,
         live: &[Arc<LiveNode>],
     ) -> AnswerRecords {
-        let family = match kind {
-            RecordType::A => Family::V4,
-            RecordType::AAAA => Family::V6,
+        let is_of_family = match kind {
+            RecordType::A => SocketAddr::is_ipv4,
+            RecordType::AAAA => SocketAddr::is_ipv6,
             _ => return AnswerRecords::default(),
         };
-        let choices = self.explain(client, &reachable_by(family, live));
+        let choices = self.explain(client, &reachable_by(is_of_family, live));
         let answered = choices
             .iter()
             .filter(|choice| choice.eligibility == Eligibility::Answered);
