@@ -44,19 +44,32 @@ pub struct Problem {
     pub hint: Option<String>,
 }
 
+/// What is wrong with a value: a text to follow its name, and what to write instead.
+#[derive(Debug)]
+pub(super) struct Fault {
+    pub(super) what: String,
+    pub(super) hint: String,
+}
+
 impl Problem {
-    pub(super) fn new(provenance: &Provenance, what: impl Into<String>) -> Self {
+    pub(super) fn new(provenance: &Provenance, what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             provenance: provenance.clone(),
             what: what.into(),
-            hint: None,
+            hint: Some(hint.into()),
         }
     }
+}
 
-    #[must_use]
-    pub(super) fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hint = Some(hint.into());
-        self
+impl Fault {
+    pub(super) fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        let (what, hint) = (what.into(), hint.into());
+        Self { what, hint }
+    }
+
+    /// Returns the problem of the value with this name.
+    pub(super) fn of(self, name: impl fmt::Display, provenance: &Provenance) -> Problem {
+        Problem::new(provenance, format!("{name} {}", self.what), self.hint)
     }
 }
 

@@ -70,43 +70,41 @@ impl Config {
     /// Returns the sections that `role` reads, each with its list, and then the lists of their own.
     fn shown(&self, role: Role) -> Vec<Shown> {
         let draft = ConfigDraft::over(self.clone());
-        let mut all = Vec::new();
-        let list = |name, tables| Shown {
-            name,
-            is_list: true,
-            tables,
-        };
-        for name in read_by(role) {
+        let section = |name| {
             let pairs = of_section(name).map(|setting| (setting.key, (setting.show)(&draft)));
-            let tables = vec![pairs.collect()];
-            all.push(Shown {
+            Shown {
                 name,
                 is_list: false,
-                tables,
-            });
-            all.extend(match name {
-                "freshness" => Some(list(
-                    "freshness.rule",
-                    tables_of(&self.freshness.rules, freshness_rule_pairs),
-                )),
-                "write" => Some(list("write.rule", tables_of(&self.write.rules, write_rule_pairs))),
-                "lookup" => Some(list("lookup.place", tables_of(&self.lookup.places, place_pairs))),
-                _ => None,
-            });
+                tables: vec![pairs.collect()],
+            }
+        };
+        let mut lists = vec![
+            list("freshness.rule", &self.freshness.rules, freshness_rule_pairs),
+            list("write.rule", &self.write.rules, write_rule_pairs),
+            list("lookup.place", &self.lookup.places, place_pairs),
+            list("tier", &self.tiers, tier_pairs),
+            list("identity", &self.identities, identity_pairs),
+        ];
+        let mut all = Vec::new();
+        for name in read_by(role) {
+            all.push(section(name));
+            all.extend(lists.extract_if(.., |list| list.name.starts_with(&format!("{name}."))));
         }
-        let tiers = list("tier", tables_of(&self.tiers, tier_pairs));
-        let identities = list("identity", tables_of(&self.identities, identity_pairs));
         all.extend(
-            [tiers, identities]
+            lists
                 .into_iter()
-                .filter(|list| role.reads(list.name)),
+                .filter(|list| LISTS.contains(&list.name) && role.reads(list.name)),
         );
         all
     }
 }
 
-fn tables_of<T>(values: &[T], pairs: fn(&T) -> Pairs) -> Vec<Pairs> {
-    values.iter().map(pairs).collect()
+fn list<T>(name: &'static str, values: &[T], pairs: fn(&T) -> Pairs) -> Shown {
+    Shown {
+        name,
+        is_list: true,
+        tables: values.iter().map(pairs).collect(),
+    }
 }
 
 /// Returns the sections that `role` reads and that are not lists themselves.

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use shoal_base::secret::Secret;
 use toml::Value as Toml;
 
-use super::value::{RawValue, Value, ValueError};
+use super::problem::Fault;
+use super::value::{RawValue, Value};
 use super::{Config, Provenance};
 
 /// A configuration while its layers are being applied.
@@ -33,7 +34,7 @@ pub struct Setting {
     pub key: &'static str,
     /// One line for `--help` and `shoal.toml`.
     pub doc: &'static str,
-    pub(super) assign: fn(&mut ConfigDraft, &RawValue) -> Result<(), ValueError>,
+    pub(super) assign: fn(&mut ConfigDraft, &RawValue) -> Result<(), Fault>,
     pub(super) show: fn(&ConfigDraft) -> Option<Toml>,
     pub(super) differs: fn(&ConfigDraft, &ConfigDraft) -> bool,
 }

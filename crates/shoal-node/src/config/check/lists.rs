@@ -7,10 +7,10 @@ use std::hash::Hash;
 use shoal_base::spelling::suggestion;
 use shoal_s3::uri::S3Uri;
 
-use super::rules::{Fault, Rule, faults, rules};
+use super::rules::{Rule, faults, rules};
 use super::texts::{ACCESS_KEY_HINT, PLACE_HINT, access_key_fault, is_place};
 use super::tier::has_bucket_of;
-use super::{Check, Entry, Problem};
+use super::{Check, Entry, Fault, Problem};
 use crate::config::problem::Provenance;
 use crate::config::{Config, CooperationMode, FreshnessMode, Identity, WriteMode, WriteRule};
 
@@ -127,11 +127,8 @@ impl<'a> Check<'a> {
         for (value, entry) in entries {
             let what = format!("{value:?} is written twice");
             if let Some(first) = seen.insert(value, entry.origin(key)) {
-                self.refuse(
-                    entry,
-                    key,
-                    [Fault::new(what, format!("the first stands at {first}"))],
-                );
+                let hint = format!("the first stands at {first}");
+                self.refuse(entry, key, [Fault::new(what, hint)]);
             }
         }
     }
@@ -155,9 +152,9 @@ impl<'a> Check<'a> {
         let default = self.draft.provenance("freshness", "default");
         let modes = rules.chain([(freshness.default, default)]);
         for (_, provenance) in modes.filter(|(mode, _)| *mode == FreshnessMode::Coherent) {
-            let problem = Problem::new(provenance, "freshness \"coherent\" needs a directory");
+            let what = "freshness \"coherent\" needs a directory";
             let hint = "write a time such as \"10s\", or [cooperation] mode = \"directory\"";
-            self.problems.push(problem.hint(hint));
+            self.problems.push(Problem::new(provenance, what, hint));
         }
     }
 

@@ -1,20 +1,18 @@
 //! Validates the values of a configuration against each other and against the machine.
 //!
 //! `rules` is the table of what a single setting must not be, `lists` and `tier` have those for the entries
-//! of lists, `advice` and `disk` warn about values that are valid and rarely intended.
+//! of lists, `advice` warns about values that are valid and rarely intended.
 
 mod advice;
-mod disk;
 mod lists;
 mod rules;
 mod texts;
 mod tier;
 
 use super::load::file::{Entry, File};
-use super::problem::{Problem, Provenance};
+use super::problem::{Fault, Problem, Provenance};
 use super::settings::ConfigDraft;
 use super::{Config, Role};
-use rules::Fault;
 
 /// Returns all problems and all warnings in the sections that `role` reads. Every entry of `file` is valid in
 /// itself, so the lists of the draft have one value for each.
@@ -28,11 +26,10 @@ pub(super) fn check(draft: &ConfigDraft, file: &File, role: Role) -> (Vec<Proble
     };
     for rule in rules::RULES.iter().filter(|rule| role.reads(rule.section)) {
         let provenance = draft.provenance(rule.section, rule.key);
-        for fault in (rule.faults)(&draft.config) {
-            let what = format!("[{}] {} {}", rule.section, rule.key, fault.what);
-            let problem = Problem::new(provenance, what).hint(fault.hint);
-            check.problems.push(problem);
-        }
+        let faults = (rule.faults)(&draft.config).into_iter();
+        check
+            .problems
+            .extend(faults.map(|fault| fault.of(rule, provenance)));
     }
     match role {
         Role::Node => {
@@ -65,14 +62,13 @@ impl<'a> Check<'a> {
 
     /// Rejects the value of a key in an entry of a list.
     fn refuse(&mut self, entry: &Entry, key: &str, faults: impl IntoIterator<Item = Fault>) {
-        for Fault { what, hint } in faults {
-            let what = format!("{} {key} {what}", entry.title);
-            self.problems
-                .push(Problem::new(entry.origin(key), what).hint(hint));
-        }
+        let name = format!("{} {key}", entry.title);
+        let faults = faults.into_iter();
+        self.problems
+            .extend(faults.map(|fault| fault.of(&name, entry.origin(key))));
     }
 
     fn warn(&mut self, provenance: &Provenance, what: impl Into<String>, hint: &str) {
-        self.warnings.push(Problem::new(provenance, what).hint(hint));
+        self.warnings.push(Problem::new(provenance, what, hint));
     }
 }

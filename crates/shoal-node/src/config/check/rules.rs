@@ -1,5 +1,6 @@
 //! The bounds of each setting's value.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use super::texts::{
     ACCESS_KEY_HINT, PLACE_HINT, access_key_fault, endpoint_fault, is_domain, is_host_and_port, is_name,
     is_own, is_place, overlap, unreadable,
 };
+use crate::config::problem::Fault;
 use crate::config::{BandwidthScope, Config, CooperationMode, SplitRule, WriteMode};
 
 /// Tracking a smaller block would cost more than fetching it again.
@@ -58,17 +60,9 @@ pub(super) struct Rule<F> {
     pub(super) faults: F,
 }
 
-/// A value that is wrong: a text to follow the name of the setting, and what to write instead.
-#[derive(Debug)]
-pub(super) struct Fault {
-    pub(super) what: String,
-    pub(super) hint: String,
-}
-
-impl Fault {
-    pub(super) fn new(what: impl Into<String>, hint: impl Into<String>) -> Self {
-        let (what, hint) = (what.into(), hint.into());
-        Self { what, hint }
+impl<F> fmt::Display for Rule<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}] {}", self.section, self.key)
     }
 }
 

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use http::Uri;
 use shoal_s3::uri::S3Uri;
 
-use super::rules::{Fault, PEM_HINT, Rule, faults, others_reach, rules};
+use super::rules::{PEM_HINT, Rule, faults, others_reach, rules};
 use super::texts::{
     ACCESS_KEY_HINT, access_key_fault, endpoint_fault, is_host_and_port, is_name, is_own, unreadable,
 };
-use super::{Check, Entry};
+use super::{Check, Entry, Fault};
 use crate::config::{
     Config, EtcdConfig, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig, WriteRule,
 };

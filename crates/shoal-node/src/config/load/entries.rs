@@ -8,7 +8,7 @@ use shoal_s3::identity::Account;
 
 use super::file::Entry;
 use super::{Loader, both_secrets};
-use crate::config::problem::Problem;
+use crate::config::problem::Fault;
 use crate::config::value::Value;
 use crate::config::{FreshnessRule, Identity, LookupPlace, WriteRule};
 
@@ -63,10 +63,8 @@ impl EntryReader<'_> {
         let access_key = self.require("access_key");
         let secret_key = self.secret("secret_key", "secret_key_file");
         if !self.entry.has("secret_key") && !self.entry.has("secret_key_file") {
-            let problem = Problem::new(&self.entry.provenance, "[[identity]] has no secret_key");
-            self.loader
-                .problems
-                .push(problem.hint("add secret_key_file = \"...\" (or secret_key)"));
+            let hint = "add secret_key_file = \"...\" (or secret_key)";
+            self.refuse("", "has no secret_key", hint);
         }
         let share = self.optional("share").unwrap_or(1);
         let lake_account = self.account(["lake_access_key", "lake_secret_key", "lake_secret_key_file"]);
@@ -103,9 +101,8 @@ impl EntryReader<'_> {
 
     /// Rejects an entry, at the line of one of its keys.
     pub(super) fn refuse(&mut self, key: &str, what: &str, hint: &str) {
-        let what = format!("{} {what}", self.entry.title);
-        let problem = Problem::new(self.entry.origin(key), what);
-        self.loader.problems.push(problem.hint(hint));
+        let problem = Fault::new(what, hint).of(self.entry.title, self.entry.origin(key));
+        self.loader.problems.push(problem);
     }
 
     /// Reads a secret that may be given inline or as a file, but not both.
@@ -117,9 +114,8 @@ impl EntryReader<'_> {
             None => secret,
             Some(path) if secret.is_none() => self.loader.read_secret(file_key, &path, provenance),
             Some(_) => {
-                self.loader
-                    .problems
-                    .push(both_secrets(self.entry.title, key, provenance));
+                let problem = both_secrets(self.entry.title, key, provenance);
+                self.loader.problems.push(problem);
                 None
             }
         }

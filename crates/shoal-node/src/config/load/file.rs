@@ -99,10 +99,8 @@ impl Entry {
     /// Parses the value of a key; `None` if it is absent, or invalid (then recorded in `problems`).
     pub(in crate::config) fn take<T: Value>(&self, key: &str, problems: &mut Vec<Problem>) -> Option<T> {
         let (given, provenance) = self.written.get(key)?;
-        let value = T::read(given).map_err(|misread| {
-            let what = format!("{} {key} cannot be {}", self.title, misread.what);
-            problems.push(Problem::new(provenance, what).hint(misread.hint));
-        });
+        let name = || format!("{} {key}", self.title);
+        let value = T::read(given).map_err(|fault| problems.push(fault.of(name(), provenance)));
         value.ok()
     }
 
@@ -121,7 +119,8 @@ impl Entry {
     pub(in crate::config) fn require<T: Value>(&self, key: &str, problems: &mut Vec<Problem>) -> Option<T> {
         if !self.has(key) {
             let what = format!("{} has no {key}", self.title);
-            problems.push(Problem::new(&self.provenance, what).hint(format!("add a line: {key} = ...")));
+            let hint = format!("add a line: {key} = ...");
+            problems.push(Problem::new(&self.provenance, what, hint));
         }
         self.take(key, problems)
     }
@@ -171,22 +170,23 @@ impl Reader<'_> {
         }
     }
 
-    fn problem(&mut self, offset: usize, what: String, hint: Option<String>) {
+    fn at(&self, offset: usize, what: String, hint: Option<String>) -> Problem {
         let provenance = self.provenance(offset);
-        self.file.problems.push(Problem {
+        Problem {
             provenance,
             what,
             hint,
-        });
+        }
+    }
+
+    fn problem(&mut self, offset: usize, what: String, hint: Option<String>) {
+        let problem = self.at(offset, what, hint);
+        self.file.problems.push(problem);
     }
 
     fn stranger(&mut self, offset: usize, what: String, hint: Option<String>) {
-        let provenance = self.provenance(offset);
-        self.file.strangers.push(Problem {
-            provenance,
-            what,
-            hint,
-        });
+        let problem = self.at(offset, what, hint);
+        self.file.strangers.push(problem);
     }
 
     fn document(&mut self, document: &DeTable<'_>) {

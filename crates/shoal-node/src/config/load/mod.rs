@@ -195,8 +195,8 @@ impl Loader {
             Err(error) => {
                 let file = path.display();
                 let what = format!("the configuration file {file} cannot be read: {error}");
-                let problem = Problem::new(&Provenance::Default, what);
-                self.problems.push(problem.hint("name it with --config FILE"));
+                let hint = "name it with --config FILE";
+                self.problems.push(Problem::new(&Provenance::Default, what, hint));
                 File::default()
             }
         }
@@ -214,10 +214,9 @@ impl Loader {
             let setting = &SETTINGS[position];
             match (setting.assign)(&mut self.draft, &given) {
                 Ok(()) => self.draft.provenances[position] = provenance,
-                Err(misread) => {
-                    let what = format!("[{}] {} cannot be {}", setting.section, setting.key, misread.what);
-                    self.problems
-                        .push(Problem::new(&provenance, what).hint(misread.hint));
+                Err(fault) => {
+                    let name = format!("[{}] {}", setting.section, setting.key);
+                    self.problems.push(fault.of(name, &provenance));
                 }
             }
         }
@@ -268,17 +267,16 @@ impl Loader {
             removed.find(|(section, key, _)| variable_of(section, key) == name)
         {
             let what = format!("[{section}] {key} was removed");
-            self.strangers.push(Problem::new(provenance, what).hint(*hint));
+            self.strangers.push(Problem::new(provenance, what, *hint));
             return;
         }
-        let problem = Problem::new(provenance, "unknown variable");
+        let unknown = |hint: String| Problem::new(provenance, "unknown variable", hint);
         if let Some(known) = nearest_variable(name) {
-            let hint = format!("did you mean {known}?");
-            self.strangers.push(problem.hint(hint));
+            self.strangers.push(unknown(format!("did you mean {known}?")));
         } else {
             let verb = role.verb();
             let hint = format!("it is ignored; `shoal {verb} --help` names those that are read");
-            self.warnings.push(problem.hint(hint));
+            self.warnings.push(unknown(hint));
         }
     }
 
@@ -305,8 +303,8 @@ impl Loader {
     /// Reads at most `most` secrets from a file, one a line, without the trailing newline that editors add.
     fn read_secrets(&mut self, key: &str, path: &Path, provenance: &Provenance, most: usize) -> Vec<Secret> {
         let refuse = |why: String| {
-            Problem::new(provenance, format!("{key} {} {why}", path.display()))
-                .hint("it should hold the secret and nothing else, readable by the user that runs shoal")
+            let hint = "it should hold the secret and nothing else, readable by the user that runs shoal";
+            Problem::new(provenance, format!("{key} {} {why}", path.display()), hint)
         };
         let text = match small_file::read_text(path) {
             Ok(text) => text,
@@ -334,8 +332,8 @@ impl Loader {
         if mode & 0o004 != 0 {
             let path = path.display();
             let what = format!("{name} {path} can be read by every user of this machine");
-            let problem = Problem::new(provenance, what);
-            self.warnings.push(problem.hint(format!("chmod 600 {path}")));
+            let hint = format!("chmod 600 {path}");
+            self.warnings.push(Problem::new(provenance, what, hint));
         }
     }
 }
@@ -356,7 +354,8 @@ fn flag((name, value): &(String, String)) -> Assignment {
 }
 
 fn both_secrets(title: &str, key: &str, provenance: &Provenance) -> Problem {
-    Problem::new(provenance, format!("{title} has both {key} and {key}_file")).hint("keep one of the two")
+    let what = format!("{title} has both {key} and {key}_file");
+    Problem::new(provenance, what, "keep one of the two")
 }
 
 /// Returns the known variable that `name` probably misspells.

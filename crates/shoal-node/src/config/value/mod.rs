@@ -14,6 +14,7 @@ use shoal_policy::eviction::PolicyName;
 use shoal_registry::Lifetime;
 use toml::Value as Toml;
 
+use super::problem::Fault;
 use super::{Anonymous, Bandwidth, CooperationMode, Fallback, FreshnessMode, SplitRule, WriteMode};
 use units::{format_size, format_time, parse_size, parse_time};
 
@@ -34,13 +35,6 @@ impl RawValue {
             Self::Bare(text) => Some(text),
         }
     }
-}
-
-/// Why a value is invalid: a sentence about it, and what to write instead.
-#[derive(Debug)]
-pub(super) struct ValueError {
-    pub(super) what: String,
-    pub(super) hint: String,
 }
 
 /// A type that a setting can have.
@@ -75,15 +69,13 @@ pub(super) trait Value: Sized {
     }
 
     /// Parses a raw value.
-    fn read(given: &RawValue) -> Result<Self, ValueError> {
+    fn read(given: &RawValue) -> Result<Self, Fault> {
         let value = match given {
             RawValue::Bare(text) => Self::from_text(text),
             RawValue::File(value) => Self::from_toml(value),
         };
-        value.ok_or_else(|| ValueError {
-            what: Self::quote(given),
-            hint: Self::hint(given),
-        })
+        let what = || format!("cannot be {}", Self::quote(given));
+        value.ok_or_else(|| Fault::new(what(), Self::hint(given)))
     }
 }
 
@@ -227,7 +219,7 @@ macro_rules! count {
     )*};
 }
 
-count!(u32, usize);
+count!(u8, u32, usize);
 
 impl Value for bool {
     const WRITE: &'static str = "write true or false";
@@ -289,32 +281,22 @@ impl Value for SplitRule {
         if text == "adaptive" {
             return Some(Self::Adaptive);
         }
-        let percents = text.split(',').map(|percent| percent.trim().parse().ok());
+        let percents = text.split(',').map(|percent| u8::from_text(percent.trim()));
         percents.collect::<Option<_>>().map(Self::Fixed)
     }
 
     fn from_toml(value: &Toml) -> Option<Self> {
         match value {
-            Toml::Array(percents) => {
-                let percents = percents
-                    .iter()
-                    .map(|percent| percent.as_integer()?.try_into().ok());
-                percents.collect::<Option<_>>().map(Self::Fixed)
-            }
+            Toml::Array(_) => Vec::from_toml(value).map(Self::Fixed),
             value => (value.as_str()? == "adaptive").then_some(Self::Adaptive),
         }
     }
 
     fn to_toml(&self) -> Option<Toml> {
-        Some(match self {
-            Self::Adaptive => Toml::String("adaptive".into()),
-            Self::Fixed(percents) => Toml::Array(
-                percents
-                    .iter()
-                    .map(|&percent| Toml::Integer(percent.into()))
-                    .collect(),
-            ),
-        })
+        match self {
+            Self::Adaptive => Some(Toml::String("adaptive".into())),
+            Self::Fixed(percents) => percents.to_toml(),
+        }
     }
 
     fn quote(given: &RawValue) -> String {

@@ -88,7 +88,7 @@ fn a_list_is_an_array_or_values_between_commas() {
     let alone = Vec::<String>::read(&RawValue::File(a.clone()));
     assert_eq!(alone.ok(), Some(vec!["a".to_string()]));
     let misread = Vec::<String>::read(&array(&[a, Toml::Integer(1)])).unwrap_err();
-    assert_eq!(misread.what, "[\"a\", 1]");
+    assert_eq!(misread.what, "cannot be [\"a\", 1]");
 }
 
 #[test]
@@ -105,6 +105,6 @@ fn a_network_is_written_by_its_first_address() {
 fn a_misread_secret_is_not_quoted() {
     let given = RawValue::File(Toml::Integer(123_456));
     let misread = Option::<Secret>::read(&given).unwrap_err();
-    assert_eq!(misread.what, "an integer");
+    assert_eq!(misread.what, "cannot be an integer");
     assert_eq!(Secret::new("x").to_toml(), Some(Toml::String("[hidden]".into())));
 }
