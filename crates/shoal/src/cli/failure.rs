@@ -8,33 +8,31 @@ use shoal_node::config::{ConfigError, Problem};
 
 use super::output::{Tone, print_message};
 
+/// The exit codes: clap's for invalid arguments, and 128 plus the number of SIGINT, as shells do.
+const FAILED: u8 = 1;
+const REFUSED: u8 = 2;
+const INTERRUPTED: u8 = 130;
+
 /// Why a subcommand failed.
 #[derive(Debug)]
-pub(super) enum Failure {
-    /// The configuration is invalid.
-    Refused(ConfigError),
-    /// The command line is invalid.
-    Misused { what: String, hint: String },
-    /// The user interrupted the command; the operation it started continues.
-    Interrupted { what: String, hint: String },
-    /// The operation failed.
-    Failed { what: String, hint: Option<String> },
+pub(super) struct Failure {
+    exit_code: u8,
+    tone: Tone,
+    /// What is wrong, and what to do, at least once.
+    messages: Vec<(String, Option<String>)>,
 }
 
 impl Failure {
     /// Creates a failure of `what`, with `error` and its sources as the reason.
     pub(super) fn new(what: &str, error: &(dyn Error + 'static)) -> Self {
         let (why, its_hint) = chain(error);
-        Self::Failed {
-            what: format!("{what}: {why}"),
-            hint: its_hint.or_else(|| hint(error).map(Into::into)),
-        }
+        let hint = its_hint.or_else(|| hint(error).map(Into::into));
+        Self::one(FAILED, Tone::Error, format!("{what}: {why}"), hint)
     }
 
     /// Creates a failure for a command line that is invalid.
     pub(super) fn misused(what: impl Into<String>, hint: impl Into<String>) -> Self {
-        let (what, hint) = (what.into(), hint.into());
-        Self::Misused { what, hint }
+        Self::one(REFUSED, Tone::Error, what.into(), Some(hint.into()))
     }
 
     /// Creates a failure for input with this error, whose hint stands on a second line, or is this one.
@@ -44,72 +42,76 @@ impl Failure {
         Self::misused(what, hint)
     }
 
+    /// Creates a failure of a command that the user interrupted; the operation it started continues.
+    pub(super) fn interrupted(what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::one(INTERRUPTED, Tone::Note, what.into(), Some(hint.into()))
+    }
+
     /// Creates a failure without a hint.
     pub(super) fn failed(what: impl Into<String>) -> Self {
-        let what = what.into();
-        Self::Failed { what, hint: None }
+        Self::one(FAILED, Tone::Error, what.into(), None)
+    }
+
+    fn one(exit_code: u8, tone: Tone, what: String, hint: Option<String>) -> Self {
+        Self {
+            exit_code,
+            tone,
+            messages: vec![(what, hint)],
+        }
     }
 
     /// Returns the same failure with this hint.
     pub(super) fn hinting(self, hint: impl Into<String>) -> Self {
-        match self {
-            Self::Failed { what, .. } => Self::Failed {
-                what,
-                hint: Some(hint.into()),
-            },
-            refused => refused,
-        }
+        self.hinting_if(Some(hint.into()))
+    }
+
+    /// Returns the same failure with this hint, or without one.
+    pub(super) fn hinting_if(mut self, hint: Option<String>) -> Self {
+        self.messages[0].1 = hint;
+        self
     }
 
     /// Returns the same failure, with this hint unless it already has one.
-    pub(super) fn or_hinting(self, hint: &str) -> Self {
-        match self {
-            Self::Failed { hint: None, .. } => self.hinting(hint),
-            hinting => hinting,
-        }
+    pub(super) fn or_hinting(mut self, hint: &str) -> Self {
+        self.messages[0].1.get_or_insert_with(|| hint.to_owned());
+        self
     }
 
     /// Prints the failure to stderr.
     pub(super) fn print(&self) {
-        match self {
-            Self::Refused(error) => {
-                for problem in &error.problems {
-                    print_problem(Tone::Error, problem);
-                }
-            }
-            Self::Misused { what, hint } => print_message(Tone::Error, what, Some(hint)),
-            Self::Interrupted { what, hint } => print_message(Tone::Note, what, Some(hint)),
-            Self::Failed { what, hint } => print_message(Tone::Error, what, hint.as_deref()),
+        for (what, hint) in &self.messages {
+            print_message(self.tone, what, hint.as_deref());
         }
     }
 
     pub(super) fn exit_code(&self) -> ExitCode {
-        match self {
-            Self::Failed { .. } => ExitCode::from(1),
-            // clap's exit code for invalid arguments.
-            Self::Refused(_) | Self::Misused { .. } => ExitCode::from(2),
-            // 128 plus the number of SIGINT, as shells do.
-            Self::Interrupted { .. } => ExitCode::from(130),
-        }
+        self.exit_code.into()
+    }
+
+    /// Returns what is wrong, and the hint, which is empty if there is none.
+    #[cfg(test)]
+    pub(super) fn message(&self) -> (&str, &str) {
+        let (what, hint) = &self.messages[0];
+        (what, hint.as_deref().unwrap_or_default())
     }
 }
 
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
-        Self::Refused(error)
+        let message = |problem: Problem| (problem.to_string(), problem.hint);
+        Self {
+            exit_code: REFUSED,
+            tone: Tone::Error,
+            messages: error.problems.into_iter().map(message).collect(),
+        }
     }
 }
 
 /// Prints the warnings of a configuration to stderr.
 pub(super) fn print_warnings(warnings: &[Problem]) {
     for warning in warnings {
-        print_problem(Tone::Warning, warning);
+        print_message(Tone::Warning, &warning.to_string(), warning.hint.as_deref());
     }
-}
-
-/// Prints one problem of a configuration to stderr.
-fn print_problem(tone: Tone, problem: &Problem) {
-    print_message(tone, &problem.to_string(), problem.hint.as_deref());
 }
 
 /// Joins the messages of the error and its sources, omitting repeated ones. Also returns the first hint
@@ -176,14 +178,13 @@ mod tests {
     #[test]
     fn a_failure_tells_the_whole_reason_and_what_to_do() {
         let taken = io::Error::new(io::ErrorKind::AddrInUse, "address in use");
-        let Failure::Failed { what, hint } = Failure::new("the node cannot start", &Outer(taken)) else {
-            panic!()
-        };
+        let failure = Failure::new("the node cannot start", &Outer(taken));
+        let (what, hint) = failure.message();
         assert_eq!(
             what,
             "the node cannot start: cannot listen on 127.0.0.1:9000: address in use"
         );
-        assert!(hint.unwrap().starts_with("another process listens there"));
+        assert!(hint.starts_with("another process listens there"));
     }
 
     #[derive(Debug, thiserror::Error)]
@@ -193,22 +194,20 @@ mod tests {
     #[test]
     fn the_reason_stands_before_the_hint_and_both_once() {
         let taken = Hinting(io::Error::new(io::ErrorKind::AddrInUse, "address in use"));
-        let Failure::Failed { what, hint } = Failure::new("the node cannot start", &taken) else {
-            panic!()
-        };
+        let failure = Failure::new("the node cannot start", &taken);
+        let (what, hint) = failure.message();
         assert_eq!(
             what,
             "the node cannot start: cannot listen on 127.0.0.1:9000: address in use"
         );
-        assert_eq!(hint.unwrap(), "choose another port");
+        assert_eq!(hint, "choose another port");
     }
 
     #[test]
     fn a_reason_that_an_error_prints_itself_is_told_once() {
         let error = Repeating(io::Error::other("broken"));
-        let Failure::Failed { what, hint } = Failure::new("stop", &error) else {
-            panic!()
-        };
-        assert_eq!((what.as_str(), hint), ("stop: no store: broken", None));
+        let failure = Failure::new("stop", &error);
+        let (what, hint) = failure.message();
+        assert_eq!((what, hint), ("stop: no store: broken", ""));
     }
 }

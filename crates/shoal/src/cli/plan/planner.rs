@@ -72,10 +72,8 @@ fn planned(answer: &Answer) -> Result<Plan, Failure> {
         Some(2) => Failure::misused(what, hint),
         Some(3) => Failure::failed(what)
             .hinting("give it longer (--time-limit), a shorter window, or longer slots (--slot)"),
-        Some(code) => Failure::Failed {
-            what: format!("the planner failed with exit code {code}: {what}"),
-            hint: (!hint.is_empty()).then(|| hint.to_owned()),
-        },
+        Some(code) => Failure::failed(format!("the planner failed with exit code {code}: {what}"))
+            .hinting_if((!hint.is_empty()).then(|| hint.to_owned())),
         // A signal ended it.
         None => Failure::failed("the planner was killed")
             .hinting("it may have been out of memory: plan a shorter window, or longer slots (--slot)"),
@@ -146,11 +144,7 @@ mod tests {
         ] {
             let failure = answer(script);
             assert_eq!(failure.exit_code(), ExitCode::from(code), "{script}");
-            let (what, hint) = match failure {
-                Failure::Misused { what, hint } | Failure::Interrupted { what, hint } => (what, hint),
-                Failure::Failed { what, hint } => (what, hint.unwrap_or_default()),
-                Failure::Refused(error) => panic!("{error:?}"),
-            };
+            let (what, hint) = failure.message();
             assert!(
                 what.contains(stderr_text) && hint.contains(hinted),
                 "{script}: {what}; {hint}"
@@ -181,10 +175,8 @@ mod tests {
         assert_eq!(of(&text), on_path.join("shoal-planner"));
         assert_eq!(find_in(Some(&text), None), None);
         let failure = missing();
-        let Failure::Failed { what, hint } = failure else {
-            panic!("{failure:?}")
-        };
+        let (what, hint) = failure.message();
         assert!(what.contains("neither beside"), "{what}");
-        assert!(hint.unwrap().contains("cargo build --release -p shoal-planner"));
+        assert!(hint.contains("cargo build --release -p shoal-planner"));
     }
 }

@@ -391,10 +391,11 @@ impl Running {
 mod tests {
     use std::net::TcpListener;
     use std::path::Path;
+    use std::process::ExitCode;
 
     use shoal_node::config::{Config, TierStoreConfig};
 
-    use super::{Dev, Failure};
+    use super::Dev;
 
     fn dev(nodes: u16, s3_port: u16, admin_port: u16, lake_port: u16) -> Dev {
         Dev {
@@ -411,10 +412,9 @@ mod tests {
     }
 
     fn refused(dev: &Dev) -> String {
-        match dev.check_ports() {
-            Err(Failure::Misused { what, .. }) => what,
-            other => panic!("{other:?}"),
-        }
+        let failure = dev.check_ports().unwrap_err();
+        assert_eq!(failure.exit_code(), ExitCode::from(2));
+        failure.message().0.to_owned()
     }
 
     #[test]
@@ -475,13 +475,12 @@ mod tests {
     fn a_taken_port_is_told_by_number_and_flag() {
         let holder = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = holder.local_addr().unwrap().port();
-        let Err(Failure::Failed { what, hint }) = dev(1, port, 0, 0).check_ports() else {
-            panic!()
-        };
+        let failure = dev(1, port, 0, 0).check_ports().unwrap_err();
+        let (what, hint) = failure.message();
         assert!(what.starts_with(&format!(
             "port {port} is not free for the S3 listener of node-0: Address already in use"
         )));
-        assert!(hint.unwrap().contains("--s3-port"));
+        assert!(hint.contains("--s3-port"));
     }
 
     #[test]

@@ -123,10 +123,9 @@ pub(crate) async fn follow(client: &AdminClient, mut task: Task, json: bool) -> 
             }
             _ = interrupt.recv() => {
                 display.end();
-                return Err(Failure::Interrupted {
-                    what: format!("the task {} goes on", task.id),
-                    hint: format!("`shoal task {0} --wait` follows it, `shoal task {0} --cancel` ends it", task.id),
-                });
+                let what = format!("the task {} goes on", task.id);
+                let hint = format!("`shoal task {0} --wait` follows it, `shoal task {0} --cancel` ends it", task.id);
+                return Err(Failure::interrupted(what, hint));
             }
         }
     }
@@ -134,10 +133,10 @@ pub(crate) async fn follow(client: &AdminClient, mut task: Task, json: bool) -> 
     show(&task, json);
     match task.progress.state {
         TaskState::Done => Ok(()),
-        state => Err(Failure::Failed {
-            what: format!("the task {} {}", task.id, state.as_str()),
-            hint: task.progress.detail.filter(|_| !json),
-        }),
+        state => Err(
+            Failure::failed(format!("the task {} {}", task.id, state.as_str()))
+                .hinting_if(task.progress.detail.filter(|_| !json)),
+        ),
     }
 }
 
