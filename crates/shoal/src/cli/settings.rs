@@ -1,7 +1,5 @@
 //! Every setting of the configuration as a flag: `[store] capacity` is `--store-capacity`.
 
-use std::fmt;
-use std::marker::PhantomData;
 use std::path::PathBuf;
 
 use clap::error::Error;
@@ -11,47 +9,35 @@ use shoal_node::config::{Loaded, Role, SETTINGS, Setting, Sources};
 use super::failure::print_warnings;
 use super::output::print;
 
-/// A subcommand with flags for settings.
-pub(super) trait Verb: Clone + fmt::Debug + Send + Sync + 'static {
-    /// The role of its process.
-    const ROLE: Role;
-}
+/// The configuration of `shoal serve`.
+pub(super) type ConfiguredNode = Configured<false>;
 
-/// `shoal serve`
-#[derive(Clone, Debug)]
-pub(super) struct ServeVerb;
+/// The configuration of `shoal lookup`.
+pub(super) type ConfiguredLookup = Configured<true>;
 
-/// `shoal lookup`
-#[derive(Clone, Debug)]
-pub(super) struct LookupVerb;
-
-impl Verb for ServeVerb {
-    const ROLE: Role = Role::Node;
-}
-
-impl Verb for LookupVerb {
-    const ROLE: Role = Role::Lookup;
-}
-
-/// The configuration of a subcommand.
+/// The configuration of a subcommand, for a node or for the name server.
 #[derive(Debug, Args)]
-pub(super) struct Configured<V: Verb> {
+pub(super) struct Configured<const IS_LOOKUP: bool> {
     /// The configuration file; without it, variables, flags and defaults apply
     ///
     /// The variable `SHOAL_CONFIG` can name it, too.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    settings: SettingFlags<V>,
+    settings: SettingFlags<IS_LOOKUP>,
 }
 
-impl<V: Verb> Configured<V> {
+const fn role(is_lookup: bool) -> Role {
+    if is_lookup { Role::Lookup } else { Role::Node }
+}
+
+impl<const IS_LOOKUP: bool> Configured<IS_LOOKUP> {
     /// Returns the sources of the configuration.
     pub(super) fn sources(self) -> Sources {
         Sources {
-            role: V::ROLE,
+            role: role(IS_LOOKUP),
             file: self.config,
-            flags: self.settings.given,
+            flags: self.settings.0,
             ..Sources::of_process()
         }
     }
@@ -69,19 +55,17 @@ pub(super) fn print_checked(loaded: &Loaded, role: Role, as_json: bool) {
 
 /// The settings given as flags, with their values as text.
 #[derive(Clone, Debug)]
-pub(super) struct SettingFlags<V> {
-    given: Vec<(String, String)>,
-    verb: PhantomData<V>,
-}
+struct SettingFlags<const IS_LOOKUP: bool>(Vec<(String, String)>);
 
 /// Returns the settings that the subcommand reads.
-fn settings<V: Verb>() -> impl Iterator<Item = &'static Setting> {
-    SETTINGS.iter().filter(|setting| V::ROLE.reads(setting.section))
+fn settings(is_lookup: bool) -> impl Iterator<Item = &'static Setting> {
+    let settings = SETTINGS.iter();
+    settings.filter(move |setting| role(is_lookup).reads(setting.section))
 }
 
-impl<V: Verb> Args for SettingFlags<V> {
+impl<const IS_LOOKUP: bool> Args for SettingFlags<IS_LOOKUP> {
     fn augment_args(command: Command) -> Command {
-        settings::<V>().fold(command, |command, setting| match setting.flag() {
+        settings(IS_LOOKUP).fold(command, |command, setting| match setting.flag() {
             None => command,
             Some(flag) => command.arg(
                 Arg::new(flag.clone())
@@ -100,19 +84,17 @@ impl<V: Verb> Args for SettingFlags<V> {
     }
 }
 
-impl<V: Verb> FromArgMatches for SettingFlags<V> {
+impl<const IS_LOOKUP: bool> FromArgMatches for SettingFlags<IS_LOOKUP> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
         let given = |flag: String| {
             matches
                 .get_one::<String>(&flag)
                 .map(|value| (flag, value.clone()))
         };
-        Ok(Self {
-            given: settings::<V>()
-                .filter_map(|setting| given(setting.flag()?))
-                .collect(),
-            verb: PhantomData,
-        })
+        let settings = settings(IS_LOOKUP);
+        Ok(Self(
+            settings.filter_map(|setting| given(setting.flag()?)).collect(),
+        ))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {

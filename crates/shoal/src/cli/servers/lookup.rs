@@ -14,7 +14,7 @@ use super::signals::Signals;
 use crate::cli::block_on;
 use crate::cli::failure::{Failure, print_warnings};
 use crate::cli::output::print_result;
-use crate::cli::settings::{Configured, LookupVerb, print_checked};
+use crate::cli::settings::{ConfiguredLookup, print_checked};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -33,7 +33,7 @@ pub(crate) struct LookupServer {
     #[command(subcommand)]
     verb: Option<Verb>,
     #[command(flatten)]
-    configured: Configured<LookupVerb>,
+    configured: ConfiguredLookup,
     /// Validate, print the effective configuration, and exit
     #[arg(long)]
     check: bool,
@@ -57,7 +57,7 @@ struct Explain {
     #[arg(long, value_name = "IP", value_parser = client)]
     client: IpNet,
     #[command(flatten)]
-    configured: Configured<LookupVerb>,
+    configured: ConfiguredLookup,
     /// Print it as JSON
     #[arg(long)]
     json: bool,

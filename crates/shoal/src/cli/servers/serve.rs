@@ -11,7 +11,7 @@ use super::signals::{SignalAction, Signals};
 use super::{descriptors, logging};
 use crate::cli::block_on;
 use crate::cli::failure::Failure;
-use crate::cli::settings::{Configured, ServeVerb, print_checked};
+use crate::cli::settings::{ConfiguredNode, print_checked};
 
 /// Run one node.
 ///
@@ -21,7 +21,7 @@ use crate::cli::settings::{Configured, ServeVerb, print_checked};
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
     #[command(flatten)]
-    configured: Configured<ServeVerb>,
+    configured: ConfiguredNode,
     /// Validate, print the effective configuration with secrets hidden, and exit
     #[arg(long)]
     check: bool,
