@@ -1,5 +1,8 @@
 //! Signals: stop (Ctrl-C, SIGTERM, SIGQUIT) and reload (SIGHUP).
 
+use std::future::poll_fn;
+use std::task::Poll;
+
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::failure::Failure;
@@ -14,46 +17,40 @@ pub(crate) enum SignalAction {
 /// Receives signals from its creation on, so that none is lost during a slow start.
 ///
 /// SIGUSR1 and SIGUSR2, which would kill the process by default, are logged and ignored.
-pub(crate) struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    quit: Signal,
-    hangup: Signal,
-    user: [Signal; 2],
-}
+pub(crate) struct Signals(Vec<(SignalKind, Signal)>);
 
 impl Signals {
     /// Must be called within the runtime.
     pub(crate) fn listen() -> Result<Self, Failure> {
-        let listen = |kind| signal(kind).map_err(|error| Failure::new("signals cannot be received", &error));
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-            quit: listen(SignalKind::quit())?,
-            hangup: listen(SignalKind::hangup())?,
-            user: [
-                listen(SignalKind::user_defined1())?,
-                listen(SignalKind::user_defined2())?,
-            ],
-        })
+        let listen = |kind| signal(kind).map(|signal| (kind, signal));
+        let kinds = [
+            SignalKind::interrupt(),
+            SignalKind::terminate(),
+            SignalKind::quit(),
+            SignalKind::hangup(),
+            SignalKind::user_defined1(),
+            SignalKind::user_defined2(),
+        ];
+        let signals = kinds.into_iter().map(listen).collect::<Result<_, _>>();
+        let signals = signals.map_err(|error| Failure::new("signals cannot be received", &error))?;
+        Ok(Self(signals))
     }
 
     /// Waits for the next signal to act on.
     pub(crate) async fn next(&mut self) -> SignalAction {
-        let [first, second] = &mut self.user;
         loop {
-            let ignored = tokio::select! {
-                _ = self.interrupt.recv() => return SignalAction::Stop,
-                _ = self.terminate.recv() => return SignalAction::Stop,
-                _ = self.quit.recv() => return SignalAction::Stop,
-                _ = self.hangup.recv() => return SignalAction::Reload,
-                _ = first.recv() => "SIGUSR1",
-                _ = second.recv() => "SIGUSR2",
-            };
-            tracing::warn!(
-                signal = ignored,
-                "the signal has no effect; SIGHUP reloads the configuration, SIGTERM stops"
-            );
+            let next = poll_fn(|context| {
+                let mut signals = self.0.iter_mut();
+                let ready =
+                    signals.find_map(|(kind, signal)| signal.poll_recv(context).is_ready().then_some(*kind));
+                ready.map_or(Poll::Pending, Poll::Ready)
+            });
+            match next.await {
+                kind if kind == SignalKind::hangup() => return SignalAction::Reload,
+                kind if kind == SignalKind::user_defined1() => ignore("SIGUSR1"),
+                kind if kind == SignalKind::user_defined2() => ignore("SIGUSR2"),
+                _ => return SignalAction::Stop,
+            }
         }
     }
 
@@ -78,4 +75,11 @@ impl Signals {
             }
         }
     }
+}
+
+fn ignore(signal: &str) {
+    tracing::warn!(
+        signal,
+        "the signal has no effect; SIGHUP reloads the configuration, SIGTERM stops"
+    );
 }
