@@ -3,9 +3,6 @@
 use std::io;
 use std::ops::Range;
 
-use bytes::{Bytes, BytesMut};
-use futures_util::Stream;
-use futures_util::stream::try_unfold;
 use http::header::CONTENT_RANGE;
 use http::{HeaderMap, HeaderValue};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -15,7 +12,8 @@ use s3s::dto::{
 };
 use s3s::{S3, S3Result, s3_error};
 use tokio::fs::File;
-use tokio::io::{AsyncReadExt, AsyncSeekExt};
+use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, Take};
+use tokio_util::io::ReaderStream;
 
 use super::lake::{DirectoryLake, request};
 use super::layout::Layout;
@@ -32,7 +30,7 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 
 /// Bytes read from the file at a time.
-const CHUNK_BYTES: u64 = 256 << 10;
+const CHUNK_BYTES: usize = 256 << 10;
 
 impl DirectoryLake {
     /// Returns the attributes of an object, as S3 reports them. The caller holds the gate.
@@ -103,26 +101,11 @@ pub(super) fn resolve(asked: Option<RequestedRange>, size: u64) -> S3Result<Rang
         })
 }
 
-pub(super) async fn read(
-    mut file: File,
-    range: Range<u64>,
-) -> io::Result<impl Stream<Item = io::Result<Bytes>> + Send + Sync> {
+/// Returns the bytes of a range. If the file is cut meanwhile, they end early, and the connection breaks off.
+pub(super) async fn read(mut file: File, range: Range<u64>) -> io::Result<ReaderStream<Take<File>>> {
     file.seek(io::SeekFrom::Start(range.start)).await?;
-    Ok(try_unfold(
-        (file, range.end - range.start),
-        |(mut file, left)| async move {
-            let mut buffer = BytesMut::with_capacity(CHUNK_BYTES.min(left) as usize);
-            let length = (&mut file)
-                .take(CHUNK_BYTES.min(left))
-                .read_buf(&mut buffer)
-                .await? as u64;
-            match (left, length) {
-                (0, _) => Ok(None),
-                (_, 0) => Err(io::ErrorKind::UnexpectedEof.into()),
-                _ => Ok(Some((buffer.freeze(), (file, left - length)))),
-            }
-        },
-    ))
+    let bytes = file.take(range.end - range.start);
+    Ok(ReaderStream::with_capacity(bytes, CHUNK_BYTES))
 }
 
 pub(super) fn answer(mut head: HeadObjectOutput, whole: bool) -> GetObjectOutput {

@@ -5,9 +5,9 @@ use std::io::{self, Seek as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use clap::Args;
-use futures_util::stream;
+use futures_util::TryStreamExt as _;
 use http_body::Frame;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, StreamBody};
@@ -17,7 +17,7 @@ use shoal_net::clock;
 use shoal_node::admin::client::AdminClient;
 use shoal_node::config::{parse_size, parse_time};
 use shoal_orders::{Moment, Task, TaskKind, TaskRequest};
-use tokio::io::AsyncReadExt as _;
+use tokio_util::io::ReaderStream;
 
 use super::admin::{AdminPort, failed};
 use super::task::{self, follow};
@@ -198,14 +198,8 @@ fn list(path: &Path) -> Result<BoxBody<Bytes, io::Error>, Failure> {
     } else {
         File::open(path).map_err(unreadable)?
     };
-    let pieces = stream::unfold(tokio::fs::File::from_std(file), |mut file| async move {
-        let mut piece = BytesMut::with_capacity(64 << 10);
-        match file.read_buf(&mut piece).await {
-            Ok(0) => None,
-            read => Some((read.map(|_| Frame::data(piece.freeze())), file)),
-        }
-    });
-    Ok(StreamBody::new(pieces).boxed())
+    let pieces = ReaderStream::with_capacity(tokio::fs::File::from_std(file), 64 << 10);
+    Ok(StreamBody::new(pieces.map_ok(Frame::data)).boxed())
 }
 
 fn moment(text: &str) -> Result<Moment, String> {
