@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 use shoal_base::terminal::table;
-use shoal_node::admin::client::{AdminErrorKind, AdminUrl};
+use shoal_node::admin::client::AdminError;
 use shoal_node::admin::members::MemberState;
 use shoal_node::config::{Lookup, LookupPlace};
 
 use super::answer::choice::{Choice, Eligibility};
 use super::answer::client::Client;
-use crate::TTL;
+use crate::TTL_SECONDS;
 
 /// The inputs and the result of an answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -25,7 +25,7 @@ pub struct Explanation {
     /// The requested name.
     pub name: String,
     /// How long the answer would be valid, in seconds.
-    pub ttl_seconds: u64,
+    pub ttl_seconds: u32,
     /// All living nodes in the order in which the client should try them.
     pub nodes: Vec<Explained>,
     /// Polled nodes that did not answer.
@@ -64,11 +64,11 @@ pub struct SilentNode {
     pub why: String,
 }
 
-impl SilentNode {
-    pub(super) fn new(url: &AdminUrl, why: &AdminErrorKind) -> Self {
+impl From<&AdminError> for SilentNode {
+    fn from(error: &AdminError) -> Self {
         Self {
-            url: url.to_string(),
-            why: why.to_string(),
+            url: error.url.to_string(),
+            why: error.why.to_string(),
         }
     }
 }
@@ -92,7 +92,7 @@ impl Explanation {
             topology: place.map(|place| place.topology.clone()),
             network: place.map(|place| place.network.to_string()),
             name: config.name.clone().unwrap_or_default(),
-            ttl_seconds: TTL.as_secs(),
+            ttl_seconds: TTL_SECONDS,
             nodes: choices.iter().map(explained).collect(),
             silent,
         }

@@ -26,7 +26,6 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use hickory_proto::ProtoError;
-use ipnet::IpNet;
 use parking_lot::Mutex;
 use shoal_net::http::listener::{ListenError, listen};
 use shoal_net::shutdown::{self, Shutdown, Trigger};
@@ -47,7 +46,7 @@ use poll_status::PolledNode;
 use rate_limit::{Allowance, RateLimiter, UDP_RATE};
 
 /// TTL of every answer. Short, because nodes come and go; long enough that a resolver asks rarely.
-const TTL: Duration = Duration::from_secs(5);
+const TTL_SECONDS: u32 = 5;
 
 /// The interval at which each node is polled.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -180,10 +179,10 @@ pub async fn explain(config: &config::Lookup, client: Client) -> Result<Explanat
     let pollers = pollers(config)?;
     let asked = join_all(pollers.iter().map(|poller| poller.ask(MEMBERS))).await;
     let mut silent = Vec::new();
-    for (poller, answer) in pollers.iter().zip(asked) {
+    for answer in asked {
         match answer {
             Ok(answer) => shared.receive(answer, clock::instant()),
-            Err(error) => silent.push(SilentNode::new(poller.url(), &error)),
+            Err(error) => silent.push(SilentNode::from(&error)),
         }
     }
     let live = shared.live();
@@ -194,14 +193,8 @@ pub async fn explain(config: &config::Lookup, client: Client) -> Result<Explanat
 
 /// Returns a client for each node that is polled.
 fn pollers(config: &config::Lookup) -> Result<Vec<AdminClient>, LookupError> {
-    let mut access = AdminAccess {
-        token: None,
-        ca_file: config.nodes_ca_file.clone(),
-        certificate: None,
-    };
-    if let Some(token_file) = &config.nodes_token_file {
-        access.read_token(token_file)?;
-    }
+    let token_file = config.nodes_token_file.as_deref();
+    let access = AdminAccess::open(token_file, config.nodes_ca_file.clone(), None)?;
     let poller = |url: &String| {
         let parsed = url.parse::<AdminUrl>();
         let parsed = parsed.map_err(|source| LookupError::Node {
@@ -220,8 +213,6 @@ struct Shared {
     live_nodes: Mutex<LiveNodes>,
     /// The polled nodes, in the order of the configuration.
     polled: Mutex<Vec<PolledNode>>,
-    /// Trusted resolvers, which are exempt from the rate limit.
-    trusted: Vec<IpNet>,
     sources: Mutex<RateLimiter>,
     metrics: LookupMetrics,
 }
@@ -239,7 +230,6 @@ impl Shared {
             responder,
             live_nodes: Mutex::default(),
             polled: Mutex::new(polled.collect()),
-            trusted: config.trusted_resolvers.clone(),
             sources: Mutex::new(RateLimiter::new(UDP_RATE)),
             metrics: LookupMetrics::default(),
         })
@@ -268,7 +258,7 @@ impl Shared {
     /// Decides how an answer over UDP is sent.
     fn allow(&self, source: SocketAddr) -> Allowance {
         // Trusted resolvers ask for many clients, so they are exempt.
-        if self.trusted.iter().any(|network| network.contains(&source.ip())) {
+        if self.responder.trusts(source.ip()) {
             return Allowance::Whole;
         }
         let allowance = self.sources.lock().allow(source.ip(), clock::instant());
@@ -287,7 +277,11 @@ async fn keep_asking(poller: AdminClient, place: usize, shared: Arc<Shared>, sto
             _ = ticks.tick() => {}
         }
         let answer = poller.ask(MEMBERS).await;
-        log_change(poller.url(), silent, answer.as_ref().err());
+        log_change(
+            poller.url(),
+            silent,
+            answer.as_ref().err().map(|error| &error.why),
+        );
         silent = answer.is_err();
         let now = clock::instant();
         shared.polled.lock()[place].asked(!silent, now);

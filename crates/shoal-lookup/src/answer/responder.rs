@@ -16,7 +16,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use hickory_proto::ProtoError;
 use hickory_proto::op::{Edns, Header, Message, MessageType, Metadata, OpCode, Query, ResponseCode};
@@ -24,7 +23,6 @@ use hickory_proto::rr::rdata::opt::{ClientSubnet, EdnsCode, EdnsOption};
 use hickory_proto::rr::rdata::{A, AAAA, HINFO, SOA, SRV};
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 use hickory_proto::serialize::binary::{BinDecodable, BinDecoder};
-use ipnet::IpNet;
 use shoal_net::words;
 use shoal_node::config::Lookup;
 
@@ -32,7 +30,7 @@ use super::choice::{Choice, Eligibility, choose, reachable_by};
 use super::client::Client;
 use super::places::Places;
 use super::zone::{Subject, Zone};
-use crate::TTL;
+use crate::TTL_SECONDS;
 use crate::live_nodes::LiveNode;
 
 /// The largest datagram that reaches every client in one piece, in bytes (DNS Flag Day 2020); the server
@@ -58,10 +56,7 @@ words! {
 #[derive(Clone, Debug)]
 pub struct Responder {
     zone: Zone,
-    ttl_seconds: u32,
-    answers: usize,
-    buckets: bool,
-    trusted: Vec<IpNet>,
+    config: Lookup,
     places: Places,
 }
 
@@ -110,10 +105,7 @@ impl Responder {
     pub fn new(lookup: &Lookup, name: &str) -> Result<Self, ProtoError> {
         Ok(Self {
             zone: Zone::new(name)?,
-            ttl_seconds: seconds(TTL),
-            answers: lookup.answers,
-            buckets: lookup.buckets,
-            trusted: lookup.trusted_resolvers.clone(),
+            config: lookup.clone(),
             places: Places::new(lookup),
         })
     }
@@ -143,7 +135,18 @@ impl Responder {
     /// Chooses among the living nodes for a client, with reasons, ignoring address families.
     pub fn explain(&self, client: &Client, live: &[Arc<LiveNode>]) -> Vec<Choice> {
         let place = self.places.locate(client.network);
-        choose(client, place.map(|place| &*place.topology), live, self.answers)
+        choose(
+            client,
+            place.map(|place| &*place.topology),
+            live,
+            self.config.answers,
+        )
+    }
+
+    /// Returns true if a resolver may name the clients for which it asks.
+    pub fn trusts(&self, resolver: IpAddr) -> bool {
+        let trusted = &self.config.trusted_resolvers;
+        trusted.iter().any(|network| network.contains(&resolver))
     }
 
     /// The places of networks.
@@ -197,7 +200,7 @@ impl Responder {
         if request.edns.as_ref().is_some_and(|edns| edns.version() > 0) {
             return with_edns(message(metadata, ResponseCode::BADVERS));
         }
-        let Ok(client) = Client::new(source, option, &self.trusted) else {
+        let Ok(client) = Client::new(source, option, &self.config.trusted_resolvers) else {
             return with_edns(message(metadata, ResponseCode::FormErr));
         };
         let answer = self.resolve(query, &client, live);
@@ -248,7 +251,7 @@ impl Responder {
                 let node = live.iter().find(|live| live.member.name.to_lowercase() == name);
                 match node {
                     Some(node) => self.node(query.name(), kind, node),
-                    None if self.buckets => self.nearest(query.name(), kind, client, live),
+                    None if self.config.buckets => self.nearest(query.name(), kind, client, live),
                     None => absent(&name, live),
                 }
             }
@@ -323,7 +326,7 @@ impl Responder {
     }
 
     fn record(&self, name: &Name, data: RData) -> Record {
-        Record::from_rdata(name.clone(), self.ttl_seconds, data)
+        Record::from_rdata(name.clone(), TTL_SECONDS, data)
     }
 
     /// There are no secondary servers for this zone, so only the last number matters: how long negative
@@ -339,7 +342,7 @@ impl Responder {
             HOUR_SECONDS,
             HOUR_SECONDS,
             HOUR_SECONDS,
-            self.ttl_seconds,
+            TTL_SECONDS,
         );
         self.record(name, RData::SOA(data))
     }
@@ -397,8 +400,4 @@ fn encode(mut response: Message, limit_bytes: usize) -> Result<Vec<u8>, ProtoErr
         return Ok(alone);
     }
     response.truncate().to_vec()
-}
-
-fn seconds(time: Duration) -> u32 {
-    u32::try_from(time.as_secs()).unwrap_or(u32::MAX)
 }

@@ -38,17 +38,6 @@ pub enum Wish {
     Order,
 }
 
-/// Facts about a request that decide whether it is authorized.
-#[derive(Clone, Copy, Debug)]
-pub struct Asker<'a> {
-    /// Address that the request comes from.
-    pub address: IpAddr,
-    /// True if its connection has a client certificate signed by `client_ca`.
-    pub is_certified: bool,
-    /// Headers of the request.
-    pub headers: &'a HeaderMap,
-}
-
 /// Authorizes requests.
 #[derive(Debug, Default)]
 pub struct AdminAuth {
@@ -97,15 +86,22 @@ impl AdminAuth {
         Ok(())
     }
 
-    /// Returns a refusal unless the request is authorized.
-    pub fn refuse(&self, asker: &Asker<'_>, wish: Wish) -> Option<Page> {
-        let is_local = asker.address.to_canonical().is_loopback();
+    /// Returns a refusal unless a request from `address` with these headers is authorized. It is certified if
+    /// its connection has a client certificate signed by `client_ca`.
+    pub fn refuse(
+        &self,
+        address: IpAddr,
+        is_certified: bool,
+        headers: &HeaderMap,
+        wish: Wish,
+    ) -> Option<Page> {
+        let is_local = address.to_canonical().is_loopback();
         let is_open = match wish {
             Wish::Probe => true,
             Wish::Look => is_local || !self.is_configured(),
             Wish::Order => is_local && !self.is_configured(),
         };
-        if is_open || asker.is_certified || self.knows(asker.headers) {
+        if is_open || is_certified || self.knows(headers) {
             return None;
         }
         if !self.is_configured() {
@@ -192,12 +188,8 @@ mod tests {
             headers.insert(AUTHORIZATION, shown.parse().unwrap());
         }
         let is_certified = shown == Some("a certificate");
-        let asker = Asker {
-            address: address.parse().unwrap(),
-            is_certified,
-            headers: &headers,
-        };
-        auth.refuse(&asker, wish).map(|page| page.status())
+        let refusal = auth.refuse(address.parse().unwrap(), is_certified, &headers, wish);
+        refusal.map(|page| page.status())
     }
 
     #[test]

@@ -3,7 +3,7 @@
 mod access;
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -67,12 +67,6 @@ impl AdminUrl {
     }
 }
 
-impl From<SocketAddr> for AdminUrl {
-    fn from(address: SocketAddr) -> Self {
-        Self(format!("http://{address}"))
-    }
-}
-
 impl fmt::Display for AdminUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -123,11 +117,8 @@ pub struct AdminResponse<T> {
 /// The body of a request.
 type Body = BoxBody<Bytes, std::io::Error>;
 
-/// The body of a request, and its media type.
-struct Content {
-    media: &'static str,
-    body: Body,
-}
+/// The media type of a request's body, and the body.
+type Content = (&'static str, Body);
 
 /// Sends requests to the admin port of a node, reusing connections.
 #[derive(Clone, Debug)]
@@ -182,9 +173,9 @@ impl AdminClient {
     /// # Errors
     ///
     /// Fails as [`get`](Self::get) does.
-    pub async fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<AdminResponse<T>, AdminErrorKind> {
+    pub async fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<AdminResponse<T>, AdminError> {
         let AdminResponse { page, reached } = self.in_time(Method::GET, path, None).await?;
-        let page = json(&page)?;
+        let page = self.read(&page)?;
         Ok(AdminResponse { page, reached })
     }
 
@@ -194,8 +185,7 @@ impl AdminClient {
     ///
     /// Fails if the node does not answer in time, or refuses the request.
     pub async fn text(&self, path: &str) -> Result<String, AdminError> {
-        let answer = self.in_time(Method::GET, path, None).await;
-        let answer = answer.map_err(|why| self.error(why))?;
+        let answer = self.in_time(Method::GET, path, None).await?;
         Ok(String::from_utf8_lossy(&answer.page).into_owned())
     }
 
@@ -215,8 +205,8 @@ impl AdminClient {
     /// Fails as [`get`](Self::get) does.
     pub async fn post_json<T: DeserializeOwned>(&self, path: &str, order: Vec<u8>) -> Result<T, AdminError> {
         let body = Full::from(order).map_err(|never| match never {}).boxed();
-        let media = "application/json";
-        self.call(Method::POST, path, Some(Content { media, body })).await
+        let content = ("application/json", body);
+        self.call(Method::POST, path, Some(content)).await
     }
 
     /// Sends a DELETE for a path and returns the JSON response.
@@ -234,11 +224,8 @@ impl AdminClient {
     ///
     /// Fails if the node refuses the request, or sends another document.
     pub async fn post_text<T: DeserializeOwned>(&self, path: &str, body: Body) -> Result<T, AdminError> {
-        let media = "text/plain";
         let patient = self.clone().within(Duration::MAX);
-        patient
-            .call(Method::POST, path, Some(Content { media, body }))
-            .await
+        patient.call(Method::POST, path, Some(("text/plain", body))).await
     }
 
     async fn call<T: DeserializeOwned>(
@@ -247,9 +234,13 @@ impl AdminClient {
         path: &str,
         content: Option<Content>,
     ) -> Result<T, AdminError> {
-        let answer = self.in_time(method, path, content).await;
-        let page = answer.and_then(|answer| json(&answer.page));
-        page.map_err(|why| self.error(why))
+        let answer = self.in_time(method, path, content).await?;
+        self.read(&answer.page)
+    }
+
+    fn read<T: DeserializeOwned>(&self, page: &[u8]) -> Result<T, AdminError> {
+        let page = serde_json::from_slice(page);
+        page.map_err(|error| self.error(AdminErrorKind::Page(error.into())))
     }
 
     fn error(&self, why: AdminErrorKind) -> AdminError {
@@ -262,9 +253,10 @@ impl AdminClient {
         method: Method,
         path: &str,
         content: Option<Content>,
-    ) -> Result<AdminResponse<Bytes>, AdminErrorKind> {
+    ) -> Result<AdminResponse<Bytes>, AdminError> {
         let answer = tokio::time::timeout(self.deadline, self.exchange(method, path, content)).await;
-        answer.unwrap_or(Err(AdminErrorKind::Deadline(self.deadline)))
+        let answer = answer.unwrap_or(Err(AdminErrorKind::Deadline(self.deadline)));
+        answer.map_err(|why| self.error(why))
     }
 
     async fn exchange(
@@ -280,7 +272,7 @@ impl AdminClient {
             request = request.header(AUTHORIZATION, token);
         }
         let body = match content {
-            Some(Content { media, body }) => {
+            Some((media, body)) => {
                 request = request.header(CONTENT_TYPE, media);
                 body
             }
@@ -315,21 +307,9 @@ fn innermost(error: &hyper_util::client::legacy::Error) -> &dyn std::error::Erro
     innermost
 }
 
-fn json<T: DeserializeOwned>(page: &[u8]) -> Result<T, AdminErrorKind> {
-    serde_json::from_slice(page).map_err(|error| AdminErrorKind::Page(error.into()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::AdminUrl;
-
-    #[test]
-    fn the_address_of_a_member_is_one() {
-        let of = |address: &str| AdminUrl::from(address.parse::<std::net::SocketAddr>().unwrap());
-        for address in ["10.0.0.1:9100", "[::1]:9100"] {
-            assert_eq!(of(address), address.parse().unwrap());
-        }
-    }
 
     #[test]
     fn an_admin_port_is_named_by_host_and_port() {
@@ -338,6 +318,7 @@ mod tests {
             assert_eq!(url(text).as_deref(), Ok("http://10.0.0.1:9100"), "{text}");
         }
         assert_eq!(url("https://h:1/").as_deref(), Ok("https://h:1"));
+        assert_eq!(url("[::1]:9100").as_deref(), Ok("http://[::1]:9100"));
         for text in [
             "ftp://h:1",
             "http://",

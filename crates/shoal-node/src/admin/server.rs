@@ -28,7 +28,7 @@ use shoal_writeback::FlushProgress;
 use tokio::net::TcpListener;
 
 use super::allowed_hosts::AllowedHosts;
-use super::auth::{AdminAuth, Asker, Wish};
+use super::auth::{AdminAuth, Wish};
 use super::explain::{ExplainQuery, Explanation};
 use super::members::Members;
 use super::other_nodes::OtherPage;
@@ -265,19 +265,18 @@ impl<P: Pages> Service<Request<ClientBody>> for Connection<P> {
             if let Some(refusal) = admin.hosts.refuse(&request) {
                 return Ok(refusal);
             }
-            let asker = Asker {
-                address: remote.address.ip(),
-                is_certified: remote.certified.load(Ordering::Acquire),
-                headers: request.headers(),
-            };
             let route = Route::at(request.uri().path());
             let wish = route
                 .as_ref()
                 .map_or(Wish::Look, |route| route.wish(request.method()));
-            if let Some(refusal) = admin.auth.refuse(&asker, wish) {
-                return Ok(refusal);
+            let is_certified = remote.certified.load(Ordering::Acquire);
+            let refusal = admin
+                .auth
+                .refuse(remote.address.ip(), is_certified, request.headers(), wish);
+            match refusal {
+                Some(refusal) => Ok(refusal),
+                None => Ok(admin.answer(route, request).await),
             }
-            Ok(admin.answer(route, request).await)
         }
         .boxed()
     }

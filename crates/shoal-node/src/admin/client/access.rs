@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use http::HeaderValue;
+use http::header::InvalidHeaderValue;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use rustls::{ClientConfig, RootCertStore};
@@ -24,33 +25,29 @@ pub struct AdminAccess {
 }
 
 impl AdminAccess {
-    /// Reads a token from a file: its first non-empty line.
+    /// Reads a token from a file, if there is one: its first non-empty line.
     ///
     /// # Errors
     ///
     /// Fails if the file cannot be read or holds no token.
-    pub fn read_token(&mut self, path: &Path) -> Result<(), FileError> {
-        let text = small_file::read_text(path).map_err(|error| FileError::of(path, error))?;
-        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-        let token = lines
-            .next()
-            .ok_or_else(|| FileError::of(path, "it holds no token"))?;
-        self.token = Some(Secret::new(token));
-        self.header()
-            .map_err(|error| FileError::of(path, error.why))
-            .map(drop)
+    pub fn open(
+        token_file: Option<&Path>,
+        ca_file: Option<PathBuf>,
+        certificate: Option<(PathBuf, PathBuf)>,
+    ) -> Result<Self, FileError> {
+        let token = token_file.map(read_token).transpose()?;
+        Ok(Self {
+            token,
+            ca_file,
+            certificate,
+        })
     }
 
     /// Returns the `Authorization` header with the token.
     pub(super) fn header(&self) -> Result<Option<HeaderValue>, FileError> {
-        let header = |token: &Secret| {
-            let header = HeaderValue::try_from(format!("Bearer {}", token.expose()));
-            let mut header =
-                header.map_err(|_| FileError::of(Path::new("token"), "it has control characters"))?;
-            header.set_sensitive(true);
-            Ok(header)
-        };
-        self.token.as_ref().map(header).transpose()
+        let unusable = |_| FileError::of(Path::new("token"), "it has control characters");
+        let header = self.token.as_ref().map(header).transpose();
+        header.map_err(unusable)
     }
 
     /// Returns a connector for ports like the one at `url`.
@@ -77,4 +74,18 @@ impl AdminAccess {
             own.map(|(certificate, key)| (certificate.as_path(), key.as_path())),
         )
     }
+}
+
+fn read_token(path: &Path) -> Result<Secret, FileError> {
+    let text = small_file::read_text(path).map_err(|error| FileError::of(path, error))?;
+    let token = text.lines().map(str::trim).find(|line| !line.is_empty());
+    let token = Secret::new(token.ok_or_else(|| FileError::of(path, "it holds no token"))?);
+    header(&token).map_err(|_| FileError::of(path, "it has control characters"))?;
+    Ok(token)
+}
+
+fn header(token: &Secret) -> Result<HeaderValue, InvalidHeaderValue> {
+    let mut header = HeaderValue::try_from(format!("Bearer {}", token.expose()))?;
+    header.set_sensitive(true);
+    Ok(header)
 }

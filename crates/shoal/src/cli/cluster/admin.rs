@@ -50,15 +50,10 @@ impl AdminPort {
     pub(crate) fn client(&self) -> Result<AdminClient, Failure> {
         let hint = "give files of PEM, and a file with one line of [admin] token_file; docs/how-to/secure.md shows how";
         let unusable = |error| Failure::new("the admin port cannot be asked", &error).or_hinting(hint);
-        let mut access = AdminAccess {
-            token: None,
-            ca_file: self.ca_file.clone(),
-            certificate: self.client_cert.clone().zip(self.client_key.clone()),
-        };
-        if let Some(token_file) = &self.token_file {
-            access.read_token(token_file).map_err(unusable)?;
-        }
-        AdminClient::new(self.node.clone(), &access).map_err(unusable)
+        let certificate = self.client_cert.clone().zip(self.client_key.clone());
+        let access = AdminAccess::open(self.token_file.as_deref(), self.ca_file.clone(), certificate);
+        let client = access.and_then(|access| AdminClient::new(self.node.clone(), &access));
+        client.map_err(unusable)
     }
 }
 
