@@ -1,6 +1,11 @@
 //! The cost of the layers' decisions: memory, and processor time, to which other work on the machine does not
 //! add.
 
+#[path = "../tests/counting/mod.rs"]
+mod counting;
+#[path = "../tests/exact_shares/mod.rs"]
+mod exact_shares;
+
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::sync::Mutex;
@@ -12,6 +17,9 @@ use shoal_policy::partition::{Demand, Pace, Partition, adapt};
 use shoal_policy::ring::{ORDINARY_WEIGHT, Ring};
 use shoal_policy::route::{Hierarchy, Neighbourhood};
 use shoal_policy::{Layer, NodeId};
+
+use counting::counted;
+use exact_shares::exact_shares;
 
 const BLOCKS: u64 = 1_000_000;
 const BLOCK_BYTES: u64 = 4 << 20;
@@ -29,8 +37,8 @@ fn main() {
 fn mrc() {
     let reach = Reach::of_full_blocks(BLOCKS * BLOCK_BYTES, BLOCK_BYTES);
     for (workload, block) in WORKLOADS {
-        let exact = reuse_distances("exact", workload, ReuseDistances::exact(reach), block);
-        let sampled = reuse_distances("sampled", workload, ReuseDistances::sampled(reach), block);
+        let exact = reuse_distances("exact", workload, || ReuseDistances::exact(reach), block);
+        let sampled = reuse_distances("sampled", workload, || ReuseDistances::sampled(reach), block);
         let errors = (1..=STEPS as u64)
             .map(|step| step * reach.capacity_bytes / STEPS as u64)
             .map(|size_bytes| (exact.ratio(size_bytes) - sampled.ratio(size_bytes)).abs());
@@ -61,7 +69,7 @@ const WORKLOADS: [Workload; 4] = [
 fn reuse_distances(
     name: &str,
     workload: &str,
-    mut distances: ReuseDistances,
+    distances: impl FnOnce() -> ReuseDistances,
     block: fn(u64) -> u64,
 ) -> MissCurve {
     let accesses = 4 * BLOCKS;
@@ -69,11 +77,11 @@ fn reuse_distances(
         .map(|time| Fingerprint::of_number(block(time)))
         .collect();
     let (warmup, measured) = trace.split_at(accesses as usize);
+    let (mut distances, bytes, _) = counted(distances);
     for &block in warmup {
         distances.record(block, BLOCK_BYTES);
     }
     let nanoseconds = nanoseconds_each(measured, |&block| distances.record(block, BLOCK_BYTES));
-    let bytes = distances.memory_bytes();
     println!(
         "reuse distances, {name:8} {workload:30} {nanoseconds:6.1} ns an access {bytes:10} bytes a layer"
     );
@@ -106,9 +114,8 @@ fn partition() {
 fn ring(nodes: u64) {
     let weights: BTreeMap<NodeId, u32> = (0..nodes).map(|node| (NodeId(node), ORDINARY_WEIGHT)).collect();
     let construction = nanoseconds_each(&[(); 50], |()| Ring::new(weights.clone()));
-    let ring = Ring::new(weights);
-    let shares: Vec<f64> = ring
-        .shares()
+    let (ring, bytes, _) = counted(|| Ring::new(weights));
+    let shares: Vec<f64> = exact_shares(&ring)
         .values()
         .map(|share| share * nodes as f64 - 1.0)
         .collect();
@@ -129,7 +136,7 @@ fn ring(nodes: u64) {
         "ring of {nodes:4} nodes: {:5.1} ns a home, built in {:6.2} ms, {:8} bytes; shares deviate by {:.2}%, at most {:.2}%; of 10^5 blocks the fullest node has {:+.1}%",
         nanoseconds_each(&blocks, |&block| ring.home(block)),
         construction / 1e6,
-        ring.memory_bytes(),
+        bytes,
         deviation * 100.0,
         largest * 100.0,
         (f64::from(fullest) * nodes as f64 / 1e5 - 1.0) * 100.0,

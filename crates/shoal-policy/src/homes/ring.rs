@@ -38,7 +38,7 @@ pub const ORDINARY_WEIGHT: u32 = 512;
 
 /// The number of places at which a block probes the circle. The variance of a share is proportional to 1 / (2
 /// × probes - 1).
-const PROBES: u64 = 8;
+pub const PROBES: u64 = 8;
 
 /// The number of points compared from the start of a probe's arc, needed or not, to avoid a mispredicted
 /// branch. One in a thousand probes lies behind all of them.
@@ -118,43 +118,10 @@ impl Ring {
         &self.weights
     }
 
-    /// The exact fraction of all possible blocks to which each node is home.
-    ///
-    /// The winning probe has the least distance to its point. The probability that a probe is further than d
-    /// from its point is S(d), the sum of the gaps between points after each is shortened by d. So the point
-    /// behind a gap g wins with ∫ k S(d)ᵏ⁻¹ dd from 0 to g; between one gap and the next longer one, S is a
-    /// straight line.
-    pub fn shares(&self) -> BTreeMap<NodeId, f64> {
-        let mut shares: BTreeMap<NodeId, f64> = self.nodes.iter().map(|&node| (node, 0.0)).collect();
-        let places = &self.places[..self.owners.len()];
-        let before = places.iter().cycle().skip(places.len().saturating_sub(1));
-        let gaps = places
-            .iter()
-            .zip(before)
-            .map(|(place, before)| place.wrapping_sub(*before));
-        let mut gaps: Vec<(u32, usize)> = gaps.zip(0..).collect();
-        gaps.sort_unstable();
-        let (mut gap_before, mut further_before, mut share) = (0.0, 1.0_f64, 0.0);
-        for (shorter, &(gap, point)) in gaps.iter().enumerate() {
-            // A single point has the whole circle behind it.
-            let gap = if gaps.len() == 1 {
-                1.0
-            } else {
-                f64::from(gap) / CIRCLE
-            };
-            let longer = (gaps.len() - shorter) as f64;
-            let further = further_before - longer * (gap - gap_before);
-            share += (further_before.powi(PROBES as i32) - further.powi(PROBES as i32)) / longer;
-            (gap_before, further_before) = (gap, further);
-            *shares.entry(self.owner(point)).or_default() += share;
-        }
-        shares
-    }
-
-    /// The memory taken, in bytes.
-    pub fn memory_bytes(&self) -> usize {
-        let points = size_of_val(&*self.places) + size_of_val(&*self.owners) + size_of_val(&*self.arcs);
-        points + size_of_val(&*self.nodes) + self.weights.len() * size_of::<(NodeId, u32)>()
+    /// The points of all nodes on a circle of 2³² places, in the order of their places, each with its owner.
+    pub fn points(&self) -> impl Iterator<Item = (u32, NodeId)> {
+        let owners = (0..self.owners.len()).map(|point| self.owner(point));
+        self.places.iter().copied().zip(owners)
     }
 
     fn owner(&self, point: usize) -> NodeId {
@@ -180,8 +147,6 @@ fn probes(block: Fingerprint) -> impl Iterator<Item = u32> {
     words.flat_map(|word| [word as u32, (word >> 32) as u32])
 }
 
-const CIRCLE: f64 = (1_u64 << u32::BITS) as f64;
-
 /// For each arc, the index of the first of `places` on it or behind it.
 fn arcs(places: &[u32], shift: u32) -> Box<[u32]> {
     let mut point = 0;
@@ -201,186 +166,4 @@ fn arcs(places: &[u32], shift: u32) -> Box<[u32]> {
 /// The place of a point of a node.
 const fn place(node: NodeId, point: u32) -> u32 {
     mix(mix(node.0).wrapping_add(point as u64)) as u32
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
-
-    use proptest::proptest;
-
-    use super::{ORDINARY_WEIGHT, Ring};
-    use crate::NodeId;
-    use crate::fingerprint::Fingerprint;
-
-    fn ring(nodes: impl IntoIterator<Item = u64>) -> Ring {
-        Ring::new(
-            nodes
-                .into_iter()
-                .map(|node| (NodeId(node), ORDINARY_WEIGHT))
-                .collect(),
-        )
-    }
-
-    fn homes(ring: &Ring, blocks: u64) -> Vec<NodeId> {
-        let home = |block| {
-            ring.home(Fingerprint::of_number(block))
-                .expect("the ring has nodes")
-        };
-        (0..blocks).map(home).collect()
-    }
-
-    fn counts(homes: &[NodeId]) -> BTreeMap<NodeId, usize> {
-        homes.iter().fold(BTreeMap::new(), |mut counts, &home| {
-            *counts.entry(home).or_default() += 1;
-            counts
-        })
-    }
-
-    #[test]
-    fn every_share_is_within_a_twentieth_of_its_due() {
-        for nodes in [1, 2, 3, 4, 7, 10, 32, 100, 316, 1000] {
-            let ring = ring(0..nodes);
-            let shares = ring.shares();
-            assert_eq!(shares.len() as u64, nodes);
-            assert!((shares.values().sum::<f64>() - 1.0).abs() < 1e-9);
-            for (node, share) in shares {
-                assert!(
-                    (share * nodes as f64 - 1.0).abs() < 0.05,
-                    "{node:?} of {nodes}: {share}"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn a_reader_that_misses_nodes_finds_the_home_of_the_ring_without_them() {
-        let (whole, rest) = (ring(0..9), ring((0..9).filter(|node| ![2, 5].contains(node))));
-        for block in (0..5_000).map(Fingerprint::of_number) {
-            let among = whole.home_among(block, |node| ![2, 5].contains(&node.0));
-            assert_eq!(among, rest.home(block));
-            assert_eq!(whole.home_among(block, |_| true), whole.home(block));
-        }
-        assert_eq!(whole.home_among(Fingerprint::of_number(1), |_| false), None);
-        assert_eq!(ring([]).home_among(Fingerprint::of_number(1), |_| true), None);
-    }
-
-    #[test]
-    fn shares_are_what_counting_finds() {
-        let ring = Ring::new(BTreeMap::from([
-            (NodeId(1), 3),
-            (NodeId(2), 1),
-            (NodeId(3), 0),
-            (NodeId(4), 2),
-        ]));
-        let blocks = 200_000;
-        let counts = counts(&homes(&ring, blocks));
-        for (node, share) in ring.shares() {
-            let counted = counts.get(&node).copied().unwrap_or(0) as f64 / blocks as f64;
-            assert!(
-                (counted - share).abs() < 0.005,
-                "{node:?}: {counted} counted, {share} said"
-            );
-        }
-    }
-
-    #[test]
-    fn a_hundred_thousand_blocks_are_within_a_twentieth_on_up_to_sixteen_nodes() {
-        for nodes in [4, 8, 16] {
-            for (node, count) in counts(&homes(&ring(0..nodes), 100_000)) {
-                let of_mean = (count as u64 * nodes) as f64 / 100_000.0;
-                assert!(
-                    (of_mean - 1.0).abs() < 0.05,
-                    "{node:?} of {nodes}: {of_mean} of the mean"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn on_many_nodes_blocks_spread_as_chance_spreads_them_and_no_wider() {
-        for nodes in [100, 1000] {
-            let mean = 100_000.0 / nodes as f64;
-            let counts = counts(&homes(&ring(0..nodes), 100_000));
-            let squares: f64 = counts.values().map(|&count| (count as f64 - mean).powi(2)).sum();
-            let deviation = (squares / nodes as f64).sqrt();
-            assert!(deviation < 1.1 * mean.sqrt(), "{nodes} nodes: {deviation}");
-        }
-    }
-
-    #[test]
-    fn a_joining_node_takes_its_share_and_nothing_else_moves() {
-        for nodes in [1, 4, 10, 100] {
-            let (before, after) = (homes(&ring(0..nodes), 20_000), homes(&ring(0..=nodes), 20_000));
-            let moved: Vec<_> = before
-                .iter()
-                .zip(&after)
-                .filter(|(before, after)| before != after)
-                .collect();
-            assert!(moved.iter().all(|(_, after)| **after == NodeId(nodes)));
-            let share = moved.len() as f64 / 20_000.0 * (nodes + 1) as f64;
-            assert!((share - 1.0).abs() < 0.3, "{share} of 1/{}", nodes + 1);
-        }
-    }
-
-    #[test]
-    fn weights_are_shares_and_a_change_of_weight_moves_the_difference() {
-        let light = Ring::new((0..8).map(|node| (NodeId(node), ORDINARY_WEIGHT)).collect());
-        let mut weights = light.weights().clone();
-        weights.insert(NodeId(3), 3 * ORDINARY_WEIGHT);
-        let heavy = Ring::new(weights);
-        assert!((heavy.shares()[&NodeId(3)] - 0.3).abs() < 0.015);
-        let (before, after) = (homes(&light, 20_000), homes(&heavy, 20_000));
-        let moved: BTreeSet<_> = before
-            .iter()
-            .zip(&after)
-            .filter(|(before, after)| before != after)
-            .map(|(_, after)| *after)
-            .collect();
-        assert_eq!(moved, BTreeSet::from([NodeId(3)]));
-    }
-
-    #[test]
-    fn a_node_without_weight_is_home_to_nothing() {
-        let ring = Ring::new(BTreeMap::from([(NodeId(1), 0), (NodeId(2), 1)]));
-        assert!(homes(&ring, 1000).iter().all(|&home| home == NodeId(2)));
-        assert_eq!(Ring::new(BTreeMap::new()).home(Fingerprint(0)), None);
-        assert_eq!(
-            Ring::new(BTreeMap::from([(NodeId(1), 0)])).home(Fingerprint(0)),
-            None
-        );
-        assert!(Ring::new(BTreeMap::new()).shares().is_empty());
-    }
-
-    #[test]
-    fn homes_are_those_of_every_other_release() {
-        let ring = ring([11, 22, 33, 44, 55]);
-        let homes: Vec<u64> = homes(&ring, 16).iter().map(|home| home.0).collect();
-        assert_eq!(
-            homes,
-            [55, 11, 33, 44, 11, 33, 33, 22, 22, 33, 33, 11, 22, 22, 11, 33]
-        );
-    }
-
-    proptest! {
-        #![proptest_config(proptest::test_runner::Config { failure_persistence: None, cases: 64, ..Default::default() })]
-
-        #[test]
-        fn a_leaving_node_moves_its_own_share_and_nothing_else(
-            weights in proptest::collection::btree_map(0..1000_u64, 1..40_u32, 2..20),
-            block in 0..1000_u64,
-        ) {
-            let weights: BTreeMap<NodeId, u32> = weights.into_iter().map(|(node, weight)| (NodeId(node), weight)).collect();
-            let all = Ring::new(weights.clone());
-            for &gone in weights.keys() {
-                let mut left = weights.clone();
-                left.remove(&gone);
-                let left = Ring::new(left);
-                for block in (block * 50..block * 50 + 50).map(Fingerprint::of_number) {
-                    let (before, after) = (all.home(block), left.home(block));
-                    assert!(before == Some(gone) || before == after, "{before:?} to {after:?} when {gone:?} left");
-                }
-            }
-        }
-    }
 }
