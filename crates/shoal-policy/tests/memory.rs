@@ -13,12 +13,12 @@ const REACH: Reach = Reach::of_full_blocks(1_000_000 * BLOCK_BYTES, BLOCK_BYTES)
 #[test]
 fn two_layers_of_a_million_blocks_stay_within_their_memory() {
     let ((), _, exact) = counted(|| two_lists(ReuseDistances::exact));
-    assert!(exact <= 24_000_000, "exact: {exact} bytes");
+    assert!(exact <= 100_000_000, "exact: {exact} bytes");
     let ((), _, sampled) = counted(|| two_lists(ReuseDistances::sampled));
-    assert!(sampled <= 1_000_000, "sampled: {sampled} bytes");
+    assert!(sampled <= 4_000_000, "sampled: {sampled} bytes");
     println!("two layers of a million blocks: exact {exact} bytes, sampled {sampled} bytes");
     assert!(
-        exact > 20_000_000 && sampled > 500_000,
+        exact > 80_000_000 && sampled > 2_000_000,
         "the allocator was asked"
     );
 }

@@ -123,8 +123,4 @@ impl Histogram {
             misses: std::iter::once(self.counted * weight).chain(beyond).collect(),
         }
     }
-
-    pub(super) const fn bytes(&self) -> usize {
-        self.hits.len() * size_of::<f64>()
-    }
 }

@@ -1,7 +1,6 @@
 //! The shadow list: blocks by last use, and the weight used since each of them.
 
-use super::positions::Positions;
-use super::recency::Recency;
+use crate::hash::KeyMap;
 
 /// Positions for each 100 blocks: the number of spare ones decides how often the list is renumbered.
 const POSITIONS_PER_100_BLOCKS: usize = 160;
@@ -9,12 +8,18 @@ const POSITIONS_PER_100_BLOCKS: usize = 160;
 /// The paper's SL: blocks in the order of their last use, without their data, with weights from 1 to 255.
 ///
 /// Each access takes the next position, which replaces the block's earlier one. The distance of a block is
-/// the total weight at and after its position. When positions run out, the living blocks are renumbered, at
-/// most once per 0.6 × `blocks_max` accesses.
+/// the total weight at and after its position: a prefix sum. When positions run out, the living blocks are
+/// renumbered, at most once per 0.6 × `blocks_max` accesses.
 #[derive(Debug)]
 pub(super) struct ShadowList {
-    positions: Positions,
-    recency: Recency,
+    /// The position of each block's last use. Blocks that fell off the list stay until it is renumbered; their
+    /// positions are before the oldest living one.
+    positions: KeyMap<u64, u32>,
+    /// The weight of the block last used at each position; 0 if that block was used again or has fallen off.
+    weights: Box<[u8]>,
+    /// Fenwick tree: the entry of position i sums the 2^t weights up to i, where t counts the trailing ones of
+    /// i.
+    sums: Box<[u32]>,
     next: u32,
     /// No block on the list has a position before this one.
     oldest: u32,
@@ -27,10 +32,11 @@ pub(super) struct ShadowList {
 impl ShadowList {
     /// An empty list that holds at most `blocks_max` blocks, with a total weight of at most `weight_max`.
     pub(super) fn new(blocks_max: usize, weight_max: u32) -> Self {
-        let recency = Recency::new(blocks_max * POSITIONS_PER_100_BLOCKS / 100 + 2);
+        let positions = blocks_max * POSITIONS_PER_100_BLOCKS / 100 + 2;
         Self {
-            positions: Positions::new(blocks_max, recency.positions()),
-            recency,
+            positions: KeyMap::with_capacity_and_hasher(positions, Default::default()),
+            weights: vec![0; positions].into_boxed_slice(),
+            sums: vec![0; positions].into_boxed_slice(),
             next: 1,
             oldest: 1,
             blocks: 0,
@@ -43,15 +49,17 @@ impl ShadowList {
     /// Moves a block to the front, inserting it if it is absent. Returns the total weight from the front up
     /// to and including its former place: the least size of a cache that would have held it.
     pub(super) fn touch(&mut self, fingerprint: u64, weight: u8) -> Option<u32> {
-        if self.next as usize == self.recency.positions() {
+        debug_assert!(weight > 0, "a position without a weight has no block");
+        if self.next as usize == self.weights.len() {
             self.renumber();
         }
-        let before = self.positions.replace(fingerprint, self.next, self.oldest);
-        let distance = before.map(|before| self.weight - self.recency.sum_before(before));
+        let before = self.positions.insert(fingerprint, self.next);
+        let before = before.filter(|before| *before >= self.oldest);
+        let distance = before.map(|before| self.weight - self.sum_before(before));
         if let Some(before) = before {
             self.take_out(before);
         }
-        self.recency.set(self.next, weight);
+        self.set(self.next, weight);
         self.next += 1;
         self.blocks += 1;
         self.weight += u32::from(weight);
@@ -59,33 +67,74 @@ impl ShadowList {
         distance
     }
 
-    pub(super) const fn bytes(&self) -> usize {
-        self.positions.bytes() + self.recency.bytes()
-    }
-
     /// Drops the least recently used blocks until the list is within its limits.
     fn shorten(&mut self) {
         while self.blocks > self.blocks_max || self.weight > self.weight_max {
-            while self.recency.weight(self.oldest) == 0 {
+            while self.weights[self.oldest as usize] == 0 {
                 self.oldest += 1;
             }
             self.take_out(self.oldest);
             self.oldest += 1;
         }
+        debug_assert_eq!(
+            self.weight,
+            self.sum_before(self.next),
+            "the weight of the list is that of its blocks"
+        );
     }
 
     fn take_out(&mut self, position: u32) {
-        self.weight -= u32::from(self.recency.weight(position));
+        self.weight -= u32::from(self.weights[position as usize]);
         self.blocks -= 1;
-        self.recency.set(position, 0);
+        self.set(position, 0);
     }
 
+    /// Replaces the weight at `position`.
+    fn set(&mut self, position: u32, weight: u8) {
+        let mut place = position as usize;
+        let before = std::mem::replace(&mut self.weights[place], weight);
+        let change = u32::from(weight).wrapping_sub(u32::from(before));
+        while let Some(sum) = self.sums.get_mut(place) {
+            *sum = sum.wrapping_add(change);
+            place |= place + 1;
+        }
+    }
+
+    /// Sum of the weights before `position`.
+    fn sum_before(&self, position: u32) -> u32 {
+        let (mut sum, mut end) = (0, position as usize);
+        while end > 0 {
+            sum += self.sums[end - 1];
+            end &= end - 1;
+        }
+        sum
+    }
+
+    /// Closes the gaps: the n-th position with a block moves to n, counted from 1.
     fn renumber(&mut self) {
-        let (positions, oldest) = (&mut self.positions, self.oldest);
-        self.next = self
-            .recency
-            .compact(|renumbered| positions.renumber(oldest, renumbered));
-        self.oldest = 1;
+        let empty = vec![0; self.weights.len()].into_boxed_slice();
+        let weights = std::mem::replace(&mut self.weights, empty);
+        let mut numbers = vec![0; weights.len()];
+        self.sums.fill(0);
+        (self.next, self.oldest) = (1, 1);
+        for (number, &weight) in numbers
+            .iter_mut()
+            .zip(&weights)
+            .filter(|(_, weight)| **weight > 0)
+        {
+            *number = self.next;
+            self.set(self.next, weight);
+            self.next += 1;
+        }
+        assert_eq!(
+            self.next as usize,
+            self.blocks + 1,
+            "each block on the list has one position"
+        );
+        self.positions.retain(|_, position| {
+            *position = numbers[*position as usize];
+            *position > 0
+        });
     }
 }
 
