@@ -6,22 +6,6 @@ use crate::instance::Instance;
 
 use super::{ROUNDING, Schedule};
 
-/// A change that can be undone.
-#[derive(Clone, Copy, Debug)]
-enum Change {
-    Held {
-        file: usize,
-        from: usize,
-        until: usize,
-        bytes: f64,
-    },
-    Fetched {
-        file: usize,
-        slot: usize,
-        bytes: f64,
-    },
-}
-
 impl Schedule {
     /// Plans a job in the rest of link and cache. Cached bytes of its files stay for it. Bytes that the link
     /// cannot bring while the job reads are fetched before, in the latest slots that have room. Returns
@@ -38,12 +22,14 @@ impl Schedule {
     }
 
     fn place(&mut self, instance: &Instance, job: usize, known: usize, fetches_first: bool) -> bool {
-        let mut changes = Vec::new();
         let reader = &instance.jobs[job];
-        for &(file, _) in &reader.reads {
-            self.extend(instance, file, reader.from..reader.until, &mut changes);
-        }
+        let before = (self.link_left.clone(), self.cache_left.clone());
+        let files = reader.reads.iter().map(|&(file, _)| self.files[file].clone());
+        let files: Vec<_> = files.collect();
         let slots = reader.from..reader.until;
+        for &(file, _) in &reader.reads {
+            self.extend(instance, file, slots.clone());
+        }
         let least = slots
             .map(|slot| self.link_left[slot])
             .fold(f64::INFINITY, f64::min)
@@ -64,42 +50,17 @@ impl Schedule {
                 if deficit <= 0.0 {
                     break;
                 }
-                deficit -= self.fetch(
-                    instance,
-                    file,
-                    known,
-                    reader.from..reader.until,
-                    deficit,
-                    &mut changes,
-                );
+                deficit -= self.fetch(instance, file, known, reader.from..reader.until, deficit);
             }
         }
         if self.admit(instance, job) {
             return true;
         }
-        self.undo(instance, changes);
-        false
-    }
-
-    /// Undoes changes, the last one first.
-    fn undo(&mut self, instance: &Instance, changes: Vec<Change>) {
-        for change in changes.into_iter().rev() {
-            match change {
-                Change::Held {
-                    file,
-                    from,
-                    until,
-                    bytes,
-                } => self.hold(file, from, until, -bytes),
-                Change::Fetched { file, slot, bytes } => {
-                    // Another job may have had as many bytes of the file fetched in this slot before.
-                    let fetches = &mut self.files[file].fetches;
-                    let last = fetches.iter().rposition(|fetch| *fetch == (slot, bytes));
-                    fetches.remove(last.expect("no change was undone since"));
-                    self.link_left[slot] += bytes / instance.slots.seconds();
-                }
-            }
+        (self.link_left, self.cache_left) = before;
+        for (&(file, _), before) in reader.reads.iter().zip(files) {
+            self.files[file] = before;
         }
+        false
     }
 
     /// Copies a file of another plan: its cached bytes in each slot, and its fetches, as far as link and
@@ -142,7 +103,7 @@ impl Schedule {
 
     /// Keeps the bytes of a file that are cached before a job starts until the job ends, as far as there is
     /// room.
-    fn extend(&mut self, instance: &Instance, file: usize, slots: Range<usize>, changes: &mut Vec<Change>) {
+    fn extend(&mut self, instance: &Instance, file: usize, slots: Range<usize>) {
         let held_bytes = instance.files[file].held_bytes;
         let before = self.files[file].level_before(slots.start, held_bytes);
         let wanted = slots
@@ -156,12 +117,6 @@ impl Schedule {
             let lacking = bytes - self.files[file].level(slot);
             if lacking > 0.0 {
                 self.hold(file, slot, slot + 1, lacking);
-                changes.push(Change::Held {
-                    file,
-                    from: slot,
-                    until: slot + 1,
-                    bytes: lacking,
-                });
             }
         }
     }
@@ -174,7 +129,6 @@ impl Schedule {
         known: usize,
         slots: Range<usize>,
         wanted: f64,
-        changes: &mut Vec<Change>,
     ) -> f64 {
         let (available, size) = (instance.files[file].available, instance.files[file].bytes);
         let Range {
@@ -198,13 +152,6 @@ impl Schedule {
             if bytes > ROUNDING * size {
                 self.hold(file, slot, until, bytes);
                 self.fetch_in(instance, file, slot, bytes);
-                changes.push(Change::Held {
-                    file,
-                    from: slot,
-                    until,
-                    bytes,
-                });
-                changes.push(Change::Fetched { file, slot, bytes });
                 fetched += bytes;
                 room -= bytes;
             }
@@ -219,25 +166,24 @@ impl Schedule {
 
 #[cfg(test)]
 mod tests {
-    use super::{Change, Schedule};
+    use super::Schedule;
     use crate::instance::Instance;
     use crate::tests::table1;
 
     #[test]
-    fn what_is_undone_leaves_an_equal_fetch_of_another_job() {
+    fn a_job_without_room_changes_nothing() {
         let instance = Instance::new(&table1());
         let mut schedule = Schedule::new(&instance);
-        let before = schedule.link_left[0];
-        let fetch = (0, 7.0);
-        schedule.files[0].fetches = vec![fetch, (1, 7.0), fetch];
-        schedule.link_left[0] -= 7.0 / instance.slots.seconds();
-        let changes = vec![Change::Fetched {
-            file: 0,
-            slot: fetch.0,
-            bytes: fetch.1,
-        }];
-        schedule.undo(&instance, changes);
-        assert_eq!(schedule.files[0].fetches, [fetch, (1, 7.0)]);
-        assert!((schedule.link_left[0] - before).abs() < 1e-6);
+        assert!(schedule.insert(&instance, 0));
+        schedule.link_left[1..].fill(0.0);
+        let mut refused = 0;
+        for job in 1..instance.jobs.len() {
+            let before = schedule.clone();
+            if !schedule.insert(&instance, job) {
+                assert_eq!(schedule, before, "job {job}");
+                refused += 1;
+            }
+        }
+        assert!(refused > 0, "the link is full");
     }
 }
