@@ -2,44 +2,48 @@
 
 use std::collections::HashSet;
 
+use thiserror::Error;
+
 use super::{Execution, Transfer};
 use crate::model::{File, Held, Job, LinkChange, Promise, Request};
 use crate::plan::Outcome;
 
 /// A deviation from a plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Deviation {
-    /// The lake does not have the file.
-    Missing {
-        /// The file, by its position in the request.
-        file: usize,
-    },
-    /// The lake now has a file that was missing, and no open transfer fetches it.
-    Found {
-        /// The file.
-        file: usize,
-    },
-    /// The file has another size.
+pub struct Deviation {
+    /// The file, by its position in the request.
+    pub file: usize,
+    /// What is not as planned.
+    pub difference: Difference,
+}
+
+/// What is not as planned about a file.
+#[derive(Clone, Copy, Debug, PartialEq, Error)]
+pub enum Difference {
+    /// The lake does not have it.
+    #[error("the lake does not have it")]
+    Missing,
+    /// The lake now has it, and no open transfer fetches it.
+    #[error("the lake has it by now")]
+    Found,
+    /// It has another size.
+    #[error("it has {bytes} bytes, and {planned_bytes} were planned")]
     Resized {
-        /// The file.
-        file: usize,
         /// The size that was planned.
         planned_bytes: u64,
         /// Its size.
         bytes: u64,
     },
-    /// The cache holds less of a file than the request assumes.
+    /// The cache holds less of it than the request assumes.
+    #[error("the cache holds only {bytes} bytes of it")]
     NotHeld {
-        /// The file.
-        file: usize,
         /// The bytes of it that the cache holds.
         bytes: u64,
     },
-    /// A transfer is more than a slot behind.
+    /// A transfer of it is more than a slot behind.
+    #[error("its transfer is more than a slot behind; {bytes} bytes are left")]
     Behind {
-        /// Its file.
-        file: usize,
-        /// The bytes of it that are left to fetch.
+        /// The bytes that are left to fetch.
         bytes: u64,
     },
 }
@@ -68,7 +72,7 @@ impl Execution {
     /// Those that lack bytes count as submitted now. A file that the lake does not have counts as available
     /// at its next retry. A link that moved less than planned in the last slot is scaled down accordingly.
     pub fn request_from(&mut self, now_s: f64, why: Deviation) -> Option<Request> {
-        if let Deviation::Behind { .. } = why {
+        if let Difference::Behind { .. } = why.difference {
             let lately = self.link.lately(now_s, self.request.window.slot_s);
             let from_s = now_s - lately.seconds;
             let planned =
@@ -102,9 +106,10 @@ fn behind(execution: &Execution, now_s: f64) -> Option<Deviation> {
             && (transfer.done_bytes as f64) + slack < expected.min(transfer.bytes as f64)
     };
     let transfer = begun.find(is_behind)?;
-    Some(Deviation::Behind {
+    let bytes = transfer.left_bytes();
+    Some(Deviation {
         file: transfer.file,
-        bytes: transfer.left_bytes(),
+        difference: Difference::Behind { bytes },
     })
 }
 

@@ -5,21 +5,19 @@
 //! paper leaves deviations to future work (section 7); the rules for them are documented at
 //! [`transfer::rate`], [`Execution::deviation`] and [`Execution::request_from`].
 
-mod agenda;
 mod deviation;
 mod job_status;
 mod link_meter;
 pub mod transfer;
 mod transfers;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::RangeInclusive;
 
-pub use self::deviation::Deviation;
+pub use self::deviation::{Deviation, Difference};
 pub use self::job_status::{JobStatus, Verdicts};
 pub use self::transfer::Transfer;
 
-use self::agenda::Agenda;
 use self::link_meter::LinkMeter;
 use self::transfer::State;
 use self::transfers::Transfers;
@@ -48,21 +46,13 @@ pub enum Step {
         /// The end.
         until_s: f64,
     },
-    /// Look again for a file that the lake did not have.
-    Ask {
-        /// The file.
-        file: usize,
-    },
-    /// Remove a file from the cache.
-    Evict {
-        /// The file.
-        file: usize,
-    },
-    /// Promise a job its rate from the lake ([`Execution::promise`]), until its deadline.
-    Promise {
-        /// The job, by its position in the request.
-        job: usize,
-    },
+    /// Look again for this file, which the lake did not have.
+    Ask(usize),
+    /// Remove this file from the cache.
+    Evict(usize),
+    /// Promise this job, by its position in the request, its rate from the lake ([`Execution::promise`]),
+    /// until its deadline.
+    Promise(usize),
 }
 
 /// The rate at which a job reads from the lake the bytes that are not cached for it: `r_j` of section 4.2,
@@ -96,7 +86,8 @@ pub struct Execution {
     files: Vec<FileState>,
     by_name: HashMap<String, usize>,
     transfers: Transfers,
-    agenda: Agenda,
+    /// The steps other than fetches that are not due yet, each with its time, in the order of time.
+    agenda: VecDeque<(f64, Step)>,
     link: LinkMeter,
     /// For each job whether it met its deadline, once that is known.
     verdicts: Vec<Option<bool>>,
@@ -158,7 +149,7 @@ impl Execution {
             files: files.collect(),
             by_name,
             transfers: Transfers::new(Vec::new()),
-            agenda: Agenda::new(Vec::new()),
+            agenda: VecDeque::new(),
             link: LinkMeter::new(now_s),
             verdicts: verdicts.by_job(request.jobs.len()),
             promised,
@@ -216,13 +207,14 @@ impl Execution {
             }
             let evictions = planned.evictions.iter();
             let whole = evictions.filter(|eviction| eviction.first_block == 0);
-            steps.extend(whole.map(|eviction| (eviction.at_s + EVICT_AFTER_S, Step::Evict { file: number })));
+            steps.extend(whole.map(|eviction| (eviction.at_s + EVICT_AFTER_S, Step::Evict(number))));
         }
         let jobs = self.request.jobs.iter().enumerate();
         let promised = jobs.filter(|(job, _)| self.promise(*job).is_some());
-        steps.extend(promised.map(|(job, submitted)| (submitted.submit_s, Step::Promise { job })));
+        steps.extend(promised.map(|(job, submitted)| (submitted.submit_s, Step::Promise(job))));
         self.transfers = Transfers::new(transfers);
-        self.agenda = Agenda::new(steps);
+        steps.sort_by(|one, other| one.0.total_cmp(&other.0));
+        self.agenda = steps.into();
     }
 
     /// Returns the promise of the plan in force to a job: its rate from the lake while it runs. `None` if it
@@ -275,13 +267,13 @@ impl Execution {
     /// Returns the steps that are due now, and marks them as begun.
     pub fn due(&mut self, now_s: f64) -> Vec<Step> {
         let mut steps = Vec::new();
-        while let Some((at_s, step)) = self.agenda.next_due(now_s) {
+        while let Some((at_s, step)) = self.agenda.pop_front_if(|(at_s, _)| *at_s <= now_s) {
             // A removal that is long overdue would remove bytes that were cached later.
             let is_late = match step {
-                Step::Evict { .. } => at_s < now_s - self.request.window.slot_s,
+                Step::Evict(_) => at_s < now_s - self.request.window.slot_s,
                 Step::Keep { until_s, .. } => until_s <= now_s,
-                Step::Promise { job } => self.request.jobs[job].deadline_s <= now_s,
-                Step::Fetch(_) | Step::Ask { .. } => false,
+                Step::Promise(job) => self.request.jobs[job].deadline_s <= now_s,
+                Step::Fetch(_) | Step::Ask(_) => false,
             };
             if !is_late {
                 steps.push(step);
@@ -293,7 +285,7 @@ impl Execution {
                 && !self.transfers.are_open(file)
             {
                 *again_s = f64::INFINITY;
-                steps.push(Step::Ask { file });
+                steps.push(Step::Ask(file));
             }
         }
         steps.extend(self.transfers.begin(now_s).into_iter().map(Step::Fetch));
@@ -339,7 +331,7 @@ impl Execution {
         let file = self.transfers.list[transfer].file;
         let again_s = self.still_missing(file, now_s);
         self.transfers.retry(transfer, again_s, &mut self.files);
-        self.surprise = Some(Deviation::Missing { file });
+        self.surprised(file, Difference::Missing);
     }
 
     /// Records that the lake does not have a file. Returns the time of the next retry.
@@ -357,7 +349,10 @@ impl Execution {
         let known = &mut self.files[file];
         let was_missing = known.missing.take().is_some();
         if was_missing && !self.transfers.are_open(file) {
-            self.surprise = Some(Deviation::Found { file });
+            self.surprise = Some(Deviation {
+                file,
+                difference: Difference::Found,
+            });
         }
         if known.bytes == bytes {
             return;
@@ -371,11 +366,7 @@ impl Execution {
             transfer.bytes = transfer.bytes.min(left.max(transfer.done_bytes));
         }
         if !is_expected && bytes.abs_diff(planned_bytes) as f64 > planned_bytes as f64 * SIZE_TOLERANCE {
-            self.surprise = Some(Deviation::Resized {
-                file,
-                planned_bytes,
-                bytes,
-            });
+            self.surprised(file, Difference::Resized { planned_bytes, bytes });
         }
     }
 
@@ -387,8 +378,12 @@ impl Execution {
         let known = &mut self.files[file];
         known.have_bytes = known.have_bytes.max(bytes.min(expected));
         if bytes < expected {
-            self.surprise = Some(Deviation::NotHeld { file, bytes });
+            self.surprised(file, Difference::NotHeld { bytes });
         }
+    }
+
+    fn surprised(&mut self, file: usize, difference: Difference) {
+        self.surprise = Some(Deviation { file, difference });
     }
 
     /// Records that a file was evicted.

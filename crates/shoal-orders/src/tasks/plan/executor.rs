@@ -9,7 +9,7 @@ use shoal_net::clock;
 use shoal_net::pauses::ticks;
 use shoal_plan::Document;
 use shoal_plan::document::ExpectedFile;
-use shoal_plan::execution::{Deviation, Execution, JobStatus, Step};
+use shoal_plan::execution::{Execution, JobStatus, Step};
 use shoal_s3::identity::Caller;
 use tokio::task::JoinSet;
 use ulid::Ulid;
@@ -149,14 +149,14 @@ impl Executor {
                 self.on(generation, |execution| execution.kept(file, bytes));
                 (file, kept.err())
             }
-            Step::Evict { file } => {
+            Step::Evict(file) => {
                 let evicted = self.evict(file).await;
                 if evicted.is_ok() {
                     self.on(generation, |execution| execution.evicted(file));
                 }
                 (file, evicted.err())
             }
-            Step::Ask { file } => {
+            Step::Ask(file) => {
                 let size = self.size(file).await;
                 self.on(generation, |execution| match size {
                     Ok(bytes) => execution.has_size(file, bytes),
@@ -164,7 +164,7 @@ impl Executor {
                 });
                 (file, size.err())
             }
-            Step::Promise { job } => return self.promise(generation, job).await,
+            Step::Promise(job) => return self.promise(generation, job).await,
         };
         let file = self.on(generation, |execution| {
             execution.request().files[file].name.clone()
@@ -185,7 +185,10 @@ impl Executor {
         let Some(why) = execution.1.deviation(now_s) else {
             return;
         };
-        let (file, reason) = described(&execution.1, why);
+        let (file, reason) = (
+            execution.1.request().files[why.file].name.clone(),
+            why.difference.to_string(),
+        );
         let request = execution.1.request_from(now_s, why);
         let former = execution.1.plan().clone();
         let mut progress = self.progress.lock();
@@ -274,28 +277,6 @@ impl Executor {
 /// Returns the part of the progress that only plans have.
 fn plan_of(progress: &mut Progress) -> &mut PlanProgress {
     progress.plan.get_or_insert_default()
-}
-
-/// Returns the file of a deviation, and describes the deviation.
-fn described(execution: &Execution, why: Deviation) -> (String, String) {
-    let (file, text) = match why {
-        Deviation::Missing { file } => (file, "the lake does not have it".to_owned()),
-        Deviation::Found { file } => (file, "the lake has it by now".to_owned()),
-        Deviation::Resized {
-            file,
-            planned_bytes,
-            bytes,
-        } => (
-            file,
-            format!("it has {bytes} bytes, and {planned_bytes} were planned"),
-        ),
-        Deviation::NotHeld { file, bytes } => (file, format!("the cache holds only {bytes} bytes of it")),
-        Deviation::Behind { file, bytes } => (
-            file,
-            format!("its transfer is more than a slot behind; {bytes} bytes are left"),
-        ),
-    };
-    (execution.request().files[file].name.clone(), text)
 }
 
 #[expect(clippy::cast_sign_loss, reason = "bytes are never negative")]
