@@ -18,17 +18,6 @@ pub struct Pace {
     next: Duration,
 }
 
-/// The prospect that a transfer meets its deadline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outlook {
-    /// It has no deadline, or will meet it.
-    InTime,
-    /// It is slower than the deadline requires, or its maximum rate is.
-    AtRisk,
-    /// The deadline has passed.
-    Late,
-}
-
 impl Pace {
     /// Creates the pace of a transfer of at most `rate_max` bytes per second that should finish by
     /// `deadline`.
@@ -69,23 +58,17 @@ impl Pace {
         starts.saturating_sub(now)
     }
 
-    /// Predicts whether the transfer will finish in time if it continues at `speed` bytes per second. The
-    /// speed and the number of remaining bytes are unknown at first.
-    pub fn outlook(&self, now: Duration, left_bytes: Option<u64>, speed: Option<u64>) -> Outlook {
+    /// Returns true if the transfer will miss its deadline, or has, if it continues at `speed` bytes per
+    /// second, or if its maximum rate is too low. The speed and the number of remaining bytes are unknown at
+    /// first.
+    pub fn is_at_risk(&self, now: Duration, left_bytes: Option<u64>, speed: Option<u64>) -> bool {
         let Some(deadline) = self.deadline.filter(|_| left_bytes != Some(0)) else {
-            return Outlook::InTime;
+            return false;
         };
-        if now >= deadline {
-            return Outlook::Late;
-        }
         let needed = left_bytes.and_then(|left| self.needed(now, left, 100));
         let too_slow =
             |rate: Option<u64>| matches!((rate, needed), (Some(rate), Some(needed)) if rate < needed);
-        if too_slow(self.rate_max) || too_slow(speed) {
-            Outlook::AtRisk
-        } else {
-            Outlook::InTime
-        }
+        now >= deadline || too_slow(self.rate_max) || too_slow(speed)
     }
 
     /// The rate that transfers `left_bytes` in `percent` of the remaining time; `None` without a deadline or
@@ -101,7 +84,7 @@ impl Pace {
 mod tests {
     use std::time::Duration;
 
-    use super::{Outlook, Pace};
+    use super::Pace;
 
     const fn s(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -170,19 +153,23 @@ mod tests {
     #[test]
     fn a_transfer_that_is_too_slow_is_at_risk() {
         for (rate_max, deadline, now, left, speed, expected) in [
-            (None, None, 0, Some(100), Some(0), Outlook::InTime),
-            (None, Some(100), 0, Some(100), None, Outlook::InTime),
-            (None, Some(100), 0, Some(100), Some(1), Outlook::InTime),
-            (None, Some(100), 0, Some(200), Some(1), Outlook::AtRisk),
-            (Some(1), Some(100), 0, Some(200), None, Outlook::AtRisk),
-            (None, Some(100), 100, Some(1), Some(99), Outlook::Late),
-            (None, Some(100), 100, Some(0), Some(99), Outlook::InTime),
-            (None, Some(100), 99, None, Some(0), Outlook::InTime),
-            (None, Some(100), 100, None, Some(99), Outlook::Late),
-            (None, None, 100, None, None, Outlook::InTime),
+            (None, None, 0, Some(100), Some(0), false),
+            (None, Some(100), 0, Some(100), None, false),
+            (None, Some(100), 0, Some(100), Some(1), false),
+            (None, Some(100), 0, Some(200), Some(1), true),
+            (Some(1), Some(100), 0, Some(200), None, true),
+            (None, Some(100), 100, Some(1), Some(99), true),
+            (None, Some(100), 100, Some(0), Some(99), false),
+            (None, Some(100), 99, None, Some(0), false),
+            (None, Some(100), 100, None, Some(99), true),
+            (None, None, 100, None, None, false),
         ] {
             let pace = Pace::new(rate_max, deadline.map(s));
-            assert_eq!(pace.outlook(s(now), left, speed), expected, "{pace:?} at {now} s");
+            assert_eq!(
+                pace.is_at_risk(s(now), left, speed),
+                expected,
+                "{pace:?} at {now} s"
+            );
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use shoal_net::clock;
-use shoal_policy::pace::{Outlook, Pace};
+use shoal_policy::pace::Pace;
 
 use crate::tasks::records::order::Order;
 use crate::tasks::records::progress::Progress;
@@ -39,7 +39,7 @@ impl Estimate {
     pub(in crate::tasks) fn is_at_risk(&self, speed: Option<u64>) -> bool {
         // If nothing of what was counted is left, it is not known what keeps the task.
         let left = self.left_bytes().filter(|left| *left > 0);
-        self.pace.lock().outlook(self.elapsed(), left, speed) != Outlook::InTime
+        self.pace.lock().is_at_risk(self.elapsed(), left, speed)
     }
 
     /// Returns the time for which the next `bytes` have to wait.
