@@ -13,47 +13,24 @@ const HEADROOM: f64 = 1.25;
 /// The demand of a class that waited, as a multiple of its rate.
 const GROWTH: f64 = 2.0;
 
-/// A part of a demand, highest priority first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Need {
-    /// Planned transfers within their reservation.
-    Reserved,
-    /// Clients.
-    Client,
-    /// Planned transfers beyond their reservation.
-    Planned,
-    /// Prefetch.
-    Prefetch,
-    /// Cleaning.
-    Cleaning,
-}
-
-impl Need {
-    /// All parts, highest priority first.
-    pub const ALL: [Self; 5] = [
-        Self::Reserved,
-        Self::Client,
-        Self::Planned,
-        Self::Prefetch,
-        Self::Cleaning,
-    ];
-}
-
-/// The demand of one node for one direction of the link, in bytes per second by [`Need`].
+/// The demand of one node for one direction of the link, in bytes per second, in parts of falling priority:
+/// planned transfers within their reservation ([`Demand::RESERVED`]), clients, planned transfers beyond their
+/// reservation, prefetch, cleaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Demand(pub [u64; Need::ALL.len()]);
+pub struct Demand(pub [u64; Self::PARTS]);
 
 impl Demand {
+    /// The number of parts: those of each class, and the reservation.
+    pub const PARTS: usize = Class::ALL.len() + 1;
+
+    /// The place of the part that plans reserve.
+    pub(super) const RESERVED: usize = 0;
+
     /// Creates the demand from the rates that each class wants and the rate that plans reserve.
     pub(super) fn new(wanted: [u64; Class::ALL.len()], reserved: u64) -> Self {
         let [client, planned, prefetch, cleaning] = wanted;
         let reserved = planned.min(reserved);
         Self([reserved, client, planned - reserved, prefetch, cleaning])
-    }
-
-    /// The rate of one part.
-    pub fn rate(&self, need: Need) -> u64 {
-        self.0[need as usize]
     }
 
     /// The sum of all parts, saturating.
@@ -64,7 +41,7 @@ impl Demand {
     /// The element-wise minimum of two demands.
     #[must_use]
     pub fn least(&self, other: &Self) -> Self {
-        Self(std::array::from_fn(|need| self.0[need].min(other.0[need])))
+        Self(std::array::from_fn(|part| self.0[part].min(other.0[part])))
     }
 
     /// Returns true if any part exceeds that of `other` by more than a tenth plus `least` bytes per second.
@@ -132,7 +109,7 @@ impl Usage {
 mod tests {
     use std::time::Duration;
 
-    use super::{Demand, Need, Usage};
+    use super::{Demand, Usage};
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -167,7 +144,7 @@ mod tests {
         let demand = |planned| Demand::new([1, planned, 3, 4], 100);
         assert_eq!(demand(150), Demand([100, 1, 50, 3, 4]));
         assert_eq!(demand(30), Demand([30, 1, 0, 3, 4]));
-        assert_eq!(demand(30).rate(Need::Prefetch), 3);
+        assert_eq!(demand(30).0[3], 3);
     }
 
     #[test]

@@ -30,7 +30,7 @@ mod shares;
 
 pub use ahead::{AnswerTime, ahead_bytes};
 pub use bucket::Bucket;
-pub use demand::{Demand, Need};
+pub use demand::Demand;
 pub use demand_exchange::{DemandExchange, ReceivedDemand};
 pub use meter::{Ask, Granted, Meter};
 pub use shares::shares;

@@ -1,6 +1,5 @@
 //! Each node's share of a common bandwidth.
 
-use super::demand::Need;
 use super::{Demand, whole};
 
 /// Each node always has this fraction of an equal share, which new clients can use before other nodes know of
@@ -25,20 +24,20 @@ pub fn shares(bandwidth: u64, demands: &[Demand]) -> Vec<u64> {
     // The part of each floor that is not used up by the node's own demand.
     let mut spare = vec![floor; nodes];
     let mut left = bandwidth as f64 * (1.0 - FLOOR_PART);
-    for need in Need::ALL {
+    for part in 0..Demand::PARTS {
         let wanted: Vec<f64> = demands
             .iter()
             .zip(&mut spare)
             .map(|(demand, spare)| {
                 // No node can use more than the whole bandwidth.
-                let wanted = demand.rate(need).min(bandwidth) as f64;
+                let wanted = demand.0[part].min(bandwidth) as f64;
                 let covered = wanted.min(*spare);
                 *spare -= covered;
                 wanted - covered
             })
             .collect();
-        let most = match need {
-            Need::Reserved => left.min(bandwidth as f64 * RESERVED_PART_MAX),
+        let most = match part {
+            Demand::RESERVED => left.min(bandwidth as f64 * RESERVED_PART_MAX),
             _ => left,
         };
         let level = water_level(&wanted, most);
