@@ -192,7 +192,6 @@ impl<P: Policy> Cache<P> {
                     let arrival = admission::Arrival {
                         key,
                         bytes,
-                        object_bytes: access.object_bytes,
                         is_crowded: !self.has_room(bytes),
                     };
                     tally.count(self.request_if(&arrival, admission), bytes);

@@ -2,8 +2,7 @@
 //! has a name, because operators ask "why is it not cached?".
 //!
 //! A policy is asked once for each miss, in the order of the requests, before the block is stored. While
-//! there is room, the policies that judge by use admit everything, because a block that displaces nothing
-//! costs nothing. [`UpToSize`] judges by size and refuses in either case.
+//! there is room, they admit everything, because a block that displaces nothing costs nothing.
 
 mod bloom;
 mod scan_resistant;
@@ -23,8 +22,6 @@ pub struct Arrival<K> {
     pub key: K,
     /// Its size.
     pub bytes: u64,
-    /// The size of the whole object.
-    pub object_bytes: u64,
     /// True if another block must be evicted to make room for it.
     pub is_crowded: bool,
 }
@@ -46,24 +43,6 @@ pub struct Always;
 impl<K> Admission<K> for Always {
     fn admit(&mut self, _arrival: &Arrival<K>) -> Result<(), Refusal> {
         Ok(())
-    }
-}
-
-/// Admits only blocks of objects up to a size, even while there is room, because one large object displaces
-/// many small ones.
-#[derive(Clone, Copy, Debug)]
-pub struct UpToSize {
-    /// The size of the largest object whose blocks enter.
-    pub object_bytes_max: u64,
-}
-
-impl<K> Admission<K> for UpToSize {
-    fn admit(&mut self, arrival: &Arrival<K>) -> Result<(), Refusal> {
-        if arrival.object_bytes <= self.object_bytes_max {
-            Ok(())
-        } else {
-            Err(Refusal::Oversize)
-        }
     }
 }
 
@@ -108,7 +87,7 @@ impl std::error::Error for Refusal {}
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{Admission, Always, Arrival, Refusal, UpToSize};
+    use super::Refusal;
 
     #[test]
     fn reasons_are_listed_in_order_under_different_words() {
@@ -120,22 +99,5 @@ mod tests {
         );
         let words: BTreeSet<_> = Refusal::ALL.iter().map(|reason| reason.as_str()).collect();
         assert_eq!(words.len(), Refusal::ALL.len());
-    }
-
-    #[test]
-    fn objects_up_to_the_size_enter() {
-        let mut policy = UpToSize {
-            object_bytes_max: 100,
-        };
-        for (object_bytes, expected) in [(100, Ok(())), (101, Err(Refusal::Oversize))] {
-            let arrival = Arrival {
-                key: 1,
-                bytes: 10,
-                object_bytes,
-                is_crowded: false,
-            };
-            assert_eq!(policy.admit(&arrival), expected);
-            assert_eq!(Always.admit(&arrival), Ok(()));
-        }
     }
 }

@@ -86,7 +86,6 @@ mod tests {
         Arrival {
             key: BlockId { version, index },
             bytes: 4,
-            object_bytes: 1000,
             is_crowded: true,
         }
     }

@@ -48,7 +48,6 @@ mod tests {
             policy.admit(&Arrival {
                 key,
                 bytes: 1,
-                object_bytes: 1,
                 is_crowded,
             })
         };
