@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -23,17 +22,11 @@ const COUNTS: usize = 1024;
 
 /// The permissions that the lake has granted.
 pub(super) struct GrantMemory {
-    lasts: Duration,
-    granted: Mutex<Granted>,
+    /// Each permission, with the refusals of its caller in its bucket when it was asked for. It ends when
+    /// there is another one.
+    granted: Memory<Group, u64>,
     refusals: Vec<AtomicU64>,
     hasher: foldhash::fast::RandomState,
-}
-
-#[derive(Default)]
-struct Granted {
-    pairs: HashMap<(CallerId, Arc<str>), HashMap<Group, Instant>>,
-    /// The number of permissions, over all pairs.
-    grants: usize,
 }
 
 /// Taken when a question is sent, to detect refusals before its answer.
@@ -47,8 +40,7 @@ impl GrantMemory {
     /// Remembers each permission for the time `lasts`.
     pub(super) fn new(lasts: Duration) -> Self {
         Self {
-            lasts,
-            granted: Mutex::default(),
+            granted: Memory::new(lasts, GRANTS_MAX),
             refusals: (0..COUNTS).map(|_| AtomicU64::new(0)).collect(),
             hasher: foldhash::fast::RandomState::default(),
         }
@@ -56,20 +48,17 @@ impl GrantMemory {
 
     /// Returns true if permissions are not remembered at all.
     pub(super) fn is_forgetful(&self) -> bool {
-        self.lasts.is_zero()
+        self.granted.lasts.is_zero()
     }
 
     /// Returns true if the permission is remembered and still valid.
     pub(super) fn has(&self, group: &Group) -> bool {
-        self.has_within(group, self.lasts)
+        self.has_within(group, self.granted.lasts)
     }
 
     /// Returns true if the permission is remembered and younger than `age_max`.
     pub(super) fn has_within(&self, group: &Group, age_max: Duration) -> bool {
-        let granted = self.granted.lock();
-        let permitted = granted.pairs.get(&(group.caller, Arc::clone(&group.bucket)));
-        let since = permitted.and_then(|groups| groups.get(group));
-        since.is_some_and(|since| clock::instant().saturating_duration_since(*since) < age_max)
+        self.granted.get_within(group, age_max) == Some(self.stamp(group).refusals)
     }
 
     pub(super) fn stamp(&self, group: &Group) -> Stamp {
@@ -81,30 +70,14 @@ impl GrantMemory {
 
     /// Remembers a permission, unless there was a refusal since `stamp`.
     pub(super) fn learn(&self, group: &Group, stamp: Stamp) {
-        if self.is_forgetful() {
-            return;
+        if !self.is_forgetful() && self.stamp(group).refusals == stamp.refusals {
+            self.granted.learn_at(group.clone(), stamp.refusals, stamp.at);
         }
-        let mut granted = self.granted.lock();
-        // `forget` increments the counter before it takes this lock, so no refusal is missed.
-        let refusals = self.count(group.caller, &group.bucket).load(Ordering::Acquire);
-        if refusals != stamp.refusals {
-            return;
-        }
-        if granted.grants >= GRANTS_MAX {
-            *granted = Granted::default();
-        }
-        let pair = (group.caller, Arc::clone(&group.bucket));
-        let groups = granted.pairs.entry(pair).or_default();
-        let is_new = groups.insert(group.clone(), stamp.at).is_none();
-        granted.grants += usize::from(is_new);
     }
 
     /// Revokes a caller's permissions for a bucket, including those of questions in flight.
     pub(super) fn forget(&self, caller: CallerId, bucket: &str) {
         self.count(caller, bucket).fetch_add(1, Ordering::AcqRel);
-        let mut granted = self.granted.lock();
-        let forgotten = granted.pairs.remove(&(caller, Arc::from(bucket)));
-        granted.grants -= forgotten.map_or(0, |groups| groups.len());
     }
 
     fn count(&self, caller: CallerId, bucket: &str) -> &AtomicU64 {
@@ -142,11 +115,15 @@ impl<K: Eq + Hash, V: Clone> Memory<K, V> {
     }
 
     pub(in crate::dirty) fn learn(&self, key: K, answer: V) {
+        self.learn_at(key, answer, clock::instant());
+    }
+
+    fn learn_at(&self, key: K, answer: V, since: Instant) {
         let mut answers = self.answers.lock();
         if answers.len() >= self.answers_max {
             answers.clear();
         }
-        answers.insert(key, (answer, clock::instant()));
+        answers.insert(key, (answer, since));
     }
 }
 
@@ -249,6 +226,6 @@ mod tests {
             );
         }
         assert!(!granted.has(&group(0, "b", 0, Kind::Write)));
-        assert_eq!(granted.granted.lock().pairs.len(), 1);
+        assert_eq!(granted.granted.answers.lock().len(), 1);
     }
 }
