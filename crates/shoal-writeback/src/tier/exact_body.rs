@@ -5,12 +5,12 @@ use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream, Fuse};
 use shoal_net::endpoint::BoxError;
 
-use super::store::{ByteStream, WrongLength};
+use super::store::ByteStream;
 
 /// Passes a body of `size_bytes` through. Withholds the last bytes until the body has ended, so that a store
 /// never receives all bytes of a body that fails at its end.
 ///
-/// The stream fails with the body's error, or with [`WrongLength`].
+/// The stream fails with the body's error, or if the body has another length.
 pub(super) fn exactly(size_bytes: u64, body: ByteStream) -> ByteStream {
     let exact = ExactBody {
         body: body.fuse(),
@@ -43,16 +43,12 @@ impl ExactBody {
                 _ if bytes.is_empty() => {}
                 got_bytes if got_bytes < size_bytes => return Ok(Some(bytes)),
                 got_bytes if got_bytes == size_bytes => self.held = Some(bytes),
-                _ => return Err(WrongLength::Long { size_bytes }.into()),
+                _ => return Err(format!("the body has more than the announced {size_bytes} bytes").into()),
             }
         }
         if self.got_bytes < size_bytes {
             let got_bytes = self.got_bytes;
-            return Err(WrongLength::Short {
-                got_bytes,
-                size_bytes,
-            }
-            .into());
+            return Err(format!("the body ended after {got_bytes} of {size_bytes} bytes").into());
         }
         Ok(self.held.take())
     }

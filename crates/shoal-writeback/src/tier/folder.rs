@@ -22,8 +22,10 @@ use parking_lot::Mutex;
 use shoal_net::endpoint::BoxError;
 use shoal_s3::range::ByteRange;
 
+#[cfg(test)]
+pub(super) use self::layout::FolderFault;
+pub(super) use self::layout::FolderOp;
 use self::layout::Layout;
-pub use self::layout::{FolderFault, FolderOp};
 use self::piece_file::{Damage, Tail, end_of};
 use super::Piece;
 use super::digests::{CHUNK_BYTES, ChunkDigester, ChunkDigests};
@@ -52,27 +54,21 @@ impl FolderStore {
     ///
     /// The folder cannot be created, read or written.
     pub async fn open(folder: PathBuf) -> Result<Self, ProbeError> {
-        Self::open_with_fault(folder, None).await
-    }
-
-    /// Like [`open`](Self::open), with operations that fail when `fault` returns an error.
-    ///
-    /// # Errors
-    ///
-    /// The folder cannot be created, read or written.
-    pub async fn open_with_fault(
-        folder: PathBuf,
-        fault: Option<Arc<FolderFault>>,
-    ) -> Result<Self, ProbeError> {
-        let opened = {
-            let folder = folder.clone();
-            run_blocking(move || Layout::open(&folder, fault).map_err(|error| failed("open it", &error)))
-                .await
-        };
-        let layout = opened.map_err(|error| probe::unusable(&describe(&folder), "cannot be used", &error))?;
+        let place = describe(&folder);
+        let opening = move || Layout::open(&folder).map_err(|error| failed("open it", &error));
+        let opened = run_blocking(opening).await;
+        let layout = opened.map_err(|error| probe::unusable(&place, "cannot be used", &error))?;
         Ok(Self {
             layout: Arc::new(layout),
         })
+    }
+
+    /// Lets operations fail from now on when `fault` returns an error.
+    #[cfg(test)]
+    pub(super) fn fail_by(&mut self, fault: Arc<FolderFault>) {
+        Arc::get_mut(&mut self.layout)
+            .expect("nothing uses the store")
+            .fault = Some(fault);
     }
 
     async fn put_piece(&self, key: &str, size_bytes: u64, body: ByteStream) -> Result<(), PutError> {
@@ -329,13 +325,23 @@ impl StoredPiece {
         })
     }
 
-    /// Streams a range, which must lie within the piece.
+    /// Streams a range, which must lie within the piece, one chunk at a time.
     fn stream(self, range: ByteRange) -> ByteStream {
-        let reading = Reading {
-            piece: Arc::new(self),
-            rest: range,
-        };
-        stream::try_unfold(reading, Reading::next).boxed()
+        let reading = (Arc::new(self), range);
+        stream::try_unfold(reading, |(piece, mut rest)| async move {
+            if rest.is_empty() {
+                return Ok(None);
+            }
+            let reading = Arc::clone(&piece);
+            let chunk = rest.start / CHUNK_BYTES;
+            let bytes = run_blocking(move || reading.read(chunk)).await?;
+            let chunk_start = chunk * CHUNK_BYTES;
+            let end = rest.end.min(chunk_start + bytes.len() as u64);
+            let bytes = bytes.slice((rest.start - chunk_start) as usize..(end - chunk_start) as usize);
+            rest.start = end;
+            Ok(Some((bytes, (piece, rest))))
+        })
+        .boxed()
     }
 
     /// Reads and verifies one chunk.
@@ -349,28 +355,6 @@ impl StoredPiece {
             return Err(damaged(Damage::Data));
         }
         Ok(bytes.into())
-    }
-}
-
-/// An ongoing read of a range of a piece, one chunk at a time.
-struct Reading {
-    piece: Arc<StoredPiece>,
-    rest: ByteRange,
-}
-
-impl Reading {
-    async fn next(mut self) -> Result<Option<(Bytes, Self)>, BoxError> {
-        if self.rest.is_empty() {
-            return Ok(None);
-        }
-        let chunk = self.rest.start / CHUNK_BYTES;
-        let piece = Arc::clone(&self.piece);
-        let mut bytes = run_blocking(move || piece.read(chunk)).await?;
-        let chunk_start = chunk * CHUNK_BYTES;
-        let end = self.rest.end.min(chunk_start + bytes.len() as u64);
-        bytes = bytes.slice((self.rest.start - chunk_start) as usize..(end - chunk_start) as usize);
-        self.rest.start = end;
-        Ok(Some((bytes, self)))
     }
 }
 

@@ -114,25 +114,6 @@ pub enum PutError {
     Store(#[from] StoreError),
 }
 
-/// The length of a body differs from the announced one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum WrongLength {
-    /// The body ended early.
-    #[error("the body ended after {got_bytes} of {size_bytes} bytes")]
-    Short {
-        /// The number of bytes received.
-        got_bytes: u64,
-        /// The announced number.
-        size_bytes: u64,
-    },
-    /// The body did not end at the announced length.
-    #[error("the body has more than the announced {size_bytes} bytes")]
-    Long {
-        /// The announced number.
-        size_bytes: u64,
-    },
-}
-
 /// The reason why a store did not carry an operation out. No message contains a credential.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {

@@ -46,15 +46,11 @@ where
     let stored = store.put(key, size_bytes, pieces.boxed());
     let passed = async move {
         let pass = async {
-            let (mut passed_bytes, mut digester) = (0, ChunkDigester::default());
+            let mut digester = ChunkDigester::default();
             while let Some(frame) = body.frame().await {
                 let Ok(data) = frame?.into_data() else {
                     continue;
                 };
-                passed_bytes += data.len() as u64;
-                if passed_bytes > size_bytes {
-                    return Err(wrong_length());
-                }
                 digester.update(&data);
                 each(&data);
                 // The store has failed and returns its own error below.
@@ -62,12 +58,7 @@ where
                     break;
                 }
             }
-            let is_short = passed_bytes < size_bytes && !sender.is_closed();
-            if is_short {
-                Err(wrong_length())
-            } else {
-                Ok(digester.finish())
-            }
+            Ok::<_, S3Error>(digester.finish())
         };
         let passed = pass.await;
         if passed.is_err() {
@@ -83,6 +74,8 @@ where
             tracing::warn!(%why, "a tier has no room");
             WriteError::Full
         }
+        // The body itself has not failed, so it has another length than was announced.
+        PutError::Body(_) => wrong_length().into(),
         error => WriteError::Unavailable(TierUnavailable::because(&error)),
     })?;
     Ok(Received { md5, digests })

@@ -55,15 +55,15 @@ pub type FolderFault = dyn Fn(FolderOp) -> io::Result<()> + Send + Sync;
 /// The folder, and the faults that tests inject.
 pub(super) struct Layout {
     root: PathBuf,
-    fault: Option<Arc<FolderFault>>,
+    pub(super) fault: Option<Arc<FolderFault>>,
 }
 
 impl Layout {
     /// Creates missing folders durably, and removes the files of crashed writers.
-    pub(super) fn open(root: &Path, fault: Option<Arc<FolderFault>>) -> io::Result<Self> {
+    pub(super) fn open(root: &Path) -> io::Result<Self> {
         create_folder(root)?;
         let root = root.canonicalize()?;
-        let layout = Self { root, fault };
+        let layout = Self { root, fault: None };
         for folder in ["pieces", "incoming"] {
             create_folder(&layout.root.join(folder))?;
         }

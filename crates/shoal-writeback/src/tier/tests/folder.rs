@@ -45,12 +45,9 @@ impl Failing {
             }
         };
         let folder = TempDir::new().unwrap();
-        let store = FolderStore::open_with_fault(folder.path().into(), Some(Arc::new(fault))).await;
-        Self {
-            folder,
-            store: store.unwrap(),
-            fails,
-        }
+        let mut store = FolderStore::open(folder.path().into()).await.unwrap();
+        store.fail_by(Arc::new(fault));
+        Self { folder, store, fails }
     }
 
     fn fail(&self, operations: &[(FolderOp, i32)]) {
