@@ -19,7 +19,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use shoal_base::{chance, clock};
 use shoal_registry::engine::embedded::Embedded;
-use shoal_registry::engine::{At, Change, Condition, Engine, Outcome, Range, Transaction};
+use shoal_registry::engine::{Change, Condition, Engine, Outcome, Range, Transaction};
 
 const SECONDS: Duration = Duration::from_secs(4);
 const AT_ONCE: [usize; 3] = [1, 16, 128];
@@ -89,7 +89,6 @@ async fn measure(name: &str, engine: Arc<dyn Engine>) {
             prefix: Bytes::new(),
             after,
             limit: 1000,
-            at: At::Newest,
         };
         assert_eq!(engine.range(range).await.unwrap().entries.len(), 1000);
     })

@@ -16,7 +16,7 @@ use ulid::Ulid;
 use crate::entry::Kind;
 use crate::keys::Name;
 pub use crate::names::ChangedObject;
-use crate::names::{BeginError, BegunChange, ChangeError, Ended, Found, Names};
+use crate::names::{BeginError, BegunChange, ChangeError, End, Ended, Found, Names};
 use crate::session::{Session, new_id};
 
 /// How long a change waits for another one of the same name.
@@ -116,26 +116,9 @@ impl Changes {
     }
 
     async fn end(&self, begun: &BegunChange, end: End) -> Result<Ended, ChangeError> {
-        match end {
-            End::Done => {
-                let lasts = || self.session.is_of(begun.busy.owner);
-                self.names.done(begun, lasts).await
-            }
-            End::Refused => self.names.refused(begun).await,
-            End::GivenUp => self.names.give_up(begun).await,
-        }
+        let lasts = || self.session.is_of(begun.busy.owner);
+        self.names.end(begun, end, lasts).await
     }
-}
-
-/// The end of a change.
-#[derive(Clone, Copy, Debug)]
-enum End {
-    /// The lake has carried the change out.
-    Done,
-    /// The lake has refused the change, or was not asked.
-    Refused,
-    /// The lake may have carried the change out, but no longer will.
-    GivenUp,
 }
 
 impl LakeChange {

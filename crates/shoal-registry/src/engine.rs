@@ -13,8 +13,8 @@ use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 
 /// The maximum number of conditions, and of changes, in a transaction: etcd's default limit.
 pub const OPERATIONS_MAX: usize = 128;
@@ -51,54 +51,15 @@ pub struct Range {
     pub after: Bytes,
     /// Maximum number of keys, at least 1. An engine may return fewer although there are more.
     pub limit: usize,
-    /// The state to read.
-    pub at: At,
 }
 
-impl Range {
-    /// Returns at most `limit` keys that begin with `prefix` and are greater than `after`, as of now.
-    pub const fn newest(prefix: Bytes, after: Bytes, limit: usize) -> Self {
-        let at = At::Newest;
-        Self {
-            prefix,
-            after,
-            limit,
-            at,
-        }
-    }
-}
-
-/// The state that a page is read from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum At {
-    /// The newest state. No later page will be read at its revision.
-    Newest,
-    /// The newest state. If there are more keys, later pages may be read at its revision: an engine keeps the
-    /// revision for at least half a minute after the last such read.
-    NewestForPages,
-    /// The state of an earlier page.
-    Revision(Revision),
-}
-
-impl At {
-    /// Returns the revision of an earlier page, if this is one.
-    pub fn revision(self) -> Option<Revision> {
-        match self {
-            Self::Newest | Self::NewestForPages => None,
-            Self::Revision(revision) => Some(revision),
-        }
-    }
-}
-
-/// Some keys with their values, as of one revision.
-#[derive(Clone, Debug)]
+/// Some keys with their values, as of one moment.
+#[derive(Clone, Debug, Default)]
 pub struct Page {
     /// The keys and values in ascending order of keys.
     pub entries: Vec<(Bytes, Stored)>,
     /// True if there are more keys after the last one.
     pub has_more: bool,
-    /// The revision at which the page was read.
-    pub revision: Revision,
 }
 
 /// Changes that are carried out atomically.
@@ -261,9 +222,6 @@ pub enum EngineError {
     /// Nothing changed: the engine has no room.
     #[error("the registry is full: {0}")]
     Full(String),
-    /// The engine no longer has the revision that a [`Range`] asks for.
-    #[error("the registry no longer has this revision")]
-    Compacted,
     /// The session has ended or never existed.
     #[error("the session of this node has ended")]
     SessionEnded,
@@ -275,32 +233,33 @@ pub enum EngineError {
 /// A store of small values that orders all changes.
 /// All methods may be called concurrently, and each future may be dropped before it ends: a transaction may
 /// then have happened or not.
+#[async_trait]
 pub trait Engine: fmt::Debug + Send + Sync {
     /// Reads a key. The result is at least as new as every transaction that ended before the call
     /// (linearizable).
-    fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<Stored>, EngineError>>;
+    async fn get(&self, key: &[u8]) -> Result<Option<Stored>, EngineError>;
 
-    /// Reads keys in order. Without a revision, this is linearizable like [`Engine::get`].
-    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page, EngineError>>;
+    /// Reads keys in order. Linearizable like [`Engine::get`].
+    async fn range(&self, range: Range) -> Result<Page, EngineError>;
 
     /// Counts the keys that begin with `prefix`. Linearizable.
-    fn count<'a>(&'a self, prefix: &'a [u8]) -> BoxFuture<'a, Result<u64, EngineError>>;
+    async fn count(&self, prefix: &[u8]) -> Result<u64, EngineError>;
 
     /// Carries out the changes if all conditions hold.
-    fn commit(&self, transaction: Transaction) -> BoxFuture<'_, Result<Outcome, EngineError>>;
+    async fn commit(&self, transaction: Transaction) -> Result<Outcome, EngineError>;
 
     /// Returns how full the engine is.
-    fn room(&self) -> BoxFuture<'_, Result<Room, EngineError>>;
+    async fn room(&self) -> Result<Room, EngineError>;
 
     /// Opens a session that ends when it has not been renewed for `time_to_live`. An engine may round up to
     /// seconds.
-    fn open_session(&self, time_to_live: Duration) -> BoxFuture<'_, Result<SessionId, EngineError>>;
+    async fn open_session(&self, time_to_live: Duration) -> Result<SessionId, EngineError>;
 
     /// Renews a session, for its whole time to live from now on.
-    fn renew_session(&self, session: SessionId) -> BoxFuture<'_, Result<(), EngineError>>;
+    async fn renew_session(&self, session: SessionId) -> Result<(), EngineError>;
 
     /// Ends a session, and removes its keys.
-    fn close_session(&self, session: SessionId) -> BoxFuture<'_, Result<(), EngineError>>;
+    async fn close_session(&self, session: SessionId) -> Result<(), EngineError>;
 }
 
 /// Returns the least key that is greater than all keys with `prefix`, or `None` if there is none.

@@ -124,6 +124,17 @@ impl From<EngineError> for BeginError {
     }
 }
 
+/// The end of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The lake has carried the change out: the dirty object that it was about is no longer dirty.
+    Done,
+    /// The lake has refused the change, or was not asked.
+    Refused,
+    /// The lake may have carried the change out, but certainly no longer will.
+    GivenUp,
+}
+
 /// The result of ending a change, for the registry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
@@ -314,46 +325,27 @@ impl Names {
         }
     }
 
-    /// Ends a change that the lake has carried out: the dirty object that it was about is no longer dirty.
-    /// `lasts` returns true while the session of the change's owner lasts.
+    /// Ends a change. If there was no entry before a refused one, and nothing else has happened to the name
+    /// since, the entry is removed, as if the change had never begun. `lasts` returns true while the session
+    /// of the change's owner lasts.
     ///
     /// # Errors
     ///
     /// The entry may still have the change in flight.
-    pub async fn done(&self, change: &BegunChange, lasts: impl Fn() -> bool) -> Result<Ended, ChangeError> {
-        self.end(change, Entry::done, lasts, None).await
-    }
-
-    /// Ends a change that the lake has refused, or was not asked for. If there was no entry before, and
-    /// nothing else has happened to the name since, the entry is removed, as if the change had never begun.
-    ///
-    /// # Errors
-    ///
-    /// The entry may still have the change in flight.
-    pub async fn refused(&self, change: &BegunChange) -> Result<Ended, ChangeError> {
-        let was_nothing = change.was_nothing.then_some(&change.found);
-        self.end(change, Entry::given_up, || true, was_nothing).await
-    }
-
-    /// Ends a change that the lake may have carried out, but certainly no longer will.
-    ///
-    /// # Errors
-    ///
-    /// The entry may still have the change in flight.
-    pub async fn give_up(&self, change: &BegunChange) -> Result<Ended, ChangeError> {
-        self.end(change, Entry::given_up, || true, None).await
-    }
-
-    /// Ends a change. Removes the entry if it has not changed since `alone`.
-    async fn end(
+    pub async fn end(
         &self,
-        BegunChange {
-            name, busy, found, ..
-        }: &BegunChange,
-        next: impl Fn(&Entry<DirtyVersion>, Ulid) -> Option<Entry<DirtyVersion>>,
+        change: &BegunChange,
+        end: End,
         lasts: impl Fn() -> bool,
-        alone: Option<&Found>,
     ) -> Result<Ended, ChangeError> {
+        let BegunChange {
+            name, busy, found, ..
+        } = change;
+        let next = match end {
+            End::Done => Entry::done,
+            End::Refused | End::GivenUp => Entry::given_up,
+        };
+        let alone = (change.was_nothing && end == End::Refused).then_some(found);
         let mut known = Some(found.clone());
         loop {
             let found = match known.take() {
@@ -364,7 +356,7 @@ impl Names {
                 // While the session lasts, no other node ends the change, so this node has, in a transaction
                 // whose response was lost. Afterwards, another node may have flushed the object that was to
                 // be removed.
-                let is_ended = busy.of.is_none() || lasts();
+                let is_ended = end != End::Done || busy.of.is_none() || lasts();
                 return Ok(if is_ended { Ended::Ended } else { Ended::TakenOver });
             };
             let mut changes = vec![Change::delete(NodeList::Busy.key(busy.owner.node, busy.token))];

@@ -63,10 +63,9 @@ impl Names {
     ) -> Result<ReferencePage, EngineError> {
         let ReferencePosition { kind, after } =
             from.unwrap_or(ReferencePosition::start_of(ReferenceKind::Part));
-        let range = Range::newest(Bytes::from_static(kind.prefix()), after, limit);
-        let Page {
-            entries, has_more, ..
-        } = self.engine.range(range).await?;
+        let prefix = Bytes::from_static(kind.prefix());
+        let range = Range { prefix, after, limit };
+        let Page { entries, has_more } = self.engine.range(range).await?;
         let (mut keys, mut dirty) = (Vec::with_capacity(entries.len()), Vec::new());
         for (key, stored) in &entries {
             let (is_dirty, named) = kind.named_in(&stored.value)?;

@@ -386,7 +386,11 @@ impl Session {
         let mut nodes = Vec::new();
         let mut after = Bytes::new();
         loop {
-            let range = Range::newest(Bytes::from_static(prefix), after, PAGE);
+            let range = Range {
+                prefix: Bytes::from_static(prefix),
+                after,
+                limit: PAGE,
+            };
             let page = self.engine.range(range).await?;
             nodes.extend(page.entries.iter().filter_map(|(key, _)| node_in(key)));
             match page.entries.into_iter().next_back() {

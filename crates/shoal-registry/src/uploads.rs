@@ -244,7 +244,8 @@ impl Uploads {
         limit: usize,
     ) -> Result<Vec<(u16, UploadPart)>, EngineError> {
         let after = after.map_or_else(Bytes::new, |number| keys::part(id, number));
-        let range = Range::newest(keys::parts(id), after, limit);
+        let prefix = keys::parts(id);
+        let range = Range { prefix, after, limit };
         let page = self.names.engine.range(range).await?.entries.into_iter();
         let parts = page.filter_map(|(key, stored)| {
             let number = keys::number_in(&key)?;
@@ -364,10 +365,9 @@ impl Uploads {
         limit: usize,
     ) -> Result<UploadPage, EngineError> {
         let after = after.map_or_else(Bytes::new, UploadKey::to_bytes);
-        let range = Range::newest(keys::uploads(bucket, prefix), after, limit);
-        let Page {
-            entries, has_more, ..
-        } = self.names.engine.range(range).await?;
+        let prefix = keys::uploads(bucket, prefix);
+        let range = Range { prefix, after, limit };
+        let Page { entries, has_more } = self.names.engine.range(range).await?;
         let last = entries.last().and_then(|(key, _)| UploadKey::from_bytes(key));
         let mut uploads = Vec::with_capacity(entries.len());
         for (key, stored) in entries {

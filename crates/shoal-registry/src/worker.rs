@@ -11,7 +11,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -24,7 +23,7 @@ use crate::engine::EngineError;
 use crate::entry::Kind;
 use crate::keys::{Name, NodeList};
 use crate::moment::age_of;
-use crate::names::{BeginError, BegunChange, ChangeError, EmptyEntry, Found, Names};
+use crate::names::{BeginError, BegunChange, ChangeError, EmptyEntry, End, Found, Names};
 use crate::session::Session;
 use crate::uploads::Uploads;
 use crate::version::{DirtyVersion, Trash};
@@ -52,15 +51,15 @@ const FLUSH_NOW_TIME: Duration = Duration::from_secs(10);
 pub trait Lake: Send + Sync + 'static {
     /// Writes a dirty object to the lake. The implementation must check [`LakeChange::may_send`] at the point
     /// where the bytes of each request leave the process.
-    fn flush<'a>(
-        &'a self,
-        name: &'a Name,
-        version: &'a DirtyVersion,
-        change: &'a LakeChange,
-    ) -> BoxFuture<'a, FlushEnd>;
+    fn flush(
+        &self,
+        name: &Name,
+        version: &DirtyVersion,
+        change: &LakeChange,
+    ) -> impl Future<Output = FlushEnd> + Send;
 
     /// Removes the bytes under a key of the tier's store. Returns true if they are gone.
-    fn discard<'a>(&'a self, key: &'a str) -> BoxFuture<'a, bool>;
+    fn discard(&self, key: &str) -> impl Future<Output = bool> + Send;
 }
 
 /// The outcome of writing a dirty object to the lake.
@@ -378,7 +377,7 @@ impl<L: Lake> Worker<L> {
             }
             let found = self.names.find(&name).await?;
             match BegunChange::in_entry(&name, &found, token) {
-                Some(begun) => match self.names.give_up(&begun).await {
+                Some(begun) => match self.names.end(&begun, End::GivenUp, || true).await {
                     Err(ChangeError::Engine(error)) => return Err(error),
                     Ok(_) | Err(ChangeError::OutcomeUnknown | ChangeError::Contended) => {}
                 },

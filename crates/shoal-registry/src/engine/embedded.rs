@@ -31,7 +31,6 @@ mod folder;
 mod recent;
 mod sessions;
 mod shared;
-mod snapshots;
 mod witness;
 mod writer;
 
@@ -43,9 +42,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, RwLock};
 use shoal_base::clock;
 
@@ -53,12 +51,11 @@ pub use folder::OpenError;
 
 use folder::Folder;
 use sessions::Sessions;
-use shared::{Shared, unreadable};
-use snapshots::Snapshots;
+use shared::{Newest, Shared};
 use writer::Writer;
 
 use super::looks::Looks;
-use super::{At, Engine, EngineError, Outcome, Page, Range, Room, SessionId, Stored, Transaction};
+use super::{Engine, EngineError, Outcome, Page, Range, Room, SessionId, Stored, Transaction};
 
 /// Maximum size of the values in one page.
 const PAGE_BYTES_MAX: usize = 8 << 20;
@@ -86,7 +83,6 @@ impl Embedded {
             database: RwLock::new(Some(Arc::new(opened.database))),
             recent: Mutex::default(),
             sessions: Mutex::new(Sessions::new(shoal_base::chance::bits())),
-            snapshots: Mutex::new(Snapshots::default()),
         });
         let writer = Writer::start(folder, opened.witness, opened.revision, Arc::clone(&shared));
         Ok(Self {
@@ -98,10 +94,10 @@ impl Embedded {
 
     /// Reads keys from the newest state.
     async fn read_keys(&self, keys: Vec<Bytes>) -> Result<Vec<Option<Stored>>, EngineError> {
-        self.read(move |shared| {
-            let newest = shared.newest()?;
+        let shared = Arc::clone(&self.shared);
+        self.read(move |newest| {
             let found = keys.iter().map(|key| database::get(&newest.transaction, key));
-            let found: Vec<_> = found.collect::<Result<_, _>>().map_err(unreadable)?;
+            let found: Vec<_> = found.collect::<Result<_, _>>()?;
             let mut recent = shared.recent.lock();
             for (key, found) in keys.into_iter().zip(&found) {
                 recent.keep(newest.revision, key, found.clone());
@@ -114,86 +110,69 @@ impl Embedded {
     /// Runs `read` on the newest state, on a thread that may block.
     async fn read<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&Shared) -> Result<T, EngineError> + Send + 'static,
+        read: impl FnOnce(&Newest) -> Result<T, redb::Error> + Send + 'static,
     ) -> Result<T, EngineError> {
         let shared = Arc::clone(&self.shared);
-        let reading = tokio::task::spawn_blocking(move || read(&shared));
+        let reading = tokio::task::spawn_blocking(move || {
+            read(&shared.newest()?)
+                .map_err(|error| EngineError::Unavailable(format!("its file cannot be read: {error}")))
+        });
         reading
             .await
             .map_err(|stopped| EngineError::Unavailable(stopped.to_string()))?
     }
 }
 
+#[async_trait]
 impl Engine for Embedded {
-    fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<Stored>, EngineError>> {
+    async fn get(&self, key: &[u8]) -> Result<Option<Stored>, EngineError> {
         let known = self.shared.recent.lock().find(key);
         if let Ok(found) = known {
-            return std::future::ready(Ok(found)).boxed();
+            return Ok(found);
         }
         let key = Bytes::copy_from_slice(key);
-        self.looks.look(key, |keys| self.read_keys(keys)).boxed()
+        self.looks.look(key, |keys| self.read_keys(keys)).await
     }
 
-    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page, EngineError>> {
-        self.read(move |shared| {
-            let snapshot = match range.at {
-                At::Newest | At::NewestForPages => Arc::new(shared.newest()?),
-                At::Revision(revision) => shared.at(revision)?,
-            };
-            let page = database::range(&snapshot.transaction, snapshot.revision, &range, PAGE_BYTES_MAX)
-                .map_err(unreadable)?;
-            if page.has_more && range.at != At::Newest {
-                shared.snapshots.lock().keep(snapshot, clock::instant());
-            }
-            Ok(page)
-        })
-        .boxed()
+    async fn range(&self, range: Range) -> Result<Page, EngineError> {
+        self.read(move |newest| database::range(&newest.transaction, &range, PAGE_BYTES_MAX))
+            .await
     }
 
-    fn count<'a>(&'a self, prefix: &'a [u8]) -> BoxFuture<'a, Result<u64, EngineError>> {
+    async fn count(&self, prefix: &[u8]) -> Result<u64, EngineError> {
         let prefix = Bytes::copy_from_slice(prefix);
-        self.read(move |shared| database::count(&shared.newest()?.transaction, &prefix).map_err(unreadable))
-            .boxed()
+        self.read(move |newest| database::count(&newest.transaction, &prefix))
+            .await
     }
 
-    fn commit(&self, transaction: Transaction) -> BoxFuture<'_, Result<Outcome, EngineError>> {
-        async move {
-            transaction.check()?;
-            self.writer.commit(transaction).await
-        }
-        .boxed()
+    async fn commit(&self, transaction: Transaction) -> Result<Outcome, EngineError> {
+        transaction.check()?;
+        self.writer.commit(transaction).await
     }
 
     /// The file may grow until only the reserve of the disk is left.
-    fn room(&self) -> BoxFuture<'_, Result<Room, EngineError>> {
+    async fn room(&self) -> Result<Room, EngineError> {
         let folder = self.writer.folder().to_owned();
-        async move {
-            let looking = tokio::task::spawn_blocking(move || folder::room(&folder));
-            let looked = looking.await.map_err(|stopped| stopped.to_string());
-            let room = looked.and_then(|room| room.map_err(|error| error.to_string()));
-            room.map_err(EngineError::Unavailable)
-        }
-        .boxed()
+        let looking = tokio::task::spawn_blocking(move || folder::room(&folder));
+        let looked = looking.await.map_err(|stopped| stopped.to_string());
+        let room = looked.and_then(|room| room.map_err(|error| error.to_string()));
+        room.map_err(EngineError::Unavailable)
     }
 
-    fn open_session(&self, time_to_live: Duration) -> BoxFuture<'_, Result<SessionId, EngineError>> {
+    async fn open_session(&self, time_to_live: Duration) -> Result<SessionId, EngineError> {
         let session = self.shared.sessions.lock().open(time_to_live, clock::instant());
         // It may end before the session that the writer waits for.
         self.writer.look_again();
-        std::future::ready(Ok(session)).boxed()
+        Ok(session)
     }
 
-    fn renew_session(&self, session: SessionId) -> BoxFuture<'_, Result<(), EngineError>> {
-        let renewed = self.shared.sessions.lock().renew(session, clock::instant());
-        std::future::ready(renewed).boxed()
+    async fn renew_session(&self, session: SessionId) -> Result<(), EngineError> {
+        self.shared.sessions.lock().renew(session, clock::instant())
     }
 
-    fn close_session(&self, session: SessionId) -> BoxFuture<'_, Result<(), EngineError>> {
-        async move {
-            self.shared.sessions.lock().close(session)?;
-            self.writer.sweep().await
-        }
-        .boxed()
+    async fn close_session(&self, session: SessionId) -> Result<(), EngineError> {
+        self.shared.sessions.lock().close(session)?;
+        self.writer.sweep().await
     }
 }
 

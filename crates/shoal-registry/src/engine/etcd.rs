@@ -8,8 +8,8 @@
 //! # Set-up
 //!
 //! - A user with the right to read and write all keys with the prefix of this registry.
-//! - Automatic compaction (`--auto-compaction-retention`), because etcd keeps all revisions otherwise. Five
-//!   minutes suffice: pages of one range are read within half a minute.
+//! - Automatic compaction (`--auto-compaction-retention`), because etcd keeps all revisions otherwise. No
+//!   earlier revision is read.
 //! - The limits of etcd may stay at their defaults: 128 operations a transaction (`--max-txn-ops`), 1.5 MiB a
 //!   request (`--max-request-bytes`), 2 GiB in all (`--quota-backend-bytes`; 8 GiB are sensible).
 
@@ -26,9 +26,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use shoal_base::secret::Secret;
@@ -36,7 +35,7 @@ use tokio::time::{Instant, sleep_until};
 
 pub use settings::{Settings, SettingsError};
 
-use member::{Member, NoAnswer, Token};
+use member::{Member, NoAnswer, Post, Token};
 use messages::{
     AuthenticateRequest, AuthenticateResponse, Compare, Empty, ErrorResponse, GrantRequest, KeyValue,
     LeaseRequest, LeaseResponse, Operation, OperationResponse, RangeRequest, RangeResponse, StatusResponse,
@@ -83,6 +82,8 @@ enum Repeat {
 enum Failed {
     /// Another member may succeed.
     TryNext(EngineError),
+    /// The member rejects the token of this user.
+    Token(EngineError),
     /// A certificate was rejected, so every member will fail.
     Untrusted(EngineError),
     /// The answer is too large.
@@ -128,7 +129,7 @@ impl Etcd {
         request: &impl Serialize,
         repeat: Repeat,
     ) -> Result<A, Failed> {
-        let body = Bytes::from(serde_json::to_vec(request).expect("a request of ours is JSON"));
+        let body = json(request);
         let deadline = Instant::now() + self.timeout;
         let mut error = EngineError::Unavailable("no member was asked".into());
         loop {
@@ -137,21 +138,20 @@ impl Etcd {
                 let preferred = self.preferred.load(Ordering::Relaxed);
                 let member = &self.members[preferred];
                 match self.ask_member(member, path, &body, repeat, deadline).await {
-                    Err(Failed::TryNext(failed)) => error = failed,
+                    Err(Failed::TryNext(failed) | Failed::Token(failed)) => error = failed,
                     Err(Failed::Untrusted(failed)) => {
                         error = failed;
                         untrusted += 1;
                     }
                     Ok(answer) => return Ok(answer),
                     Err(failed) => {
-                        self.leave_if(
-                            preferred,
-                            matches!(failed, Failed::Final(EngineError::Unknown(_))),
-                        );
+                        if matches!(failed, Failed::Final(EngineError::Unknown(_))) {
+                            self.leave(preferred);
+                        }
                         return Err(failed);
                     }
                 }
-                self.leave_if(preferred, true);
+                self.leave(preferred);
                 if Instant::now() >= deadline {
                     return Err(Failed::Final(error));
                 }
@@ -164,14 +164,12 @@ impl Etcd {
     }
 
     /// Starts the next request at another member, unless another request has changed it already.
-    fn leave_if(&self, member: usize, leave: bool) {
-        if leave {
-            let next = (member + 1) % self.members.len();
-            // Another request may have found a better one.
-            let _ = self
-                .preferred
-                .compare_exchange(member, next, Ordering::Relaxed, Ordering::Relaxed);
-        }
+    fn leave(&self, member: usize) {
+        let next = (member + 1) % self.members.len();
+        // Another request may have found a better one.
+        let _ = self
+            .preferred
+            .compare_exchange(member, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Sends a request to one member, with a new token if it rejects the old one.
@@ -186,38 +184,22 @@ impl Etcd {
         // Each member gets a share of the time, unless no other member can answer.
         let share = (Instant::now() + self.timeout / (self.members.len() as u32 + 1)).min(deadline);
         let answer_by = if repeat == Repeat::Safe { share } else { deadline };
-        let unavailable = |reason: &str| EngineError::Unavailable(format!("{}: {reason}", member.name()));
-        let lost = |reason: &str| match repeat {
-            Repeat::Safe => Failed::TryNext(unavailable(reason)),
-            Repeat::Never => Failed::Final(EngineError::Unknown(format!("{}: {reason}", member.name()))),
-        };
-        for _ in 0..2 {
+        let mut is_retry = false;
+        loop {
             let token = self.token(member, share).await?;
-            match member
-                .post(path, body.clone(), token.as_deref(), share, answer_by)
-                .await
-            {
-                Ok(answer) if answer.status.is_success() => {
-                    return read_answer(&answer.body, lost);
-                }
-                Ok(answer) if answer.status.is_redirection() => {
-                    let reason = format!("{}: it answers with a redirect", member.name());
-                    return Err(Failed::Untrusted(EngineError::Refused(reason)));
-                }
-                Ok(answer) => match refusal_in(&answer.body) {
-                    Refusal::Token => forget(member, token.as_ref()).await,
-                    refusal => return Err(failed(refusal, unavailable, lost)),
-                },
-                Err(NoAnswer::Unsent(reason)) => return Err(Failed::TryNext(unavailable(&reason))),
-                Err(NoAnswer::Untrusted(reason)) => {
-                    let reason = format!("{}: {reason}", member.name());
-                    return Err(Failed::Untrusted(EngineError::Refused(reason)));
-                }
-                Err(NoAnswer::Lost(reason)) => return Err(lost(&reason)),
-                Err(NoAnswer::TooLarge) => return Err(Failed::TooLarge),
+            let post = Post {
+                path,
+                body: body.clone(),
+                token: token.as_deref(),
+                connect_by: share,
+                answer_by,
+            };
+            match ask_once(member, post, repeat).await {
+                Err(Failed::Token(_)) if !is_retry => forget(member, token.as_ref()).await,
+                answered => return answered,
             }
+            is_retry = true;
         }
-        Err(Failed::TryNext(unavailable("it does not accept its own token")))
     }
 
     /// Returns the user's token at a member, if a user is configured.
@@ -233,28 +215,21 @@ impl Etcd {
             name,
             password: password.expose(),
         };
-        let body = Bytes::from(serde_json::to_vec(&request).expect("a request of ours is JSON"));
-        // A lost answer to this request is harmless: the request that needs the token has not been sent.
-        let unavailable = |reason: &str| EngineError::Unavailable(format!("{}: {reason}", member.name()));
-        let lost = |reason: &str| Failed::TryNext(unavailable(reason));
-        let answer = match member.post("/v3/auth/authenticate", body, None, by, by).await {
-            Ok(answer) => answer,
-            Err(NoAnswer::Untrusted(reason)) => {
-                let reason = format!("{}: {reason}", member.name());
-                return Err(Failed::Untrusted(EngineError::Refused(reason)));
-            }
-            Err(NoAnswer::Unsent(reason) | NoAnswer::Lost(reason)) => return Err(lost(&reason)),
-            Err(NoAnswer::TooLarge) => return Err(lost("its answer is too large")),
+        let post = Post {
+            path: "/v3/auth/authenticate",
+            body: json(&request),
+            token: None,
+            connect_by: by,
+            answer_by: by,
         };
-        if !answer.status.is_success() {
-            return Err(match failed(refusal_in(&answer.body), unavailable, lost) {
-                Failed::Final(EngineError::Refused(reason)) => {
-                    Failed::Final(EngineError::Refused(format!("user {name}: {reason}")))
-                }
-                other => other,
-            });
-        }
-        let answer: AuthenticateResponse = read_answer(&answer.body, lost)?;
+        // A lost answer to this request is harmless: the request that needs the token has not been sent.
+        let answered = ask_once(member, post, Repeat::Safe).await;
+        let answer: AuthenticateResponse = answered.map_err(|failed| match failed {
+            Failed::Final(EngineError::Refused(reason)) => {
+                Failed::Final(EngineError::Refused(format!("user {name}: {reason}")))
+            }
+            other => other,
+        })?;
         Ok(Some(Arc::clone(token.insert(Arc::new(Token::new(answer.token))))))
     }
 
@@ -296,43 +271,6 @@ impl Etcd {
         Ok(found)
     }
 
-    async fn read_range(&self, range: Range) -> Result<Page, EngineError> {
-        // The successor of a key is the key with a zero byte appended.
-        let after = if range.after < range.prefix {
-            None
-        } else {
-            Some([&range.after[..], b"\0"].concat())
-        };
-        let mut request = RangeRequest {
-            key: self.first_key(after.as_deref().unwrap_or(&range.prefix)),
-            range_end: self.end(&range.prefix),
-            limit: range.limit.max(1) as u64,
-            revision: range.at.revision().map_or(0, |revision| revision.0),
-            count_only: false,
-        };
-        if request.range_end != b"\0"[..] && request.key >= request.range_end {
-            return self.empty_page(range.at.revision()).await;
-        }
-        let answer: RangeResponse = loop {
-            match self.ask("/v3/kv/range", &request, Repeat::Safe).await {
-                Ok(answer) => break answer,
-                Err(Failed::TooLarge) if request.limit > 1 => {
-                    request.limit = request.limit.div_ceil(4).min(256);
-                }
-                Err(failed) => return Err(failed.into_error()),
-            }
-        };
-        let entries = answer
-            .kvs
-            .into_iter()
-            .map(|found| (found.key.slice(self.prefix.len()..), found.stored()));
-        Ok(Page {
-            entries: entries.collect(),
-            has_more: answer.more,
-            revision: range.at.revision().unwrap_or(Revision(answer.header.revision)),
-        })
-    }
-
     /// The least key that etcd accepts, which is not empty but a zero byte.
     fn first_key(&self, key: &[u8]) -> Bytes {
         let key = self.key(key);
@@ -341,25 +279,6 @@ impl Etcd {
         } else {
             key
         }
-    }
-
-    /// A range that ends before it begins.
-    async fn empty_page(&self, at: Option<Revision>) -> Result<Page, EngineError> {
-        let revision = if let Some(revision) = at {
-            revision
-        } else {
-            let request = RangeRequest {
-                count_only: true,
-                ..read_of(self.first_key(b""))
-            };
-            let answer: RangeResponse = self.call("/v3/kv/range", &request).await?;
-            Revision(answer.header.revision)
-        };
-        Ok(Page {
-            entries: Vec::new(),
-            has_more: false,
-            revision,
-        })
     }
 
     /// Determines the outcome of a transaction that etcd answered with NOSPACE. A member checks its quota
@@ -398,98 +317,112 @@ impl Etcd {
     }
 }
 
+#[async_trait]
 impl Engine for Etcd {
-    fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<Stored>, EngineError>> {
+    async fn get(&self, key: &[u8]) -> Result<Option<Stored>, EngineError> {
         let key = self.key(key);
-        self.looks.look(key, |keys| self.read_keys(keys)).boxed()
+        self.looks.look(key, |keys| self.read_keys(keys)).await
     }
 
-    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page, EngineError>> {
-        self.read_range(range).boxed()
-    }
-
-    fn count<'a>(&'a self, prefix: &'a [u8]) -> BoxFuture<'a, Result<u64, EngineError>> {
-        async move {
-            let request = RangeRequest {
-                range_end: self.end(prefix),
-                count_only: true,
-                ..read_of(self.first_key(prefix))
-            };
-            let answer: RangeResponse = self.call("/v3/kv/range", &request).await?;
-            Ok(answer.count)
+    async fn range(&self, range: Range) -> Result<Page, EngineError> {
+        // The successor of a key is the key with a zero byte appended.
+        let first = if range.after < range.prefix {
+            self.first_key(&range.prefix)
+        } else {
+            self.first_key(&[&range.after[..], b"\0"].concat())
+        };
+        let mut request = RangeRequest {
+            key: first,
+            range_end: self.end(&range.prefix),
+            limit: range.limit.max(1) as u64,
+            count_only: false,
+        };
+        if request.range_end != b"\0"[..] && request.key >= request.range_end {
+            return Ok(Page::default());
         }
-        .boxed()
-    }
-
-    fn commit(&self, transaction: Transaction) -> BoxFuture<'_, Result<Outcome, EngineError>> {
-        async move {
-            transaction.check()?;
-            let changed = transaction.changed_condition().cloned();
-            let request = self.request_of(transaction);
-            match self.ask("/v3/kv/txn", &request, Repeat::Never).await {
-                Ok(TxnResponse {
-                    header, succeeded, ..
-                }) => Ok(if succeeded {
-                    Outcome::Committed(Revision(header.revision))
-                } else {
-                    Outcome::Conflict
-                }),
-                Err(Failed::Final(EngineError::Full(reason))) => {
-                    Err(self.not_committed_for_room(changed, reason).await)
+        let answer: RangeResponse = loop {
+            match self.ask("/v3/kv/range", &request, Repeat::Safe).await {
+                Ok(answer) => break answer,
+                Err(Failed::TooLarge) if request.limit > 1 => {
+                    request.limit = request.limit.div_ceil(4).min(256);
                 }
-                Err(failed) => Err(failed.into_error()),
+                Err(failed) => return Err(failed.into_error()),
             }
+        };
+        let entries = answer
+            .kvs
+            .into_iter()
+            .map(|found| (found.key.slice(self.prefix.len()..), found.stored()));
+        Ok(Page {
+            entries: entries.collect(),
+            has_more: answer.more,
+        })
+    }
+
+    async fn count(&self, prefix: &[u8]) -> Result<u64, EngineError> {
+        let request = RangeRequest {
+            range_end: self.end(prefix),
+            count_only: true,
+            ..read_of(self.first_key(prefix))
+        };
+        let answer: RangeResponse = self.call("/v3/kv/range", &request).await?;
+        Ok(answer.count)
+    }
+
+    async fn commit(&self, transaction: Transaction) -> Result<Outcome, EngineError> {
+        transaction.check()?;
+        let changed = transaction.changed_condition().cloned();
+        let request = self.request_of(transaction);
+        match self.ask("/v3/kv/txn", &request, Repeat::Never).await {
+            Ok(TxnResponse {
+                header, succeeded, ..
+            }) => Ok(if succeeded {
+                Outcome::Committed(Revision(header.revision))
+            } else {
+                Outcome::Conflict
+            }),
+            Err(Failed::Final(EngineError::Full(reason))) => {
+                Err(self.not_committed_for_room(changed, reason).await)
+            }
+            Err(failed) => Err(failed.into_error()),
         }
-        .boxed()
     }
 
     /// The answer of any member: all have the same data. Free pages of the file are reused, so they count as
     /// room.
-    fn room(&self) -> BoxFuture<'_, Result<Room, EngineError>> {
-        async move {
-            let nothing = serde_json::Map::new();
-            let status: StatusResponse = self.call("/v3/maintenance/status", &nothing).await?;
-            let of_member = Some(status.quota).filter(|quota| *quota > 0);
-            let used = Some(status.used).filter(|used| *used > 0);
-            Ok(Room {
-                used_bytes: used.unwrap_or(status.file),
-                quota_bytes: self.quota_bytes.or(of_member).unwrap_or(QUOTA_BYTES),
-            })
-        }
-        .boxed()
+    async fn room(&self) -> Result<Room, EngineError> {
+        let nothing = serde_json::Map::new();
+        let status: StatusResponse = self.call("/v3/maintenance/status", &nothing).await?;
+        let of_member = Some(status.quota).filter(|quota| *quota > 0);
+        let used = Some(status.used).filter(|used| *used > 0);
+        Ok(Room {
+            used_bytes: used.unwrap_or(status.file),
+            quota_bytes: self.quota_bytes.or(of_member).unwrap_or(QUOTA_BYTES),
+        })
     }
 
-    fn open_session(&self, time_to_live: Duration) -> BoxFuture<'_, Result<SessionId, EngineError>> {
-        async move {
-            let seconds = time_to_live.as_secs() + u64::from(time_to_live.subsec_nanos() > 0);
-            // A lease whose grant was lost expires.
-            let request = GrantRequest { seconds };
-            let lease: LeaseResponse = self.call("/v3/lease/grant", &request).await?;
-            Ok(SessionId(lease.id))
-        }
-        .boxed()
+    async fn open_session(&self, time_to_live: Duration) -> Result<SessionId, EngineError> {
+        let seconds = time_to_live.as_secs() + u64::from(time_to_live.subsec_nanos() > 0);
+        // A lease whose grant was lost expires.
+        let request = GrantRequest { seconds };
+        let lease: LeaseResponse = self.call("/v3/lease/grant", &request).await?;
+        Ok(SessionId(lease.id))
     }
 
-    fn renew_session(&self, session: SessionId) -> BoxFuture<'_, Result<(), EngineError>> {
-        async move {
-            let request = LeaseRequest { id: session.0 };
-            let answer: Streamed<LeaseResponse> = self.call("/v3/lease/keepalive", &request).await?;
-            if answer.result.seconds > 0 {
-                Ok(())
-            } else {
-                Err(EngineError::SessionEnded)
-            }
+    async fn renew_session(&self, session: SessionId) -> Result<(), EngineError> {
+        let request = LeaseRequest { id: session.0 };
+        let answer: Streamed<LeaseResponse> = self.call("/v3/lease/keepalive", &request).await?;
+        if answer.result.seconds > 0 {
+            Ok(())
+        } else {
+            Err(EngineError::SessionEnded)
         }
-        .boxed()
     }
 
-    fn close_session(&self, session: SessionId) -> BoxFuture<'_, Result<(), EngineError>> {
-        async move {
-            let request = LeaseRequest { id: session.0 };
-            let closed: Result<Empty, _> = self.ask("/v3/lease/revoke", &request, Repeat::Never).await;
-            closed.map(|Empty {}| ()).map_err(Failed::into_error)
-        }
-        .boxed()
+    async fn close_session(&self, session: SessionId) -> Result<(), EngineError> {
+        let request = LeaseRequest { id: session.0 };
+        let closed: Result<Empty, _> = self.ask("/v3/lease/revoke", &request, Repeat::Never).await;
+        closed.map(|Empty {}| ()).map_err(Failed::into_error)
     }
 }
 
@@ -505,7 +438,7 @@ impl fmt::Debug for Etcd {
 impl Failed {
     fn into_error(self) -> EngineError {
         match self {
-            Self::TryNext(error) | Self::Untrusted(error) | Self::Final(error) => error,
+            Self::TryNext(error) | Self::Token(error) | Self::Untrusted(error) | Self::Final(error) => error,
             Self::TooLarge => EngineError::Refused("a value is larger than what etcd's gateway gives".into()),
         }
     }
@@ -519,19 +452,39 @@ fn read_of(key: Bytes) -> RangeRequest {
     }
 }
 
-/// Converts a refusal into the outcome of the request.
-fn failed(
-    refusal: Refusal,
-    unavailable: impl Fn(&str) -> EngineError,
-    lost: impl Fn(&str) -> Failed,
-) -> Failed {
-    match refusal {
-        Refusal::Token => Failed::TryNext(unavailable("it does not accept its own token")),
+/// Sends a request to a member once, and interprets its answer.
+async fn ask_once<A: DeserializeOwned>(member: &Member, post: Post<'_>, repeat: Repeat) -> Result<A, Failed> {
+    let said = |reason: &str| format!("{}: {reason}", member.name());
+    let unavailable = |reason: &str| EngineError::Unavailable(said(reason));
+    let untrusted = |reason: &str| Failed::Untrusted(EngineError::Refused(said(reason)));
+    let lost = |reason: &str| match repeat {
+        Repeat::Safe => Failed::TryNext(unavailable(reason)),
+        Repeat::Never => Failed::Final(EngineError::Unknown(said(reason))),
+    };
+    let answer = member.post(post).await.map_err(|no_answer| match no_answer {
+        NoAnswer::Unsent(reason) => Failed::TryNext(unavailable(&reason)),
+        NoAnswer::Untrusted(reason) => untrusted(&reason),
+        NoAnswer::Lost(reason) => lost(&reason),
+        NoAnswer::TooLarge => Failed::TooLarge,
+    })?;
+    if answer.status.is_success() {
+        return read_answer(&answer.body, lost);
+    }
+    if answer.status.is_redirection() {
+        return Err(untrusted("it answers with a redirect"));
+    }
+    Err(match refusal_in(&answer.body) {
+        Refusal::Token => Failed::Token(unavailable("it does not accept its own token")),
         Refusal::TooLarge => Failed::TooLarge,
         Refusal::NotNow(reason) => Failed::TryNext(unavailable(&reason)),
         Refusal::Never(error) => Failed::Final(error),
         Refusal::Unsure(reason) => lost(&reason),
-    }
+    })
+}
+
+fn json(request: &impl Serialize) -> Bytes {
+    let bytes = serde_json::to_vec(request);
+    bytes.expect("a request of ours is JSON").into()
 }
 
 /// Parses the answer to a successful request. A stream reports errors in its answers.

@@ -16,8 +16,6 @@ pub struct DirtyPage {
     pub objects: Vec<(Name, DirtyVersion)>,
     /// The last name that was read, if more follow.
     pub next: Option<Name>,
-    /// The revision at which the page was read.
-    pub revision: Revision,
 }
 
 /// Some names of a node's list, ordered by id.
@@ -54,11 +52,7 @@ impl Names {
             after,
             ..range
         };
-        let Page {
-            entries,
-            has_more,
-            revision,
-        } = self.engine.range(range).await?;
+        let Page { entries, has_more } = self.engine.range(range).await?;
         let last = entries.last().and_then(|(key, _)| Name::of_entry_key(key));
         let mut objects = Vec::with_capacity(entries.len());
         for (key, stored) in entries {
@@ -70,7 +64,6 @@ impl Names {
         Ok(DirtyPage {
             objects,
             next: last.filter(|_| has_more),
-            revision,
         })
     }
 
@@ -159,7 +152,8 @@ impl Names {
         limit: usize,
     ) -> Result<(Vec<(Ulid, Stored)>, bool), EngineError> {
         let after = after.map_or_else(Bytes::new, |id| list.key(node, id));
-        let range = Range::newest(list.prefix(node), after, limit);
+        let prefix = list.prefix(node);
+        let range = Range { prefix, after, limit };
         let page = self.engine.range(range).await?;
         let entries = page.entries.into_iter();
         let entries = entries.filter_map(|(key, stored)| Some((NodeList::id_in(&key)?, stored)));

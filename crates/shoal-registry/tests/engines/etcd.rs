@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use shoal_base::secret::Secret;
 use shoal_registry::engine::etcd::{Etcd, Settings};
-use shoal_registry::engine::{At, Engine, EngineError, Outcome, Range};
+use shoal_registry::engine::{Engine, EngineError, Outcome};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use crate::cluster::Cluster;
-use crate::conformance::{Building, Shared, commit, counter, delete, increment, keys_of, put, range, value};
+use crate::conformance::{Building, Shared, commit, counter, delete, increment, put, value};
 
 /// A registry in the cluster that the tests without faults share.
 pub(crate) struct Fixture {
@@ -360,25 +360,4 @@ async fn what_a_full_etcd_has_no_room_for_is_not_there() {
         }
     }
     assert!(refused > 0, "etcd was never full");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_revision_that_etcd_has_compacted_is_told() {
-    let Some(cluster) = Cluster::start(1, &[]).await else {
-        return;
-    };
-    let engine: Shared = Arc::new(cluster.engine("compacted", Duration::from_secs(10)));
-    for key in [b"a", b"b", b"c"] {
-        commit(&engine, put(key, b"")).await;
-    }
-    let first = engine.range(range(b"", 1)).await.unwrap();
-    let last = commit(&engine, put(b"d", b"")).await;
-    let rest = Range {
-        after: first.entries[0].0.clone(),
-        at: At::Revision(first.revision),
-        ..range(b"", 9)
-    };
-    assert_eq!(keys_of(&engine.range(rest.clone()).await.unwrap()), [b"b", b"c"]);
-    cluster.control(&format!("compact {}", last.0));
-    assert_eq!(engine.range(rest).await.map(drop), Err(EngineError::Compacted));
 }

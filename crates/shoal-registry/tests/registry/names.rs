@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shoal_registry::engine::{At, Change, Engine, EngineError, Range};
+use shoal_registry::engine::{Change, Engine, EngineError, Range};
 use shoal_registry::entry::{Kind, Owner};
-use shoal_registry::names::{BeginError, BegunChange, ChangeError, ChangedObject, Ended, Found, Names};
+use shoal_registry::names::{BeginError, BegunChange, ChangeError, ChangedObject, End, Ended, Found, Names};
 use shoal_registry::session::{Session, new_id};
 use shoal_registry::{DirtyVersion, Lifetime, Name, NodeList, Trash};
 use ulid::Ulid;
@@ -46,7 +46,6 @@ fn range(prefix: &'static str, after: &'static str) -> Range {
         prefix: prefix.into(),
         after: after.into(),
         limit: 10,
-        at: At::Newest,
     }
 }
 
@@ -81,7 +80,7 @@ impl Bed {
 
     async fn delete(&self, of: &DirtyVersion) {
         let begun = self.begin(NODE, Kind::Delete, of).await.unwrap();
-        self.names.done(&begun, || true).await.unwrap();
+        self.names.end(&begun, End::Done, || true).await.unwrap();
     }
 
     async fn listed(&self, list: NodeList) -> Vec<Ulid> {
@@ -134,7 +133,7 @@ async fn a_flushed_object_leaves_an_empty_entry_that_is_removed_later() {
     let version = bed.write("bytes").await;
     let begun = bed.begin(NODE, Kind::Flush, &version).await.unwrap();
     assert_eq!(bed.listed(NodeList::Busy).await, [begun.busy.token]);
-    assert_eq!(bed.names.done(&begun, || true).await, Ok(Ended::Ended));
+    assert_eq!(bed.names.end(&begun, End::Done, || true).await, Ok(Ended::Ended));
     assert_eq!(bed.current().await, None);
     assert!(bed.listed(NodeList::Busy).await.is_empty() && bed.listed(NodeList::Dirty).await.is_empty());
     assert_eq!(bed.engine.keys("d/").len(), 1);
@@ -153,12 +152,18 @@ async fn a_change_that_was_refused_leaves_nothing_where_nothing_was() {
     let bed = bed();
     for kind in [Kind::Delete, Kind::Write] {
         let begun = bed.begin_on_nothing(kind).await;
-        assert_eq!(bed.names.refused(&begun).await, Ok(Ended::Ended));
+        assert_eq!(
+            bed.names.end(&begun, End::Refused, || true).await,
+            Ok(Ended::Ended)
+        );
         assert_eq!(bed.engine.keys(""), [""; 0], "{kind:?}");
         // The answer to the end is lost.
         let begun = bed.begin_on_nothing(kind).await;
         bed.engine.fail(&[Fault::AnswerLost]);
-        assert_eq!(bed.names.refused(&begun).await, Ok(Ended::Ended));
+        assert_eq!(
+            bed.names.end(&begun, End::Refused, || true).await,
+            Ok(Ended::Ended)
+        );
         assert_eq!(bed.engine.keys(""), [""; 0], "{kind:?}");
     }
 }
@@ -168,23 +173,23 @@ async fn a_change_leaves_an_entry_if_it_may_have_happened_or_something_else_did(
     let bed = bed();
     let left = || (bed.engine.keys("d/").len(), bed.engine.keys("e/").len());
     let begun = bed.begin_on_nothing(Kind::Write).await;
-    bed.names.give_up(&begun).await.unwrap();
+    bed.names.end(&begun, End::GivenUp, || true).await.unwrap();
     assert_eq!(left(), (1, 1), "it may have been carried out");
     // There is an entry already.
     let begun = bed.begin_on_nothing(Kind::Write).await;
-    bed.names.refused(&begun).await.unwrap();
+    bed.names.end(&begun, End::Refused, || true).await.unwrap();
     assert_eq!(left(), (1, 2));
 
     let bed = self::bed();
     bed.engine.fail(&[Fault::AnswerLost]);
     let begun = bed.begin_on_nothing(Kind::Write).await;
-    bed.names.refused(&begun).await.unwrap();
+    bed.names.end(&begun, End::Refused, || true).await.unwrap();
     assert_eq!(bed.engine.keys("d/").len(), 1, "it may begin once more");
 
     let bed = self::bed();
     let begun = bed.begin_on_nothing(Kind::Delete).await;
     let version = bed.write("bytes").await;
-    bed.names.refused(&begun).await.unwrap();
+    bed.names.end(&begun, End::Refused, || true).await.unwrap();
     assert_eq!(bed.current().await, Some(version));
 }
 
@@ -221,7 +226,7 @@ async fn a_change_of_an_entry_that_is_as_it_was_seen_needs_no_look() {
     };
     let looks = bed.engine.gets();
     let begun = begin(&found[1]).await;
-    assert_eq!(bed.names.done(&begun, || true).await, Ok(Ended::Ended));
+    assert_eq!(bed.names.end(&begun, End::Done, || true).await, Ok(Ended::Ended));
     assert_eq!(bed.engine.gets(), looks);
     assert_eq!(bed.current().await, None);
     // The entry has changed since both looks.
@@ -229,11 +234,11 @@ async fn a_change_of_an_entry_that_is_as_it_was_seen_needs_no_look() {
     for found in &found {
         let begun = begin(found).await;
         assert_eq!(begun.busy.of, Some(second.id));
-        bed.names.give_up(&begun).await.unwrap();
+        bed.names.end(&begun, End::GivenUp, || true).await.unwrap();
     }
     let begun = begin(&bed.names.find(&bed.name).await.unwrap()).await;
     let third = bed.write("third").await;
-    assert_eq!(bed.names.done(&begun, || true).await, Ok(Ended::Ended));
+    assert_eq!(bed.names.end(&begun, End::Done, || true).await, Ok(Ended::Ended));
     assert_eq!(bed.current().await, Some(third));
 }
 
@@ -245,7 +250,7 @@ async fn one_change_of_a_name_is_on_its_way_at_a_time_and_a_newer_object_stays()
     let other = bed.begin(OTHER, Kind::Delete, &first).await;
     assert_eq!(other.unwrap_err(), BeginError::Busy(begun.busy));
     let second = bed.write("second").await;
-    assert_eq!(bed.names.done(&begun, || true).await, Ok(Ended::Ended));
+    assert_eq!(bed.names.end(&begun, End::Done, || true).await, Ok(Ended::Ended));
     assert_eq!(bed.current().await, Some(second));
     let stale = bed.begin(NODE, Kind::Flush, &first).await;
     assert_eq!(stale.unwrap_err(), BeginError::Changed);
@@ -257,14 +262,20 @@ async fn a_change_that_another_node_gave_up_leaves_the_object_dirty() {
     let version = bed.write("bytes").await;
     let begun = bed.begin(NODE, Kind::Flush, &version).await.unwrap();
     let adopter = Names::new(Arc::clone(&bed.engine) as Arc<dyn Engine>, OTHER, FENCE);
-    assert_eq!(adopter.give_up(&begun).await, Ok(Ended::Ended));
-    assert_eq!(bed.names.done(&begun, || false).await, Ok(Ended::TakenOver));
+    assert_eq!(adopter.end(&begun, End::GivenUp, || true).await, Ok(Ended::Ended));
+    assert_eq!(
+        bed.names.end(&begun, End::Done, || false).await,
+        Ok(Ended::TakenOver)
+    );
     assert_eq!(bed.current().await, Some(version.clone()));
 
     // Nor does the entry tell once that node has flushed the object.
     let flush = bed.begin(OTHER, Kind::Flush, &version).await.unwrap();
-    adopter.done(&flush, || true).await.unwrap();
-    assert_eq!(bed.names.done(&begun, || false).await, Ok(Ended::TakenOver));
+    adopter.end(&flush, End::Done, || true).await.unwrap();
+    assert_eq!(
+        bed.names.end(&begun, End::Done, || false).await,
+        Ok(Ended::TakenOver)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -296,7 +307,7 @@ async fn a_lost_answer_changes_no_outcome() {
         let begun = bed.begin(NODE, Kind::Flush, &version).await.unwrap();
         bed.engine.fail(&faults);
         assert_eq!(
-            bed.names.done(&begun, || true).await,
+            bed.names.end(&begun, End::Done, || true).await,
             Ok(Ended::Ended),
             "{faults:?}"
         );
@@ -479,14 +490,14 @@ async fn an_object_that_is_overwritten_or_removed_dies_and_one_that_is_flushed_d
     assert_eq!(deaths(), [(Lifetime::Short, 7)]);
 
     let flush = bed.begin(NODE, Kind::Flush, &second).await.unwrap();
-    bed.names.done(&flush, || true).await.unwrap();
+    bed.names.end(&flush, End::Done, || true).await.unwrap();
     assert_eq!(deaths(), []);
 
     let third = bed.write("third").await;
     let refused = bed.begin(NODE, Kind::Delete, &third).await.unwrap();
-    bed.names.give_up(&refused).await.unwrap();
+    bed.names.end(&refused, End::GivenUp, || true).await.unwrap();
     assert_eq!(deaths(), []);
     let removal = bed.begin(NODE, Kind::Delete, &third).await.unwrap();
-    bed.names.done(&removal, || true).await.unwrap();
+    bed.names.end(&removal, End::Done, || true).await.unwrap();
     assert_eq!(deaths(), [(Lifetime::Normal, 0)]);
 }

@@ -1,11 +1,10 @@
 //! An in-memory engine that loses answers on command, and objects to write.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::future::ready;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use shoal_registry::engine::{
     Change, Engine, EngineError, Outcome, Page, Range, Revision, Room, SessionId, Stored, Transaction,
@@ -160,15 +159,16 @@ async fn wait_for(held: Option<oneshot::Receiver<()>>) {
     }
 }
 
+#[async_trait]
 impl Engine for Memory {
-    fn get<'a>(&'a self, key: &'a [u8]) -> BoxFuture<'a, Result<Option<Stored>, EngineError>> {
+    async fn get(&self, key: &[u8]) -> Result<Option<Stored>, EngineError> {
         let mut state = self.0.lock();
         state.gets += 1;
         let stored = state.keys.get(key).map(|(stored, _)| stored.clone());
-        Box::pin(ready(Ok(stored)))
+        Ok(stored)
     }
 
-    fn range(&self, range: Range) -> BoxFuture<'_, Result<Page, EngineError>> {
+    async fn range(&self, range: Range) -> Result<Page, EngineError> {
         let mut state = self.0.lock();
         *state.ranges.entry(range.prefix.clone()).or_default() += 1;
         let state = &*state;
@@ -183,53 +183,50 @@ impl Engine for Memory {
         let page = Page {
             entries,
             has_more: keys.next().is_some(),
-            revision: Revision(state.revision),
         };
-        Box::pin(ready(Ok(page)))
+        Ok(page)
     }
 
-    fn count<'a>(&'a self, prefix: &'a [u8]) -> BoxFuture<'a, Result<u64, EngineError>> {
+    async fn count(&self, prefix: &[u8]) -> Result<u64, EngineError> {
         let state = self.0.lock();
         let count = state.keys.keys().filter(|key| key.starts_with(prefix)).count();
-        Box::pin(ready(Ok(count as u64)))
+        Ok(count as u64)
     }
 
-    fn commit(&self, transaction: Transaction) -> BoxFuture<'_, Result<Outcome, EngineError>> {
-        Box::pin(async move {
-            let (request, answer) = {
-                let mut state = self.0.lock();
-                (state.held_request.take(), state.held_answer.take())
-            };
-            wait_for(request).await;
-            let outcome = self.0.lock().commit_or_fail(transaction);
-            wait_for(answer).await;
-            outcome
-        })
+    async fn commit(&self, transaction: Transaction) -> Result<Outcome, EngineError> {
+        let (request, answer) = {
+            let mut state = self.0.lock();
+            (state.held_request.take(), state.held_answer.take())
+        };
+        wait_for(request).await;
+        let outcome = self.0.lock().commit_or_fail(transaction);
+        wait_for(answer).await;
+        outcome
     }
 
-    fn room(&self) -> BoxFuture<'_, Result<Room, EngineError>> {
+    async fn room(&self) -> Result<Room, EngineError> {
         let room = Room {
             used_bytes: 0,
             quota_bytes: 1 << 30,
         };
-        Box::pin(ready(Ok(room)))
+        Ok(room)
     }
 
-    fn open_session(&self, time_to_live: Duration) -> BoxFuture<'_, Result<SessionId, EngineError>> {
+    async fn open_session(&self, time_to_live: Duration) -> Result<SessionId, EngineError> {
         let mut state = self.0.lock();
         state.sessions_opened += 1;
         let id = state.sessions_opened;
         state.sessions.insert(id, time_to_live);
-        Box::pin(ready(Ok(SessionId(id))))
+        Ok(SessionId(id))
     }
 
-    fn renew_session(&self, session: SessionId) -> BoxFuture<'_, Result<(), EngineError>> {
+    async fn renew_session(&self, session: SessionId) -> Result<(), EngineError> {
         let lasts = self.0.lock().sessions.contains_key(&session.0);
-        Box::pin(ready(lasts.then_some(()).ok_or(EngineError::SessionEnded)))
+        lasts.then_some(()).ok_or(EngineError::SessionEnded)
     }
 
-    fn close_session(&self, session: SessionId) -> BoxFuture<'_, Result<(), EngineError>> {
+    async fn close_session(&self, session: SessionId) -> Result<(), EngineError> {
         self.0.lock().end(session);
-        Box::pin(ready(Ok(())))
+        Ok(())
     }
 }

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use shoal_registry::changes::{ChangedObject, Changes, LakeChange};
 use shoal_registry::engine::{Change, Engine};
@@ -42,31 +41,24 @@ struct LakeState {
 }
 
 impl Lake for TestLake {
-    fn flush<'a>(
-        &'a self,
-        name: &'a Name,
-        version: &'a DirtyVersion,
-        change: &'a LakeChange,
-    ) -> BoxFuture<'a, FlushEnd> {
-        Box::pin(async move {
-            let latency = self.0.lock().latency;
-            sleep(latency).await;
-            if !change.may_send() {
-                return FlushEnd::NotWritten("the session is over".into());
-            }
-            let mut state = self.0.lock();
-            state.writes += 1;
-            let end = state.next.pop().unwrap_or(FlushEnd::Written);
-            if end == FlushEnd::Written {
-                state.objects.insert(name.clone(), version.clone());
-            }
-            end
-        })
+    async fn flush(&self, name: &Name, version: &DirtyVersion, change: &LakeChange) -> FlushEnd {
+        let latency = self.0.lock().latency;
+        sleep(latency).await;
+        if !change.may_send() {
+            return FlushEnd::NotWritten("the session is over".into());
+        }
+        let mut state = self.0.lock();
+        state.writes += 1;
+        let end = state.next.pop().unwrap_or(FlushEnd::Written);
+        if end == FlushEnd::Written {
+            state.objects.insert(name.clone(), version.clone());
+        }
+        end
     }
 
-    fn discard<'a>(&'a self, key: &'a str) -> BoxFuture<'a, bool> {
+    async fn discard(&self, key: &str) -> bool {
         self.0.lock().discarded.push(key.to_owned());
-        Box::pin(std::future::ready(true))
+        true
     }
 }
 

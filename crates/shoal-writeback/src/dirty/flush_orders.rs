@@ -111,7 +111,7 @@ async fn carry_out(entries: &Entries, latest: &Mutex<FlushProgress>, order: u64,
 /// Returns the names of the objects that are dirty on any node, all or those below a prefix.
 async fn all_below(entries: &Entries, below: Option<&S3Uri>) -> Result<Vec<ObjectName>, TierUnavailable> {
     let mut names = BTreeMap::new();
-    for (bucket, prefix) in entries.rules.back_prefixes() {
+    for (bucket, prefix) in entries.shared.parts.rules.back_prefixes() {
         let Some(prefix) = narrowed(&bucket, &prefix, below) else {
             continue;
         };

@@ -26,8 +26,9 @@ mod uploads;
 
 pub use self::clearance::{Clearance, Clearances};
 pub use self::copying::{CopyRequest, NotCopied};
+pub use self::flush::lake_writer::Parts;
 pub use self::flush_orders::{FlushOrders, FlushProgress};
-pub use self::objects::{DirtyObjects, NotBegun, Parts, Received};
+pub use self::objects::{DirtyObjects, NotBegun, Received};
 pub use self::permission::{Action, Permission, PermissionError, beside, of_permission};
 pub use self::record::checksums::{Checksum, ChecksumSpec, element_name};
 pub(crate) use self::record::format::all_of;
@@ -41,7 +42,7 @@ pub use self::tiers::entries::{Entries, FlushFailed, Lookup};
 pub use self::tiers::{TierError, TierSettings};
 pub use self::uploads::{
     Completed, KeptUpload, ListError, ListedPart, Part, Upload, UploadFailed, UploadId, UploadPosition,
-    UploadQuery, select,
+    select,
 };
 
 /// Objects and uploads for tests.

@@ -2,41 +2,32 @@
 
 use std::fmt::Display;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use http_body::Body;
 use md5::{Digest as _, Md5};
-use shoal_cache::directory::BlockDirectory;
-use shoal_cache::fetch::Fetcher;
-use shoal_cache::grants::Grants;
-use shoal_cache::write::{BodyCopy, Spread, WriteRules, WriteThrough};
+use shoal_cache::write::{BodyCopy, Spread};
 use shoal_net::clock;
-use shoal_net::endpoint::Endpoint;
 use shoal_registry::changes::{ChangedObject, LakeChange};
 use shoal_registry::entry::Kind;
 use shoal_registry::names::{BeginError, ChangeError, Found};
 use shoal_registry::{DirtyVersion, Lifetime};
 use shoal_s3::etag;
-use shoal_s3::identity::Identities;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::payload::CheckedBody;
-use shoal_store::Store;
 use tokio::time::{Duration, Instant, sleep};
 
 use super::clearance::Clearances;
-use super::flush::cleaner::Shared;
-use super::flush::lake_writer::LakeWriter;
-use super::permission::Permissions;
+use super::flush::lake_writer::{Parts, Shared};
 use super::record::acknowledged::Acknowledged;
 use super::record::format::encoded;
 use super::record::keys::{new_key, registry_name};
-use super::record::manifest::{Manifest, Naming, Record};
+use super::record::manifest::{Manifest, Record};
 use super::record::part_layout::PartLayout;
 use super::record::writing::{PendingWrite, WriteError};
 use super::stock::intake::receive_nothing;
-use super::stock::status::{Outcomes, RegistryNearlyFull, WriteBackOutcome};
+use super::stock::status::{RegistryNearlyFull, WriteBackOutcome};
 use super::tiers::entries::{Entries, FlushFailed, Lookup};
 use super::tiers::{Tier, TierError, TierSettings};
 use crate::tier::{ByteStore, ChunkDigests, TierBytes, TierConfig, TierUnavailable};
@@ -55,34 +46,9 @@ pub struct DirtyObjects {
     pub entries: Arc<Entries>,
     /// The decisions on writes.
     pub clearances: Clearances,
-    directory: Option<Arc<BlockDirectory>>,
     /// The time that short-lived objects stay in a tier.
     short_age: Duration,
     pub(crate) shared: Arc<Shared>,
-}
-
-/// The parts of a node that [`DirtyObjects`] uses.
-pub struct Parts {
-    /// The rules for where objects may be dirty, and in which tier.
-    pub rules: WriteRules,
-    /// The lake.
-    pub lake: Arc<Endpoint>,
-    /// The blocks on this node's disk.
-    pub store: Arc<Store>,
-    /// Fetches blocks from elsewhere.
-    pub fetcher: Arc<Fetcher>,
-    /// Remembered versions and grants, which a write invalidates.
-    pub grants: Arc<Grants>,
-    /// The identities on whose behalf objects are flushed.
-    pub identities: Arc<Identities>,
-    /// Caches the bytes of writes.
-    pub through: Arc<WriteThrough>,
-    /// The directory of blocks, if the nodes have one.
-    pub directory: Option<Arc<BlockDirectory>>,
-    /// The size of a block.
-    pub block_bytes: u64,
-    /// The id of this node.
-    pub node: u64,
 }
 
 /// An object that is about to be committed.
@@ -138,44 +104,21 @@ impl DirtyObjects {
         tiers: &[(TierConfig, Arc<dyn ByteStore>)],
         settings: TierSettings,
     ) -> Result<Self, TierError> {
-        let node_folder = parts.store.node_folder();
-        let permissions = Arc::new(Permissions::new(Arc::clone(&parts.lake), settings.permission));
-        let naming = Naming {
-            lake: parts.lake.url().into(),
-            block_bytes: parts.block_bytes,
-        };
-        let shared = Arc::new(Shared {
-            lake_writer: LakeWriter {
-                lake: parts.lake,
-                store: parts.store,
-                fetcher: parts.fetcher,
-                identities: parts.identities,
-                names_by_parts: AtomicBool::new(false),
-            },
-            through: parts.through,
-            grants: parts.grants,
-            permissions: Arc::clone(&permissions),
-            outcomes: Outcomes::default(),
-            damages: Arc::default(),
-            naming: naming.clone(),
-        });
+        let shared = Arc::new(Shared::new(parts, settings.permission));
         let mut opened = Vec::with_capacity(tiers.len());
         for (config, bytes) in tiers {
-            let (bytes, shared) = (Arc::clone(bytes), Arc::clone(&shared));
-            opened.push(Tier::open(config, bytes, parts.node, &node_folder, settings, shared).await?);
+            opened.push(Tier::open(config, Arc::clone(bytes), settings, Arc::clone(&shared)).await?);
         }
         for tier in &opened {
             tier.begin().await?;
         }
         let entries = Arc::new(Entries {
-            rules: parts.rules,
             tiers: opened,
-            naming,
+            shared: Arc::clone(&shared),
         });
         Ok(Self {
-            clearances: Clearances::new(Arc::clone(&entries), permissions),
+            clearances: Clearances::new(Arc::clone(&entries), Arc::clone(&shared.permissions)),
             entries,
-            directory: parts.directory,
             short_age: settings.pace.short_age,
             shared,
         })
@@ -200,7 +143,7 @@ impl DirtyObjects {
         let size_bytes = write.size_bytes;
         let (_, tier) = self.entries.rule_of(&write.name)?;
         let key = (size_bytes > 0).then(|| new_key(size_bytes));
-        let copy = self.shared.through.copy(size_bytes);
+        let copy = self.shared.parts.through.copy(size_bytes);
         let mut body = std::pin::pin!(body);
         let each = |data: &Bytes| {
             if let Ok(copy) = &copy {
@@ -288,7 +231,7 @@ impl DirtyObjects {
         self.shared.outcomes.writes.count(WriteBackOutcome::Committed);
         self.invalidate(name);
         if lifetime == Lifetime::Short
-            && let Some(directory) = &self.directory
+            && let Some(directory) = &self.shared.parts.directory
         {
             directory.mark_short(&manifest.version, self.short_age);
         }
@@ -297,7 +240,7 @@ impl DirtyObjects {
 
     /// Invalidates remembered answers of the lake about a name.
     pub fn invalidate(&self, name: &ObjectName) {
-        self.shared.grants.invalidate_object(name);
+        self.shared.parts.grants.invalidate_object(name);
     }
 
     /// Caches the blocks of a written object on this node's disk; their names do not change when the object
@@ -310,6 +253,7 @@ impl DirtyObjects {
         // any case.
         let _ = self
             .shared
+            .parts
             .through
             .commit(copy, (version.object, &answer), Spread::Here);
     }

@@ -27,8 +27,9 @@ use shoal_s3::object::ObjectName;
 use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::flush::cleaner::{Cleaner, Shared};
+use super::flush::cleaner::Cleaner;
 use super::flush::flush_transfers::FlushTransfers;
+use super::flush::lake_writer::Shared;
 use super::flush::pacing::Pacing;
 use super::stock::status::{RegistryNearlyFull, TierPage, TierStatus};
 use super::stock::survey::Survey;
@@ -128,7 +129,7 @@ impl TierError {
 }
 
 impl Tier {
-    /// Opens a tier for a node that has the folder `folder`. The registry need not be reachable yet.
+    /// Opens a tier. The registry need not be reachable yet.
     ///
     /// # Errors
     ///
@@ -136,14 +137,13 @@ impl Tier {
     pub(super) async fn open(
         config: &TierConfig,
         store: Arc<dyn ByteStore>,
-        node: u64,
-        folder: &Path,
         TierSettings { pace, fence, .. }: TierSettings,
         shared: Arc<Shared>,
     ) -> Result<Self, TierError> {
         let name: Arc<str> = config.name.as_str().into();
         let engine = open_registry(&name, &config.registry).await;
         let engine = engine.map_err(|error| TierError::new(&name, &error))?;
+        let (node, folder) = (shared.parts.node, shared.parts.store.node_folder());
         let names = Names::new(Arc::clone(&engine), node, fence);
         // The lock on the block store ensures that no other process uses the folder.
         let session = Session::new(engine, node, SESSION).kept_in(folder.join(format!("life-{name}")));
@@ -152,7 +152,7 @@ impl Tier {
         let store = TierStore::new(Arc::clone(&name), store, config.capacity_bytes);
         let store = Arc::new(store);
         let pacing = Arc::new(Pacing::new(pace));
-        let lake = Arc::clone(&shared.lake_writer.lake);
+        let lake = Arc::clone(&shared.parts.lake);
         let flushes = Arc::<FlushTransfers>::default();
         let cleaner = Cleaner {
             store: Arc::clone(&store),

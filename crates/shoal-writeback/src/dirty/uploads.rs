@@ -43,9 +43,9 @@ use crate::tier::TierUnavailable;
 pub use self::id::UploadId;
 pub use self::outcome::{Completed, KeptUpload, UploadFailed};
 pub use self::part::{Part, Upload};
+pub use self::position::UploadPosition;
 #[cfg(test)]
 pub(crate) use self::position::tests::begun;
-pub use self::position::{UploadPosition, UploadQuery};
 use self::selection::record_of;
 pub use self::selection::{ListError, ListedPart, select};
 
@@ -277,7 +277,7 @@ impl DirtyObjects {
             permit: &permit,
             transfer: None,
         };
-        let written = self.shared.lake_writer.write(write).await;
+        let written = self.shared.write(write).await;
         self.invalidate(&manifest.name);
         match written {
             Ok(_uploaded) => {
@@ -313,26 +313,34 @@ impl DirtyObjects {
         Ok(())
     }
 
-    /// Returns the open uploads that the query selects, in the order of listings.
+    /// Returns the open uploads that the identity `writer` began below a prefix, in the order of listings:
+    /// those behind a position, or all.
     ///
     /// # Errors
     ///
     /// A registry does not answer.
-    pub async fn list_uploads(&self, query: &UploadQuery) -> Result<Vec<Arc<Upload>>, TierUnavailable> {
+    pub async fn list_uploads(
+        &self,
+        bucket: &str,
+        prefix: &[u8],
+        writer: &str,
+        behind: Option<&UploadPosition>,
+    ) -> Result<Vec<Arc<Upload>>, TierUnavailable> {
         let mut uploads = Vec::new();
-        for tier in self.entries.tiers_below(&query.bucket, &query.prefix) {
+        for tier in self.entries.tiers_below(bucket, prefix) {
             let mut after = None;
             loop {
-                let page = tier
-                    .uploads
-                    .list(&query.bucket, &query.prefix, after.as_ref(), PAGE)
-                    .await?;
+                let page = tier.uploads.list(bucket, prefix, after.as_ref(), PAGE).await?;
                 for (UploadKey { name, id }, record) in page.uploads {
                     let Some(name) = object_name(&name).filter(|name| self.entries.may_be_dirty(name)) else {
                         continue;
                     };
+                    assert!(
+                        name.key.starts_with(prefix),
+                        "a page of a prefix has keys with it"
+                    );
                     let upload = Upload::of_record(&name, UploadId(id), decoded(&record)?);
-                    if query.is_about(&upload) {
+                    if *upload.writer == *writer && behind.is_none_or(|place| place.is_before(&upload)) {
                         uploads.push(Arc::new(upload));
                     }
                 }

@@ -225,9 +225,7 @@ impl Lake for TieredLake {
 
     fn list_uploads<'a>(&'a self, admitted: Box<Admitted>, bucket: &'a str) -> BoxFuture<'a, ResponseResult> {
         if self.may_list_dirty(&admitted, bucket) {
-            self.noted(admitted, |admitted| {
-                self.listings.list_uploads(admitted, bucket.into())
-            })
+            self.noted(admitted, |admitted| self.listings.list_uploads(admitted, bucket))
         } else {
             self.noted(admitted, |admitted| {
                 self.parts.within.list_uploads(admitted, bucket)

@@ -8,7 +8,6 @@ use redb::{
     WriteTransaction,
 };
 
-use super::sessions::Ended;
 use crate::engine::{Change, Condition, Page, Range, Revision, SessionId, Stored, Transaction, prefix_end};
 
 pub(super) use redb::Database;
@@ -54,16 +53,11 @@ pub(super) fn get(transaction: &ReadTransaction, key: &[u8]) -> Result<Option<St
 /// Reads keys in order, until their values have more than `bytes_max` bytes.
 pub(super) fn range(
     transaction: &ReadTransaction,
-    revision: Revision,
     range: &Range,
     bytes_max: usize,
 ) -> Result<Page, redb::Error> {
     let mut keys = slice(&transaction.open_table(KEYS)?, &range.prefix, &range.after)?;
-    let mut page = Page {
-        entries: Vec::new(),
-        has_more: false,
-        revision,
-    };
+    let mut page = Page::default();
     let mut bytes = 0;
     while page.entries.len() < range.limit.max(1) && bytes <= bytes_max {
         let Some(entry) = keys.next() else { return Ok(page) };
@@ -132,25 +126,20 @@ impl<'t> Changing<'t> {
         Ok(changed)
     }
 
-    /// Removes the keys of a session, except those that were since put without it. Returns true if there were
-    /// any.
-    pub(super) fn remove_keys_of(&mut self, ended: &Ended) -> Result<bool, redb::Error> {
-        let mut removed = false;
-        for key in &ended.keys {
-            let session = self.session_keys.get(&**key)?.map(|session| session.value());
-            if session == Some(ended.session.0) {
-                removed |= self.delete(key)?;
-            }
-        }
-        Ok(removed)
-    }
-
-    /// Removes the keys of all sessions. Returns true if there were any.
-    pub(super) fn remove_keys_of_all_sessions(&mut self) -> Result<bool, redb::Error> {
-        let mut removed = false;
-        while let Some((key, _)) = self.session_keys.pop_first()? {
+    /// Removes the keys of sessions that are over, except those that were since put without one. Returns
+    /// them.
+    pub(super) fn remove_keys_of(
+        &mut self,
+        is_over: impl Fn(SessionId) -> bool,
+    ) -> Result<Vec<Bytes>, redb::Error> {
+        let mut removed = Vec::new();
+        for entry in self
+            .session_keys
+            .extract_if(|_, session| is_over(SessionId(session)))?
+        {
+            let (key, _) = entry?;
             self.keys.remove(key.value())?;
-            removed = true;
+            removed.push(Bytes::copy_from_slice(key.value()));
         }
         Ok(removed)
     }

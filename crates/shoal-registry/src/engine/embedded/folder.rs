@@ -241,15 +241,15 @@ impl Folder {
             let transaction = database.begin_write()?;
             let mut changing = Changing::new(&transaction)?;
             let next = Revision(revision.0 + 1);
-            let removed = changing.remove_keys_of_all_sessions()?;
+            let removed = changing.remove_keys_of(|_| true)?;
             changing.set_revision(next)?;
             drop(changing);
-            if removed {
-                transaction.commit()?;
-                Ok(next)
-            } else {
+            if removed.is_empty() {
                 transaction.abort()?;
                 Ok(revision)
+            } else {
+                transaction.commit()?;
+                Ok(next)
             }
         };
         ended().map_err(|error| self.database_error(error))

@@ -1,9 +1,7 @@
-//! The open sessions and the keys attached to them. Pure: the time is an argument.
+//! The open sessions. The file has their keys. Pure: the time is an argument.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
-
-use bytes::Bytes;
 
 use crate::engine::{EngineError, SessionId};
 
@@ -11,7 +9,8 @@ use crate::engine::{EngineError, SessionId};
 #[derive(Debug)]
 pub(super) struct Sessions {
     open: HashMap<SessionId, Session>,
-    ended: Vec<Ended>,
+    /// Sessions whose keys may not have been removed yet.
+    ended: Vec<SessionId>,
     next: u64,
 }
 
@@ -19,14 +18,6 @@ pub(super) struct Sessions {
 struct Session {
     time_to_live: Duration,
     deadline: Instant,
-    keys: HashSet<Bytes>,
-}
-
-/// A session that has ended, and keys that may not have been removed yet.
-#[derive(Clone, Debug)]
-pub(super) struct Ended {
-    pub(super) session: SessionId,
-    pub(super) keys: HashSet<Bytes>,
 }
 
 impl Sessions {
@@ -48,7 +39,6 @@ impl Sessions {
         let opened = Session {
             time_to_live,
             deadline: now + time_to_live,
-            keys: HashSet::new(),
         };
         self.open.insert(session, opened);
         session
@@ -67,37 +57,23 @@ impl Sessions {
         self.open.get(&session).is_some_and(|open| now < open.deadline)
     }
 
-    /// Attaches a key to a session.
-    pub(super) fn attach(&mut self, session: SessionId, key: Bytes) {
-        if let Some(open) = self.open.get_mut(&session) {
-            open.keys.insert(key);
-        }
-    }
-
     /// Ends a session.
     pub(super) fn close(&mut self, session: SessionId) -> Result<(), EngineError> {
-        let closed = self.open.remove(&session).ok_or(EngineError::SessionEnded)?;
-        self.ended.push(Ended {
-            session,
-            keys: closed.keys,
-        });
+        self.open.remove(&session).ok_or(EngineError::SessionEnded)?;
+        self.ended.push(session);
         Ok(())
     }
 
     /// Ends expired sessions, and returns all whose keys have not been removed.
-    pub(super) fn expire(&mut self, now: Instant) -> Vec<Ended> {
+    pub(super) fn expire(&mut self, now: Instant) -> Vec<SessionId> {
         let over = self.open.extract_if(|_, session| session.deadline <= now);
-        self.ended.extend(over.map(|(session, over)| Ended {
-            session,
-            keys: over.keys,
-        }));
+        self.ended.extend(over.map(|(session, _)| session));
         self.ended.clone()
     }
 
     /// Forgets sessions whose keys have been removed.
-    pub(super) fn forget(&mut self, removed: &[Ended]) {
-        self.ended
-            .retain(|ended| removed.iter().all(|removed| removed.session != ended.session));
+    pub(super) fn forget(&mut self, removed: &[SessionId]) {
+        self.ended.retain(|ended| !removed.contains(ended));
     }
 
     /// Returns true if there are keys to remove.
@@ -137,13 +113,10 @@ mod tests {
         let start = shoal_base::clock::instant();
         let mut sessions = Sessions::new(u64::MAX);
         let session = sessions.open(Duration::from_secs(1), start);
-        sessions.attach(session, Bytes::from_static(b"key"));
         assert!(sessions.expire(start).is_empty());
         let over = start + Duration::from_secs(1);
         for _ in 0..2 {
-            let ended = sessions.expire(over);
-            assert_eq!(ended.len(), 1);
-            assert!(ended[0].keys.contains(&b"key"[..]));
+            assert_eq!(sessions.expire(over), [session]);
         }
         let ended = sessions.expire(over);
         sessions.forget(&ended);

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use super::folder::Folder;
 use super::witness::Witness;
 use super::{Embedded, OpenError};
-use crate::engine::{At, Change, Engine, EngineError, Outcome, Range, Revision, Transaction};
+use crate::engine::{Change, Engine, EngineError, Outcome, Range, Revision, Transaction};
 
 /// A file that notes what reaches it, and fails on command.
 #[derive(Debug)]
@@ -162,7 +162,6 @@ async fn state(engine: &Embedded) -> State {
         prefix: Bytes::new(),
         after: Bytes::new(),
         limit: usize::MAX,
-        at: At::Newest,
     };
     let page = engine.range(all).await.unwrap();
     page.entries
@@ -353,7 +352,6 @@ async fn looks_and_pages_never_go_back_while_keys_change() {
                     prefix: Bytes::from_static(b"key-0"),
                     after: Bytes::new(),
                     limit: 1,
-                    at: At::Newest,
                 };
                 let listed = engine.range(page).await.unwrap().entries[0].1.revision;
                 assert!(

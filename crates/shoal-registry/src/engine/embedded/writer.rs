@@ -12,7 +12,6 @@ use tokio::sync::oneshot;
 
 use super::database::{Changing, Database};
 use super::folder::{Folder, RESERVE_BYTES};
-use super::sessions::Ended;
 use super::shared::{Shared, out_of_use};
 use super::witness::Witness;
 use crate::engine::{Change, EngineError, Outcome, Revision, SessionId, Transaction};
@@ -134,7 +133,9 @@ enum Failure {
 /// The effects of a batch once it is committed.
 struct Done {
     outcomes: Vec<Result<Outcome, EngineError>>,
-    ended: Vec<Ended>,
+    /// The sessions that have ended, and their keys, which were removed.
+    ended: Vec<SessionId>,
+    removed: Vec<bytes::Bytes>,
     revision: Revision,
 }
 
@@ -142,7 +143,6 @@ impl State {
     fn run(mut self) {
         while let Some(batch) = self.next_batch() {
             self.carry_out(batch);
-            self.shared.snapshots.lock().forget_old(clock::instant());
         }
     }
 
@@ -171,17 +171,13 @@ impl State {
 
     /// How long to wait for a transaction; `None` without limit.
     fn pause(&self) -> Option<Duration> {
-        let now = clock::instant();
         let sessions = self.shared.sessions.lock();
         if sessions.has_ended() {
             // Their keys could not be removed; retry.
             return Some(PAUSE);
         }
-        let deadline = sessions
-            .next_deadline()
-            .map(|deadline| deadline.saturating_duration_since(now));
-        let snapshots = (!self.shared.snapshots.lock().is_empty()).then_some(PAUSE);
-        deadline.into_iter().chain(snapshots).min()
+        let deadline = sessions.next_deadline()?;
+        Some(deadline.saturating_duration_since(clock::instant()))
     }
 
     fn carry_out(&mut self, mut batch: Vec<Job>) {
@@ -232,9 +228,8 @@ impl State {
 
     /// Invalidates the cached values that a batch changes.
     fn forget_answers(&self, batch: &[Job], done: &Done) {
-        let ended = done.ended.iter().flat_map(|ended| &ended.keys);
-        let mut recent = self.shared.recent.lock();
-        recent.change(done.revision, batch.iter().flat_map(Job::keys).chain(ended));
+        let keys = batch.iter().flat_map(Job::keys).chain(&done.removed);
+        self.shared.recent.lock().change(done.revision, keys);
     }
 
     /// Applies the changes of a batch. If it returns no transaction, nothing has changed.
@@ -247,10 +242,14 @@ impl State {
         let mut changing = Changing::new(&transaction)?;
         let mut done = Done {
             outcomes: Vec::with_capacity(batch.len()),
-            ended: Vec::new(),
+            ended: self.shared.sessions.lock().expire(clock::instant()),
+            removed: Vec::new(),
             revision: self.revision,
         };
-        self.remove_ended(&mut changing, &mut done)?;
+        if !done.ended.is_empty() {
+            done.removed = changing.remove_keys_of(|session| done.ended.contains(&session))?;
+            done.revision.0 += u64::from(!done.removed.is_empty());
+        }
         for job in batch {
             let outcome = self.commit(&mut changing, &job.transaction, &mut done.revision)?;
             done.outcomes.push(outcome);
@@ -274,36 +273,15 @@ impl State {
         if !changing.hold(&transaction.conditions)? {
             return Ok(Ok(Outcome::Conflict));
         }
-        let now = clock::instant();
-        {
-            let mut sessions = self.shared.sessions.lock();
-            if !transaction
-                .sessions()
-                .all(|(session, _)| sessions.is_open(session, now))
-            {
-                return Ok(Err(EngineError::SessionEnded));
-            }
-            for (session, key) in transaction.sessions() {
-                sessions.attach(session, key.clone());
-            }
+        let is_open = |session| self.shared.sessions.lock().is_open(session, clock::instant());
+        if !transaction.sessions().all(is_open) {
+            return Ok(Err(EngineError::SessionEnded));
         }
         let next = Revision(revision.0 + 1);
         if changing.apply(transaction, next)? {
             *revision = next;
         }
         Ok(Ok(Outcome::Committed(*revision)))
-    }
-
-    /// Removes the keys of sessions that have ended.
-    fn remove_ended(&self, changing: &mut Changing<'_>, done: &mut Done) -> Result<(), redb::Error> {
-        let ended = self.shared.sessions.lock().expire(clock::instant());
-        let mut removed = false;
-        for session in &ended {
-            removed |= changing.remove_keys_of(session)?;
-        }
-        done.revision.0 += u64::from(removed);
-        done.ended.extend(ended);
-        Ok(())
     }
 
     /// Records the committed revision outside the database, so that a damaged database is noticed.
@@ -380,15 +358,8 @@ impl State {
         let Some(mut database) = self.shared.database.write().take() else {
             return;
         };
-        loop {
-            self.shared.snapshots.lock().clear();
-            match Arc::try_unwrap(database) {
-                Ok(unused) => {
-                    drop(unused);
-                    break;
-                }
-                Err(used) => database = used,
-            }
+        while let Err(used) = Arc::try_unwrap(database) {
+            database = used;
             thread::sleep(Duration::from_millis(1));
         }
         // No read is left that could fill the cache, and the cache must not answer for a closed file.
@@ -448,9 +419,9 @@ impl Job {
 
 impl Transaction {
     /// The sessions of the puts.
-    fn sessions(&self) -> impl Iterator<Item = (SessionId, &bytes::Bytes)> {
+    fn sessions(&self) -> impl Iterator<Item = SessionId> {
         self.changes.iter().filter_map(|change| match change {
-            Change::Put { key, session, .. } => session.map(|session| (session, key)),
+            Change::Put { session, .. } => *session,
             Change::Delete { .. } => None,
         })
     }

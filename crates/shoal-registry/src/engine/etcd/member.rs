@@ -45,6 +45,17 @@ impl Token {
     }
 }
 
+/// A request to a member.
+pub(super) struct Post<'a> {
+    pub(super) path: &'static str,
+    pub(super) body: Bytes,
+    pub(super) token: Option<&'a Token>,
+    /// The request fails as unsent if there is no connection by then.
+    pub(super) connect_by: Instant,
+    /// The request fails if it is not answered by then.
+    pub(super) answer_by: Instant,
+}
+
 /// The answer to a request.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
@@ -92,22 +103,15 @@ impl Member {
             .map_or("", |authority| authority.as_str())
     }
 
-    /// Sends a request and reads the answer. Fails if it is not connected by `connect_by` or not answered by
-    /// `answer_by`.
-    pub(super) async fn post(
-        &self,
-        path: &'static str,
-        body: Bytes,
-        token: Option<&Token>,
-        connect_by: Instant,
-        answer_by: Instant,
-    ) -> Result<Answer, NoAnswer> {
+    /// Sends a request and reads the answer.
+    pub(super) async fn post(&self, post: Post<'_>) -> Result<Answer, NoAnswer> {
+        let answer_by = post.answer_by;
         loop {
             let (mut sender, reused) = match self.pop() {
                 Some(sender) => (sender, true),
-                None => (self.connect(connect_by.min(answer_by)).await?, false),
+                None => (self.connect(post.connect_by.min(answer_by)).await?, false),
             };
-            let answering = sender.try_send_request(self.request(path, body.clone(), token));
+            let answering = sender.try_send_request(self.request(&post));
             let response = match timeout_at(answer_by, answering).await {
                 Ok(Ok(response)) => response,
                 // The member has closed the idle connection.
@@ -147,14 +151,14 @@ impl Member {
         connected.unwrap_or_else(|_elapsed| Err(NoAnswer::Unsent("it cannot be connected to in time".into())))
     }
 
-    fn request(&self, path: &'static str, body: Bytes, token: Option<&Token>) -> Request<Full<Bytes>> {
-        let mut request = Request::post(path)
-            .body(Full::new(body))
+    fn request(&self, post: &Post<'_>) -> Request<Full<Bytes>> {
+        let mut request = Request::post(post.path)
+            .body(Full::new(post.body.clone()))
             .expect("a path of ours is valid");
         let headers = request.headers_mut();
         headers.insert(HOST, self.host.clone());
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if let Some(token) = token
+        if let Some(token) = post.token
             && let Ok(mut value) = HeaderValue::from_str(token.0.expose())
         {
             value.set_sensitive(true);

@@ -31,7 +31,7 @@ const NOT_NOW: [&str; 5] = [
     "etcdserver: unhealthy cluster",
     "raft proposal dropped",
 ];
-const REFUSED: [&str; 12] = [
+const REFUSED: [&str; 11] = [
     "permission denied",
     "authentication failed",
     "authentication is not enabled",
@@ -41,7 +41,6 @@ const REFUSED: [&str; 12] = [
     "request is too large",
     "too many operations",
     "duplicate key",
-    "future revision",
     "key is not provided",
     "etcdserver: invalid",
 ];
@@ -57,8 +56,6 @@ impl Refusal {
         } else if has(&["database space exceeded"]) {
             let full = "etcd has reached its quota (NOSPACE); compact, defragment, then disarm the alarm";
             Self::Never(EngineError::Full(full.into()))
-        } else if has(&["revision has been compacted"]) {
-            Self::Never(EngineError::Compacted)
         } else if has(&["lease not found"]) {
             Self::Never(EngineError::SessionEnded)
         } else if has(&NOT_NOW) {
@@ -100,10 +97,6 @@ mod tests {
             (
                 "etcdserver: no leader",
                 Refusal::NotNow("etcdserver: no leader".into()),
-            ),
-            (
-                "etcdserver: mvcc: required revision has been compacted",
-                never(EngineError::Compacted),
             ),
             (
                 "etcdserver: requested lease not found",

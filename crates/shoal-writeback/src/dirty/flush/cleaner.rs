@@ -3,11 +3,8 @@
 
 use std::sync::Arc;
 
-use futures_util::future::{BoxFuture, FutureExt};
 use http::{HeaderMap, StatusCode};
 use shoal_base::encoding::Malformed;
-use shoal_cache::grants::Grants;
-use shoal_cache::write::WriteThrough;
 use shoal_net::clock;
 use shoal_net::log_throttle::LogThrottle;
 use shoal_registry::changes::LakeChange;
@@ -16,26 +13,12 @@ use shoal_registry::{DirtyVersion, Name};
 use shoal_s3::object::ObjectName;
 
 use super::flush_transfers::FlushTransfers;
-use super::lake_writer::{LakeWrite, LakeWriteError, LakeWriter, Uploaded};
+use super::lake_writer::{LakeWrite, LakeWriteError, Shared, Uploaded};
 use super::pacing::Pacing;
-use crate::dirty::permission::Permissions;
 use crate::dirty::record::keys::object_name;
-use crate::dirty::record::manifest::{Manifest, Naming};
-use crate::dirty::stock::status::{Outcomes, WriteBackOutcome};
+use crate::dirty::record::manifest::Manifest;
+use crate::dirty::stock::status::WriteBackOutcome;
 use crate::dirty::stock::tier_store::TierStore;
-use crate::tier::Damages;
-
-/// The parts that all tiers of a node share.
-pub(crate) struct Shared {
-    pub(crate) lake_writer: LakeWriter,
-    pub(crate) through: Arc<WriteThrough>,
-    pub(crate) grants: Arc<Grants>,
-    pub(crate) permissions: Arc<Permissions>,
-    pub(crate) outcomes: Outcomes,
-    /// Objects whose bytes in the tier differ from the acknowledged ones.
-    pub(crate) damages: Arc<Damages>,
-    pub(crate) naming: Naming,
-}
 
 /// Cleans one tier.
 pub(crate) struct Cleaner {
@@ -47,8 +30,8 @@ pub(crate) struct Cleaner {
     pub(crate) shared: Arc<Shared>,
 }
 
-impl Cleaner {
-    async fn write(&self, name: &Name, version: &DirtyVersion, change: &LakeChange) -> FlushEnd {
+impl Lake for Cleaner {
+    async fn flush(&self, name: &Name, version: &DirtyVersion, change: &LakeChange) -> FlushEnd {
         let read = || Manifest::new(&object_name(name).ok_or(Malformed)?, version, &self.shared.naming);
         let manifest = match read() {
             Ok(manifest) => manifest,
@@ -67,11 +50,11 @@ impl Cleaner {
             transfer: Some(&under_way.transfer),
         };
         let began = clock::instant();
-        let written = self.shared.lake_writer.write(write).await;
+        let written = self.shared.write(write).await;
         drop(under_way);
         let size_bytes = version.size_bytes;
         self.pacing.flushed(written.as_ref(), size_bytes, began);
-        self.shared.grants.invalidate_object(&manifest.name);
+        self.shared.parts.grants.invalidate_object(&manifest.name);
         let outcomes = &self.shared.outcomes.writes;
         match written {
             Ok(uploaded) => {
@@ -84,7 +67,7 @@ impl Cleaner {
                 }
                 self.shared.damages.forget(&manifest.location());
                 outcomes.count(WriteBackOutcome::Flushed);
-                self.shared.through.spread(&manifest.version);
+                self.shared.parts.through.spread(&manifest.version);
                 FlushEnd::Written
             }
             Err(failure) => {
@@ -107,10 +90,20 @@ impl Cleaner {
         }
     }
 
+    async fn discard(&self, key: &str) -> bool {
+        let removed = self.store.remove(&[Arc::from(key)]).await;
+        if let Err(error) = &removed {
+            tracing::debug!(%error, key, "obsolete bytes could not be removed from a tier");
+        }
+        removed.is_ok()
+    }
+}
+
+impl Cleaner {
     /// Forgets the remembered permission of the writer if the lake refuses the object for lack of one.
     fn forget_permission(&self, manifest: &Manifest, error: &LakeWriteError) {
         if let LakeWriteError::Refused(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) = error
-            && let Ok(writer) = self.shared.lake_writer.writer(&manifest.record.writer)
+            && let Ok(writer) = self.shared.writer(&manifest.record.writer)
         {
             self.shared.permissions.forget(writer.id(), &manifest.name.bucket);
         }
@@ -125,27 +118,5 @@ fn log_refused(name: &ObjectName, why: &str, remedy: &str) {
             object = ?name, why, remedy, unsaid,
             "the lake refuses a dirty object, which stays in the tier"
         );
-    }
-}
-
-impl Lake for Cleaner {
-    fn flush<'a>(
-        &'a self,
-        name: &'a Name,
-        version: &'a DirtyVersion,
-        change: &'a LakeChange,
-    ) -> BoxFuture<'a, FlushEnd> {
-        self.write(name, version, change).boxed()
-    }
-
-    fn discard<'a>(&'a self, key: &'a str) -> BoxFuture<'a, bool> {
-        async move {
-            let removed = self.store.remove(&[Arc::from(key)]).await;
-            if let Err(error) = &removed {
-                tracing::debug!(%error, key, "obsolete bytes could not be removed from a tier");
-            }
-            removed.is_ok()
-        }
-        .boxed()
     }
 }

@@ -7,6 +7,7 @@ mod proven;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, header};
@@ -14,9 +15,12 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use shoal_base::send_permit::SendPermit;
 use shoal_cache::blocks::{BlockReader, BlockStream, ReadAheadWindow};
+use shoal_cache::directory::BlockDirectory;
 use shoal_cache::fetch::Fetcher;
+use shoal_cache::grants::Grants;
 use shoal_cache::obtain::Obtain;
 use shoal_cache::read_context::ReadContext;
+use shoal_cache::write::{WriteRules, WriteThrough};
 use shoal_net::endpoint::s3::{CONTENT_MD5, S3Client, SendOptions, content_md5};
 use shoal_net::endpoint::{BoxError, Endpoint, RequestBody};
 use shoal_net::link::Transfer;
@@ -27,21 +31,49 @@ use tokio::sync::oneshot;
 
 pub(crate) use self::error::{LakeWriteError, NotWritten};
 use self::proven::ProvenBlocks;
+use crate::dirty::permission::Permissions;
 use crate::dirty::record::acknowledged::md5_in;
-use crate::dirty::record::manifest::Manifest;
-use crate::tier::TierBytes;
+use crate::dirty::record::manifest::{Manifest, Naming};
+use crate::dirty::stock::status::Outcomes;
+use crate::tier::{Damages, TierBytes};
 
 /// Number of blocks read ahead of what the lake has accepted.
 const AHEAD: usize = 2;
 
-/// Writes dirty objects to the lake, on behalf of `identities`.
-pub(crate) struct LakeWriter {
-    pub(crate) lake: Arc<Endpoint>,
-    pub(crate) store: Arc<Store>,
-    pub(crate) fetcher: Arc<Fetcher>,
-    pub(crate) identities: Arc<Identities>,
+/// The parts of a node that its dirty objects use.
+pub struct Parts {
+    /// The rules for where objects may be dirty, and in which tier.
+    pub rules: WriteRules,
+    /// The lake.
+    pub lake: Arc<Endpoint>,
+    /// The blocks on this node's disk.
+    pub store: Arc<Store>,
+    /// Fetches blocks from elsewhere.
+    pub fetcher: Arc<Fetcher>,
+    /// Remembered versions and grants, which a write invalidates.
+    pub grants: Arc<Grants>,
+    /// The identities on whose behalf objects are flushed.
+    pub identities: Arc<Identities>,
+    /// Caches the bytes of writes.
+    pub through: Arc<WriteThrough>,
+    /// The directory of blocks, if the nodes have one.
+    pub directory: Option<Arc<BlockDirectory>>,
+    /// The size of a block.
+    pub block_bytes: u64,
+    /// The id of this node.
+    pub node: u64,
+}
+
+/// What all tiers of a node share. Writes dirty objects to the lake.
+pub(crate) struct Shared {
+    pub(crate) parts: Parts,
+    pub(crate) permissions: Arc<Permissions>,
+    pub(crate) outcomes: Outcomes,
+    /// Objects whose bytes in the tier differ from the acknowledged ones.
+    pub(crate) damages: Arc<Damages>,
+    pub(crate) naming: Naming,
     /// True once the lake has given a multipart object the ETag that S3 defines, the MD5 of its parts' MD5s.
-    pub(crate) names_by_parts: AtomicBool,
+    names_by_parts: AtomicBool,
 }
 
 /// The write of one object to the lake.
@@ -70,7 +102,22 @@ pub(crate) enum Uploaded {
 /// Gets the reason if the body of a write ends early.
 type BodyFailure = oneshot::Receiver<LakeWriteError>;
 
-impl LakeWriter {
+impl Shared {
+    /// Shares `parts`. The lake's permission to write below a rule is remembered for the time `permission`.
+    pub(crate) fn new(parts: Parts, permission: Duration) -> Self {
+        Self {
+            permissions: Arc::new(Permissions::new(Arc::clone(&parts.lake), permission)),
+            outcomes: Outcomes::default(),
+            damages: Arc::default(),
+            naming: Naming {
+                lake: parts.lake.url().into(),
+                block_bytes: parts.block_bytes,
+            },
+            names_by_parts: AtomicBool::new(false),
+            parts,
+        }
+    }
+
     /// Writes the object to the lake as its writer would have: all acknowledged bytes, or nothing. Blocks on
     /// this node's disk that turn out wrong are removed, and the bytes are read from the tier.
     ///
@@ -87,7 +134,10 @@ impl LakeWriter {
             return written;
         };
         tracing::warn!(object = ?write.manifest.name, %wrong, "the blocks of a dirty object are removed from the disk");
-        self.store.removal().remove_version(write.manifest.version.id);
+        self.parts
+            .store
+            .removal()
+            .remove_version(write.manifest.version.id);
         self.try_to_write(write).await
     }
 
@@ -96,10 +146,10 @@ impl LakeWriter {
         // The lake is asked in the turns of this node.
         let client = S3Client {
             payer: NODE,
-            ..S3Client::of_caller(&self.lake, &caller)
+            ..S3Client::of_caller(&self.parts.lake, &caller)
         };
         let attempt = Attempt {
-            writer: self,
+            shared: self,
             write,
             caller,
             client,
@@ -113,7 +163,7 @@ impl LakeWriter {
 
     /// Returns the identity on whose behalf an object of `writer` is written.
     pub(crate) fn writer(&self, writer: &Arc<str>) -> Result<Caller, LakeWriteError> {
-        let identity = self.identities.get(writer);
+        let identity = self.parts.identities.get(writer);
         let identity = identity.ok_or_else(|| LakeWriteError::UnknownWriter(Arc::clone(writer)))?;
         Ok(Caller::Identity(identity))
     }
@@ -121,7 +171,7 @@ impl LakeWriter {
 
 /// One attempt to write an object.
 struct Attempt<'a> {
-    writer: &'a LakeWriter,
+    shared: &'a Shared,
     write: LakeWrite<'a>,
     caller: Caller,
     client: S3Client,
@@ -166,12 +216,12 @@ impl Attempt<'_> {
 
     /// Returns the blocks of a range that lies in one piece of the object.
     fn blocks(&self, range: ByteRange) -> ProvenBlocks {
-        let (writer, manifest) = (self.writer, self.write.manifest);
+        let (parts, manifest) = (&self.shared.parts, self.write.manifest);
         let (account, caller) = (self.client.account.clone(), self.caller.clone());
         let context = ReadContext::of_peer(account, caller, Some(manifest.name.clone()), HeaderMap::new());
         let reader = BlockReader {
-            store: Arc::clone(&writer.store),
-            fetcher: Arc::clone(&writer.fetcher),
+            store: Arc::clone(&parts.store),
+            fetcher: Arc::clone(&parts.fetcher),
             version: Arc::clone(&manifest.version),
             context: Arc::new(context),
             obtain: Obtain::Kept(Arc::new(self.write.bytes.clone())),

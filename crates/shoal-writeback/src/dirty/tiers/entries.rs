@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use shoal_cache::write::{BackRule, Fallback, Uncached, WriteRules};
+use shoal_cache::write::{BackRule, Fallback, Uncached};
 use shoal_net::shutdown::Shutdown;
-use shoal_registry::engine::{At, Range};
+use shoal_registry::engine::Range;
 use shoal_registry::names::{BeginError, ChangeError, Found};
 use shoal_registry::worker::NotFlushed;
 use shoal_registry::{DirtyVersion, Name};
@@ -13,8 +13,9 @@ use shoal_s3::identity::Caller;
 use shoal_s3::object::ObjectName;
 use tokio::time::Duration;
 
+use crate::dirty::flush::lake_writer::Shared;
 use crate::dirty::record::keys::{object_name, registry_name};
-use crate::dirty::record::manifest::{Manifest, Naming, is_writer};
+use crate::dirty::record::manifest::{Manifest, is_writer};
 use crate::dirty::record::scope::Scope;
 use crate::dirty::stock::status::TierStatus;
 use crate::dirty::tiers::Tier;
@@ -28,9 +29,8 @@ const REFRESH: Duration = Duration::from_millis(500);
 
 /// The entries of all tiers.
 pub struct Entries {
-    pub(crate) rules: WriteRules,
     pub(in crate::dirty) tiers: Vec<Tier>,
-    pub(crate) naming: Naming,
+    pub(in crate::dirty) shared: Arc<Shared>,
 }
 
 /// The state of a name when it was looked up.
@@ -72,16 +72,16 @@ impl Entries {
     /// Only the current object may be: its name has no version, or the version `null` of unversioned objects.
     pub fn may_be_dirty(&self, name: &ObjectName) -> bool {
         let is_current = name.version.as_deref().is_none_or(|version| version == "null");
-        is_current && self.rules.allow_back(name)
+        is_current && self.shared.parts.rules.allow_back(name)
     }
 
     /// Returns true if an object of `bucket` whose key begins with `prefix` may be dirty.
     pub fn may_be_dirty_below(&self, bucket: &str, prefix: &[u8]) -> bool {
-        self.rules.allow_back_below(bucket, prefix)
+        self.shared.parts.rules.allow_back_below(bucket, prefix)
     }
 
     pub(in crate::dirty) fn rule(&self, name: &ObjectName) -> Option<(BackRule, &Tier)> {
-        let rule = self.rules.back_rule(name)?;
+        let rule = self.shared.parts.rules.back_rule(name)?;
         Some((rule, &self.tiers[rule.tier]))
     }
 
@@ -92,7 +92,7 @@ impl Entries {
     }
 
     pub(in crate::dirty) fn tiers_below(&self, bucket: &str, prefix: &[u8]) -> impl Iterator<Item = &Tier> {
-        let tiers: BTreeSet<usize> = self.rules.tiers_below(bucket, prefix);
+        let tiers: BTreeSet<usize> = self.shared.parts.rules.tiers_below(bucket, prefix);
         tiers.into_iter().map(|tier| &self.tiers[tier])
     }
 
@@ -103,7 +103,7 @@ impl Entries {
             return true;
         }
         let is_for_now = matches!(why, Uncached::TooDirty | Uncached::TierUnavailable);
-        let rule = self.rules.back_rule(name);
+        let rule = self.shared.parts.rules.back_rule(name);
         is_for_now && rule.is_some_and(|rule| rule.fallback == Fallback::Refuse)
     }
 
@@ -130,7 +130,7 @@ impl Entries {
         name: &ObjectName,
         version: &DirtyVersion,
     ) -> Result<Arc<Manifest>, TierUnavailable> {
-        let manifest = Manifest::new(name, version, &self.naming);
+        let manifest = Manifest::new(name, version, &self.shared.naming);
         manifest.map(Arc::new).map_err(|error| {
             TierUnavailable::because(&format!("the record of {name:?} cannot be read: {error}"))
         })
@@ -151,15 +151,14 @@ impl Entries {
 
 /// Lists of entries.
 impl Entries {
-    /// Returns the dirty objects of a bucket whose keys begin with `prefix`, in key order.
+    /// Returns the dirty objects of a bucket whose keys begin with `prefix`, in key order. An object that is
+    /// dirty all the time is among them; of those that are written or flushed meanwhile, some are.
     ///
     /// # Errors
     ///
     /// A registry does not answer.
     pub async fn list(&self, bucket: &str, prefix: &[u8]) -> Result<Vec<Arc<Manifest>>, TierUnavailable> {
-        let scope = Scope::all(prefix);
-        self.read(bucket, &scope, &[], usize::MAX, At::NewestForPages)
-            .await
+        self.list_page(bucket, &Scope::all(prefix), &[], usize::MAX).await
     }
 
     /// Returns the dirty objects that can appear among the next `names` names of a listing after `after`, in
@@ -176,32 +175,16 @@ impl Entries {
         after: &[u8],
         names: usize,
     ) -> Result<Vec<Arc<Manifest>>, TierUnavailable> {
-        // Pages need not show one moment: the pages that the client reads do not either.
-        self.read(bucket, scope, after, names, At::Newest).await
-    }
-
-    async fn read(
-        &self,
-        bucket: &str,
-        scope: &Scope,
-        after: &[u8],
-        names: usize,
-        at: At,
-    ) -> Result<Vec<Arc<Manifest>>, TierUnavailable> {
         let mut manifests = Vec::new();
         for tier in self.tiers_below(bucket, &scope.prefix) {
-            let (mut after, mut left, mut at) = (scope.behind(after), names, at);
+            let (mut after, mut left) = (scope.behind(after), names);
             while left > 0 {
                 let range = Range {
                     prefix: scope.prefix.clone().into(),
                     after: after.into(),
                     limit: if scope.has_groups() { PAGE } else { PAGE.min(left) },
-                    at,
                 };
                 let page = tier.names.list(bucket, range).await?;
-                if at != At::Newest {
-                    at = At::Revision(page.revision);
-                }
                 let mut last_group: Option<Vec<u8>> = None;
                 for (name, version) in page.objects {
                     let Some(name) = object_name(&name).filter(|name| self.may_be_dirty(name)) else {
@@ -234,7 +217,7 @@ impl Entries {
         let this = &*self;
         let tiers = this.tiers.iter().enumerate().map(|(number, tier)| {
             let covers = move |name: &ObjectName| {
-                let rule = this.rules.back_rule(name);
+                let rule = this.shared.parts.rules.back_rule(name);
                 rule.is_some_and(|rule| rule.tier == number)
             };
             tier.run(stopping.clone(), covers)

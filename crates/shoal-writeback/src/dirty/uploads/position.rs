@@ -1,4 +1,4 @@
-//! Selects the uploads of a listing and defines their order.
+//! Positions in a listing of uploads, which define its order.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -8,19 +8,6 @@ use ulid::Ulid;
 
 use super::id::UploadId;
 use super::part::Upload;
-
-/// Selects the uploads of a listing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UploadQuery {
-    /// The bucket of the objects.
-    pub bucket: Arc<str>,
-    /// The prefix of the keys.
-    pub prefix: Vec<u8>,
-    /// The access key of the identity that began the uploads.
-    pub writer: Arc<str>,
-    /// Uploads up to and including this position are omitted.
-    pub behind: Option<UploadPosition>,
-}
 
 /// A position in a listing, which orders uploads by key and then by the time they were begun.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -68,17 +55,6 @@ impl UploadPosition {
     }
 }
 
-impl UploadQuery {
-    /// Returns true if the query selects an upload.
-    pub(in crate::dirty) fn is_about(&self, upload: &Upload) -> bool {
-        let is_known = |place: &UploadPosition| !place.is_before(upload);
-        upload.writer == self.writer
-            && upload.name.bucket == self.bucket
-            && upload.name.key.starts_with(&self.prefix)
-            && !self.behind.as_ref().is_some_and(is_known)
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use std::sync::Arc;
@@ -87,25 +63,15 @@ pub(crate) mod tests {
     use ulid::Ulid;
 
     use super::super::part::tests::upload;
-    use super::{Upload, UploadId, UploadPosition, UploadQuery};
+    use super::{Upload, UploadId, UploadPosition};
 
-    /// Returns an upload that the writer in [`inquiry`] began `seconds` after 1970.
+    /// Returns an upload that was begun `seconds` after 1970.
     pub(crate) fn begun(key: &str, seconds: u64, chance: u64) -> Arc<Upload> {
         let mut upload = upload();
         upload.name.key = key.as_bytes().into();
         upload.begun = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         upload.id = UploadId(Ulid(chance.into()));
         Arc::new(upload)
-    }
-
-    pub(in crate::dirty) fn inquiry(prefix: &str) -> UploadQuery {
-        let Upload { name, writer, .. } = upload();
-        UploadQuery {
-            bucket: name.bucket,
-            prefix: prefix.into(),
-            writer,
-            behind: None,
-        }
     }
 
     #[test]
@@ -134,27 +100,5 @@ pub(crate) mod tests {
         assert_eq!(count(UploadPosition::before_all_of(b"a")), 4);
         assert_eq!(count(UploadPosition::behind_all_of(b"a")), 1);
         assert_eq!(count(UploadPosition::behind_all_of(b"a/b")), 0);
-    }
-
-    #[test]
-    fn an_inquiry_is_about_uploads_of_one_writer_below_a_prefix() {
-        let meant = begun("tmp/a", 5, 1);
-        assert!(inquiry("tmp/").is_about(&meant));
-        let others = [
-            UploadQuery {
-                bucket: "other".into(),
-                ..inquiry("")
-            },
-            UploadQuery {
-                writer: "other".into(),
-                ..inquiry("")
-            },
-            UploadQuery {
-                behind: Some(UploadPosition::of(&meant)),
-                ..inquiry("")
-            },
-            inquiry("tmp/b"),
-        ];
-        assert!(others.iter().all(|other| !other.is_about(&meant)));
     }
 }

@@ -25,7 +25,7 @@ pub(super) use self::uploads::described;
 use super::TieredLakeParts;
 use super::asker::without_body;
 use super::errors::unreadable;
-use crate::dirty::{Manifest, Upload, UploadQuery};
+use crate::dirty::Manifest;
 
 /// Limit on a page: a thousand keys of 1,000 bytes, each byte escaped to up to six.
 const PAGE_BYTES_MAX: usize = 16 << 20;
@@ -78,41 +78,29 @@ impl Listings {
         Ok(listed.await?)
     }
 
-    /// Returns the lake's listing of uploads, merged with those of the caller that a tier keeps.
-    pub(super) async fn list_uploads(&self, admitted: Box<Admitted>, bucket: Arc<str>) -> ResponseResult {
+    /// Returns the lake's listing of uploads, merged with those of the caller that a tier keeps. An anonymous
+    /// caller has none.
+    pub(super) async fn list_uploads(&self, admitted: Box<Admitted>, bucket: &str) -> ResponseResult {
         let classified = &admitted.classified;
         let listing = UploadListing::parse(&classified.query);
         if listing.is_empty() {
             return self.0.within.forward(admitted).await;
         }
-        let kept = self
-            .kept_uploads(bucket, &listing, &admitted.verified.caller)
-            .await?;
+        let kept = match &admitted.verified.caller {
+            Caller::Identity(identity) => {
+                let (dirty, prefix, behind) = (&self.0.dirty, &listing.scope.prefix, listing.behind());
+                dirty
+                    .list_uploads(bucket, prefix, &identity.access_key, behind)
+                    .await?
+            }
+            Caller::Anonymous => Vec::new(),
+        };
         if kept.is_empty() && !listing.goes_on() {
             return self.0.within.forward(admitted).await;
         }
         let query = listing.query(&classified.query);
         let merge = |page: &[u8]| listing.merge(page, &kept);
         self.pass_on_merged(admitted, query, merge).await
-    }
-
-    /// Returns a caller's uploads that a tier keeps. An anonymous caller has none.
-    async fn kept_uploads(
-        &self,
-        bucket: Arc<str>,
-        listing: &UploadListing,
-        caller: &Caller,
-    ) -> Result<Vec<Arc<Upload>>, S3Error> {
-        let Caller::Identity(identity) = caller else {
-            return Ok(Vec::new());
-        };
-        let inquiry = UploadQuery {
-            bucket,
-            prefix: listing.scope.prefix.clone(),
-            writer: identity.access_key.as_str().into(),
-            behind: listing.behind().cloned(),
-        };
-        Ok(self.0.dirty.list_uploads(&inquiry).await?)
     }
 
     /// Sends the listing to the lake with `query` and merges its page by `merge`. A refusal is passed on

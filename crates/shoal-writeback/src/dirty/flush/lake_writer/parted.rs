@@ -80,7 +80,7 @@ impl Attempt<'_> {
         }
         let completed = upload.complete(put.parts, self.write.conditions.clone(), self.write.permit);
         let named = completed.await?;
-        let names_by_parts = &self.writer.names_by_parts;
+        let names_by_parts = &self.shared.names_by_parts;
         match &named {
             Some(etag) if *etag == *acknowledged => {
                 names_by_parts.store(true, Ordering::Relaxed);
