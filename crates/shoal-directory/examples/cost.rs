@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, join_all};
+use shoal_directory::config::DirectoryConfig;
 use shoal_directory::guard::{Guard, Kind};
-use shoal_directory::redis::{Redis, Settings};
+use shoal_directory::redis::Redis;
 use shoal_directory::reporter::{Change, Inventory, Reporter};
 use shoal_directory::{Group, NodeState};
 use shoal_policy::{BlockId, NodeId, VersionId};
@@ -52,11 +53,10 @@ async fn main() -> ExitCode {
     let [events, in_object, seconds] = numbers[..] else {
         return usage();
     };
-    let settings = Settings {
+    let settings = DirectoryConfig {
         url: url.clone(),
-        password: None,
-        ca_file: None,
         prefix: "shoal-cost".into(),
+        ..DirectoryConfig::default()
     };
     let directory = match Redis::new(&settings) {
         Ok(directory) => directory,

@@ -16,6 +16,7 @@
 //! - [`reporter`]: reports the blocks of a node to a directory, in batches for which no reader waits.
 
 pub mod attachment;
+pub mod config;
 pub mod embedded;
 pub mod extensions;
 pub mod guard;

@@ -34,9 +34,10 @@ use redis::{Script, ScriptInvocation};
 use shoal_base::hex;
 use shoal_policy::{BlockId, NodeId, ObjectId};
 
-pub use self::settings::{Settings, SettingsError};
+pub use self::settings::SettingsError;
 
 use self::link::{Connector, Link};
+use crate::config::DirectoryConfig;
 use crate::extensions::{EXTENSIONS_MAX, Extension, bounded};
 use crate::names::{
     CHANGE_LIFE, Change, DirectoryTime, PRESENCE_LIFE, Presence, Promoted, Roll, SETTLING, Token,
@@ -98,7 +99,7 @@ impl Redis {
     /// # Errors
     ///
     /// Fails if the settings are invalid. Redis need not be reachable yet.
-    pub fn new(settings: &Settings) -> Result<Self, SettingsError> {
+    pub fn new(settings: &DirectoryConfig) -> Result<Self, SettingsError> {
         let connector = settings.connector()?;
         Ok(Self {
             needs_replicas: matches!(connector, Connector::Sentinel(_)),

@@ -1,33 +1,17 @@
 //! The address of Redis, and the credentials of a node.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use redis::cluster::ClusterClientBuilder;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisError, TlsMode};
 use rustls::RootCertStore;
-use shoal_base::secret::Secret;
 use shoal_base::tls::{self, FileError};
 use tokio_rustls::TlsConnector;
 
 use super::link::Connector;
 use super::node::{self, PATIENCE};
 use super::sentinel::Sentinels;
-
-/// The address of Redis, and the credentials of a node.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// `redis://host:port`, `redis-cluster://host:port,…` or `redis-sentinel://host:port,…/name`; with
-    /// `rediss` in place of `redis` for TLS. The default port is 6379, for Sentinels 26379. If Redis uses
-    /// ACLs, `user@` stands before the first host.
-    pub url: String,
-    /// The password of that user, or the one shared by all clients.
-    pub password: Option<Secret>,
-    /// PEM file of the certificate authorities for the servers; `None` for those that the system trusts.
-    pub ca_file: Option<PathBuf>,
-    /// Prefix of all keys, followed by a colon.
-    pub prefix: String,
-}
+use crate::config::DirectoryConfig;
 
 /// Why the settings are invalid. No message contains a password.
 #[derive(Debug, thiserror::Error)]
@@ -75,13 +59,16 @@ struct Address {
 
 type Host = (String, u16);
 
-impl Settings {
-    /// Checks the URL.
+impl DirectoryConfig {
+    /// Checks the settings of Redis.
     ///
     /// # Errors
     ///
     /// Fails if the URL is invalid, or a certificate file is set for a connection without TLS.
     pub fn check(&self) -> Result<(), SettingsError> {
+        if self.is_embedded() {
+            return Ok(());
+        }
         let address = parse(&self.url)?;
         if self.ca_file.is_some() && !address.is_tls {
             return Err(SettingsError::NoTls);
@@ -238,18 +225,19 @@ fn parse_host(text: &str, default_port: u16) -> Option<Host> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Address, Secret, Servers, Settings, SettingsError, parse};
+    use shoal_base::secret::Secret;
+
+    use super::{Address, DirectoryConfig, Servers, SettingsError, parse};
 
     fn host(name: &str, port: u16) -> (String, u16) {
         (name.into(), port)
     }
 
-    fn settings(url: &str) -> Settings {
-        Settings {
+    fn settings(url: &str) -> DirectoryConfig {
+        DirectoryConfig {
             url: url.into(),
             password: Some(Secret::new("hunter2")),
-            ca_file: None,
-            prefix: "shoal".into(),
+            ..DirectoryConfig::default()
         }
     }
 
@@ -317,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_certificate_file_needs_tls_and_must_be_there() {
-        let with = |url: &str| Settings {
+        let with = |url: &str| DirectoryConfig {
             ca_file: Some("/does/not/exist.pem".into()),
             ..settings(url)
         };

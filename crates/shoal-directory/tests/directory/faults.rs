@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use shoal_base::clock;
 use shoal_base::secret::Secret;
+use shoal_directory::config::DirectoryConfig;
 use shoal_directory::guard::{Guard, Kind};
 use shoal_directory::names::{Change, SETTLING, Token};
-use shoal_directory::redis::{Redis, Settings};
+use shoal_directory::redis::Redis;
 use shoal_directory::{Directory, Group, Located, Silent};
 use shoal_policy::{BlockId, NodeId, VersionId};
 use tokio::io::AsyncWriteExt as _;
@@ -346,11 +347,9 @@ async fn an_answer_without_an_end_is_given_up_before_it_takes_memory() {
     static LINE: [u8; 64 << 10] = [b'+'; 64 << 10];
     for (scheme, rest) in [("redis", ""), ("redis-cluster", ""), ("redis-sentinel", "/main")] {
         let (address, mut taken) = endless(&LINE).await;
-        let settings = Settings {
+        let settings = DirectoryConfig {
             url: format!("{scheme}://{address}{rest}"),
-            password: None,
-            ca_file: None,
-            prefix: "shoal".into(),
+            ..DirectoryConfig::default()
         };
         let directory = Redis::new(&settings).unwrap();
         assert!(located(&directory, 1).await.is_err(), "{scheme}");

@@ -13,7 +13,8 @@ use std::time::Duration;
 use shoal_base::clock;
 use shoal_base::secret::Secret;
 use shoal_directory::Directory;
-use shoal_directory::redis::{Redis, Settings};
+use shoal_directory::config::DirectoryConfig;
+use shoal_directory::redis::Redis;
 use shoal_policy::NodeId;
 use tempfile::TempDir;
 
@@ -49,7 +50,7 @@ pub(crate) struct Server {
 pub(crate) struct Servers {
     _folder: TempDir,
     pub(crate) all: Vec<Server>,
-    pub(crate) settings: Settings,
+    pub(crate) settings: DirectoryConfig,
 }
 
 impl Server {
@@ -266,11 +267,9 @@ impl Servers {
     }
 
     fn new(folder: TempDir, servers: Vec<Server>, url: String) -> Self {
-        let settings = Settings {
+        let settings = DirectoryConfig {
             url,
-            password: None,
-            ca_file: None,
-            prefix: "shoal".into(),
+            ..DirectoryConfig::default()
         };
         Self {
             _folder: folder,
@@ -281,7 +280,7 @@ impl Servers {
 }
 
 /// A directory that has answered.
-pub(crate) async fn connected(settings: &Settings) -> Redis {
+pub(crate) async fn connected(settings: &DirectoryConfig) -> Redis {
     let redis = Redis::new(settings).unwrap();
     answers(&redis).await;
     redis

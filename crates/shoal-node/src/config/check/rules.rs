@@ -184,7 +184,7 @@ rules! {
         redis_fault(c).map_or_else(String::new, |fault| fault.hint);
     // Nodes in other processes would each have a directory of their own.
     directory url: |c| others_reach(c)
-            .filter(|address| has_directory(c) && c.directory.redis().is_none() && !address.ip().is_loopback())
+            .filter(|address| has_directory(c) && c.directory.is_embedded() && !address.ip().is_loopback())
             .map(|address| format!("is embedded, and nodes on other machines ({address}) have others")),
         "write the URL of a Redis that all nodes reach, or [cooperation] mode = \"hierarchy\"";
     store policy: |c| (c.store.policy.is_some_and(PolicyName::is_gwf) && !has_directory(c))
@@ -307,7 +307,7 @@ fn has_short_secret(config: &Config) -> bool {
 }
 
 fn redis_fault(config: &Config) -> Option<Fault> {
-    let error = config.directory.redis()?.check().err()?.to_string();
+    let error = config.directory.check().err()?.to_string();
     let (what, hint) = error.split_once("\nhint: ").unwrap_or((&error, ""));
     Some(Fault::new(format!("cannot be used: {what}"), hint))
 }

@@ -3,8 +3,6 @@
 //!
 //! The directory is optional. If it does not answer, a node looks for a block at its homes.
 
-mod config;
-
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::{Arc, LazyLock, Weak};
@@ -14,6 +12,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
+pub use shoal_directory::config::{DirectoryConfig, EMBEDDED};
 use shoal_directory::embedded::Embedded;
 use shoal_directory::extensions::{Extension, SHORT};
 use shoal_directory::guard::{Counts, Guard, Kind};
@@ -24,7 +23,6 @@ use shoal_policy::{BlockId, NodeId};
 use shoal_s3::object::Version;
 use shoal_store::{BlockEvent, Store};
 
-pub use self::config::{DirectoryConfig, EMBEDDED};
 use shoal_net::shutdown::Shutdown;
 
 /// Smaller blocks have no entries, because an entry would cost more than the block (dissertation 4.6.1). They
@@ -81,9 +79,10 @@ impl BlockDirectory {
         me: NodeId,
         lake: &str,
     ) -> Result<(Arc<Self>, Reports), SettingsError> {
-        let directory: Arc<dyn Directory> = match config.redis() {
-            None => embedded(lake),
-            Some(settings) => Arc::new(Redis::new(&settings)?),
+        let directory: Arc<dyn Directory> = if config.is_embedded() {
+            embedded(lake)
+        } else {
+            Arc::new(Redis::new(config)?)
         };
         let guard = Arc::new(Guard::new(directory, config.timeout));
         let (reporter, reporting) = Reporter::new(me, &guard);
