@@ -65,7 +65,8 @@ pub struct Attachment {
     me: NodeId,
     /// Identifies the rules by which this node reports changes. Not zero.
     rules: u64,
-    state: State,
+    /// Since when the node is detached; `None` while it is attached.
+    detached_since: Option<Instant>,
     /// When a change could last not be reported.
     failed_at: Option<Instant>,
     last_roll: Option<LastRoll>,
@@ -73,12 +74,6 @@ pub struct Attachment {
     absent: Vec<NodeId>,
     /// When this node first learned of each promoted server.
     promoted: HashMap<Promoted, Instant>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Attached,
-    Detached { since: Instant },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -97,7 +92,7 @@ impl Attachment {
         Self {
             me,
             rules: rules.max(1),
-            state: State::Detached { since: now },
+            detached_since: Some(now),
             failed_at: None,
             last_roll: None,
             absent: Vec::new(),
@@ -107,7 +102,7 @@ impl Attachment {
 
     /// Returns true if this node reports its changes to the directory.
     pub fn is_attached(&self) -> bool {
-        self.state == State::Attached
+        self.detached_since.is_none()
     }
 
     /// The presence to announce, and the directory's time at which it is valid: `None` until the first answer
@@ -132,7 +127,7 @@ impl Attachment {
         now: Instant,
     ) {
         if self.failed_at.is_none_or(|at| at + PROBATION <= asked_at) {
-            self.state = State::Attached;
+            self.detached_since = None;
         }
         let is_attached = |node: NodeId| {
             let announced = Presence {
@@ -153,9 +148,7 @@ impl Attachment {
     /// Records that a change could not be reported, and detaches the node.
     pub fn failed(&mut self, now: Instant) {
         self.failed_at = Some(now);
-        if self.is_attached() {
-            self.state = State::Detached { since: now };
-        }
+        self.detached_since.get_or_insert(now);
     }
 
     /// Returns true if tokens are reliable: according to a recent answer this node and all others are
@@ -184,19 +177,13 @@ impl Attachment {
     /// Returns true if a change may take effect before it is reported: all other nodes have noticed that this
     /// one is detached, and it stays detached for longer than a report takes.
     pub fn may_change_before_report(&self, now: Instant) -> bool {
-        let is_noticed = match self.state {
-            State::Detached { since } => since + NOTICED <= now,
-            State::Attached => false,
-        };
+        let is_noticed = self.detached_since.is_some_and(|since| since + NOTICED <= now);
         is_noticed && self.failed_at.is_some_and(|at| now < at + PROBATION / 2)
     }
 
     /// The earliest time at which a change not recorded by the directory may take effect: all other nodes
     /// have noticed by then that this one is detached.
     pub fn may_change_unreported_at(&self, now: Instant) -> Instant {
-        match self.state {
-            State::Detached { since } => since + NOTICED,
-            State::Attached => now + NOTICED,
-        }
+        self.detached_since.unwrap_or(now) + NOTICED
     }
 }

@@ -13,7 +13,7 @@ use tokio::task::yield_now;
 
 use self::looks::{Looks, Part};
 pub use self::requests::{Counts, Kind, Requests};
-use crate::{Directory, Group, Left, Located, Silent};
+use crate::{Answers, Directory, Group, Left, Located, Silent};
 
 /// A directory with a timeout and a circuit breaker.
 pub struct Guard {
@@ -44,12 +44,6 @@ impl Guard {
     /// block. Later calls of `listen` have no effect.
     pub fn listen(&self, listener: impl Fn(Group, u32) + Send + Sync + 'static) {
         let _ = self.presence.set(Box::new(listener));
-    }
-
-    fn report_presence(&self, group: Group, elsewhere: u32) {
-        if let Some(listener) = self.presence.get() {
-            listener(group, elsewhere);
-        }
     }
 
     /// The requests so far.
@@ -113,12 +107,12 @@ impl Guard {
                 directory.locate(me, group, indexes, without)
             })
             .await?;
-        if located.each.len() == indexes.len() {
-            self.report_presence(group, located.elsewhere);
-            Ok(located.each)
-        } else {
-            Err(Silent("it has not answered about each block".into()))
-        }
+        self.complete(
+            group,
+            located,
+            indexes.len(),
+            "it has not answered about each block",
+        )
     }
 
     /// Sends a report. If it does not reach the directory, the node reports everything again.
@@ -148,12 +142,24 @@ impl Guard {
         let left = self
             .ask(Kind::Leave, |directory| directory.leave(node, group, leaving))
             .await?;
-        if left.each.len() == leaving.len() {
-            self.report_presence(group, left.elsewhere);
-            Ok(left.each)
-        } else {
-            Err(Silent("it has not answered about each copy".into()))
+        self.complete(group, left, leaving.len(), "it has not answered about each copy")
+    }
+
+    /// Passes on which blocks of a group other nodes hold, and returns the answers about `asked` blocks.
+    fn complete<A>(
+        &self,
+        group: Group,
+        answers: Answers<A>,
+        asked: usize,
+        incomplete: &str,
+    ) -> Result<Vec<A>, Silent> {
+        if answers.each.len() != asked {
+            return Err(Silent(incomplete.into()));
         }
+        if let Some(listener) = self.presence.get() {
+            listener(group, answers.elsewhere);
+        }
+        Ok(answers.each)
     }
 
     /// Records that a report did not reach the directory.

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
-use redis::{ConnectionInfo, FromRedisValue, RedisError, RedisResult, ScriptInvocation};
+use redis::{
+    AsyncConnectionConfig, ConnectionInfo, FromRedisValue, RedisError, RedisResult, ScriptInvocation,
+};
 use shoal_base::clock;
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -73,7 +75,8 @@ impl Connector {
     async fn connect(&self) -> RedisResult<Connection> {
         Ok(match self {
             Self::Single { server, tls } => {
-                Connection::Single(Node::connect(server, tls.as_ref(), PATIENCE).await?)
+                let config = AsyncConnectionConfig::new();
+                Connection::Single(Node::connect(server, tls.as_ref(), PATIENCE, config).await?)
             }
             Self::Cluster(client) => Connection::Cluster(client.get_async_generic_connection().await?),
             Self::Sentinel(sentinels) => Connection::Single(sentinels.connect().await?),

@@ -13,7 +13,7 @@ use redis::{
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -30,16 +30,8 @@ static TLS_OF_CLUSTER: Mutex<Option<TlsConnector>> = Mutex::new(None);
 #[derive(Clone)]
 pub(super) struct Node {
     connection: MultiplexedConnection,
-    _driver: Arc<Driver>,
-}
-
-/// The task that drives a connection, aborted on drop because a silent server would keep it alive.
-struct Driver(AbortHandle);
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    /// The task that drives the connection, aborted on drop because a silent server would keep it alive.
+    _driver: Arc<JoinSet<()>>,
 }
 
 /// Sets TLS of all further connections to a cluster.
@@ -53,14 +45,6 @@ impl Node {
         info: &ConnectionInfo,
         tls: Option<&TlsConnector>,
         within: Duration,
-    ) -> RedisResult<Self> {
-        Self::connect_within(within, info, tls, AsyncConnectionConfig::new()).await
-    }
-
-    async fn connect_within(
-        within: Duration,
-        info: &ConnectionInfo,
-        tls: Option<&TlsConnector>,
         config: AsyncConnectionConfig,
     ) -> RedisResult<Self> {
         let config = config.set_response_timeout(Some(PATIENCE));
@@ -96,9 +80,11 @@ impl Node {
         let stream = tokio::io::join(Bounded::new(replies), requests);
         let made = MultiplexedConnection::new_with_config(info.redis_settings(), stream, config).await;
         let (connection, driver) = made?;
+        let mut driving = JoinSet::new();
+        driving.spawn(driver);
         Ok(Self {
             connection,
-            _driver: Arc::new(Driver(tokio::spawn(driver).abort_handle())),
+            _driver: Arc::new(driving),
         })
     }
 }
@@ -111,7 +97,7 @@ impl Connect for Node {
         Box::pin(async move {
             let info = info.into_connection_info()?;
             let tls = TLS_OF_CLUSTER.lock().clone();
-            Self::connect_within(PATIENCE, &info, tls.as_ref(), config).await
+            Self::connect(&info, tls.as_ref(), PATIENCE, config).await
         })
     }
 }

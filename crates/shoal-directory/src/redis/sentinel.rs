@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis::{ConnectionInfo, ErrorKind, RedisError, RedisResult, cmd};
+use redis::{AsyncConnectionConfig, ConnectionInfo, ErrorKind, RedisError, RedisResult, cmd};
 use tokio_rustls::TlsConnector;
 
 use super::node::Node;
@@ -38,17 +38,21 @@ impl Sentinels {
 
     /// Connects to the master that one Sentinel names.
     async fn by(&self, sentinel: &ConnectionInfo) -> RedisResult<Node> {
-        let mut sentinel = Node::connect(sentinel, self.tls.as_ref(), PATIENCE).await?;
+        let mut sentinel = self.connect_to(sentinel, PATIENCE).await?;
         let mut question = cmd("SENTINEL");
         question.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
         let named: Option<(String, u16)> = question.query_async(&mut sentinel).await?;
         let (host, port) = named.ok_or_else(|| silent("a Sentinel knows no master of this name"))?;
-        let mut master = Node::connect(&(self.master)(host, port)?, self.tls.as_ref(), 2 * PATIENCE).await?;
+        let mut master = self.connect_to(&(self.master)(host, port)?, 2 * PATIENCE).await?;
         let role: redis::Value = cmd("ROLE").query_async(&mut master).await?;
         match role {
             redis::Value::Array(role) if role.first().is_some_and(is_master) => Ok(master),
             _ => Err(silent("the server that a Sentinel names is no master")),
         }
+    }
+
+    async fn connect_to(&self, server: &ConnectionInfo, within: Duration) -> RedisResult<Node> {
+        Node::connect(server, self.tls.as_ref(), within, AsyncConnectionConfig::new()).await
     }
 }
 
