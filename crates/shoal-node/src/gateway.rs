@@ -277,7 +277,7 @@ fn open_certificates(config: &Config) -> Result<(PortCertificate, PortCertificat
     let open = |certificate: &Option<PathBuf>, key: &Option<PathBuf>, client_ca: Option<PathBuf>| {
         let files = certificate.as_ref().zip(key.as_ref());
         files
-            .map(|(certificate, key)| TlsReloader::load_with_clients(certificate, key, client_ca))
+            .map(|(certificate, key)| TlsReloader::load(certificate, key, client_ca))
             .transpose()
     };
     let (s3, admin) = (&config.s3, &config.admin);

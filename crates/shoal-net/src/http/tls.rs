@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::io;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,6 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use sha2::{Digest, Sha256};
 use shoal_base::small_file;
 use tokio::task::spawn_blocking;
 use tokio::time::interval;
@@ -27,59 +26,12 @@ use crate::time::shutdown::Shutdown;
 /// How often the node checks the files for changes.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A certificate or key that cannot be used.
+/// A certificate or key that cannot be used: the file, the reason, and a hint.
 #[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    /// The file is missing, or the node may not read it.
-    #[error("cannot read {}: {source}\nhint: the node needs to read it; check the path and its permissions", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: io::Error,
-    },
-    /// The file is not valid PEM.
-    #[error("{} is not valid PEM: {source}\nhint: expected are blocks between -----BEGIN and -----END lines", path.display())]
-    NotPem {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        source: pem::Error,
-    },
-    /// The certificate file contains no certificate.
-    #[error("{} holds no certificate\nhint: put the server's certificate first, then its intermediates", path.display())]
-    NoCertificate {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The key file contains no key.
-    #[error("{} holds no private key\nhint: PKCS#8, PKCS#1 and SEC1 keys without a passphrase are understood", path.display())]
-    NoKey {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The CA certificates for clients are invalid.
-    #[error("the certificates in {} cannot check those of clients: {why}\nhint: name the certificate of the authority that signs them", path.display())]
-    UnusableClientCa {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        why: String,
-    },
-    /// The certificate and the key do not match, or are of an unsupported kind.
-    #[error("the certificate {} and the key {} cannot be used: {source}\nhint: they must belong together", certificate.display(), key.display())]
-    Unusable {
-        /// The certificate file.
-        certificate: PathBuf,
-        /// The key file.
-        key: PathBuf,
-        /// The reason.
-        source: rustls::Error,
-    },
-}
+#[error("{0}")]
+pub struct TlsError(String);
 
 /// The current certificate, and the files that it is loaded from.
-#[derive(Debug)]
 pub struct TlsReloader {
     paths: Paths,
     current: ArcSwap<Loaded>,
@@ -95,16 +47,15 @@ struct Paths {
 }
 
 /// One certificate, configured for each set of protocols to offer.
-#[derive(Debug)]
 struct Loaded {
     any: Arc<ServerConfig>,
     http1: Arc<ServerConfig>,
-    /// Digest of the files, to detect changes.
-    digest: [u8; 32],
+    /// The contents of the files, to detect changes.
+    files: Files,
 }
 
 impl Loaded {
-    fn new(files: &Files, paths: &Paths) -> Result<Self, TlsError> {
+    fn new(files: Files, paths: &Paths) -> Result<Self, TlsError> {
         let config = files.configuration(paths)?;
         let offering = |protocols: &[&[u8]]| {
             let mut config = config.clone();
@@ -114,27 +65,26 @@ impl Loaded {
         Ok(Self {
             any: offering(&[b"h2", b"http/1.1"]),
             http1: offering(&[b"http/1.1"]),
-            digest: files.digest(),
+            files,
         })
     }
 }
 
+/// Shows no key.
+impl fmt::Debug for TlsReloader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.paths.fmt(f)
+    }
+}
+
 impl TlsReloader {
-    /// Loads a PEM certificate chain and its private key.
+    /// Loads a PEM certificate chain and its private key. Accepts client certificates signed by those in
+    /// `client_ca`.
     ///
     /// # Errors
     ///
     /// A file cannot be read or parsed, or the key does not match the certificate.
-    pub fn load(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Result<Arc<Self>, TlsError> {
-        Self::load_with_clients(certificate, key, None)
-    }
-
-    /// Like [`load`](Self::load), and accepts client certificates signed by those in `client_ca`.
-    ///
-    /// # Errors
-    ///
-    /// Fails as [`load`](Self::load) does.
-    pub fn load_with_clients(
+    pub fn load(
         certificate: impl Into<PathBuf>,
         key: impl Into<PathBuf>,
         client_ca: Option<PathBuf>,
@@ -144,7 +94,7 @@ impl TlsReloader {
             key: key.into(),
             client_ca,
         };
-        let loaded = Loaded::new(&Files::read(&paths)?, &paths)?;
+        let loaded = Loaded::new(Files::read(&paths)?, &paths)?;
         let current = ArcSwap::from_pointee(loaded);
         Ok(Arc::new(Self { paths, current }))
     }
@@ -170,9 +120,9 @@ impl TlsReloader {
     /// Fails as [`load`](Self::load) does.
     pub fn renew(&self) -> Result<bool, TlsError> {
         let files = Files::read(&self.paths)?;
-        let is_changed = self.current.load().digest != files.digest();
+        let is_changed = self.current.load().files != files;
         if is_changed {
-            self.current.store(Arc::new(Loaded::new(&files, &self.paths)?));
+            self.current.store(Arc::new(Loaded::new(files, &self.paths)?));
         }
         Ok(is_changed)
     }
@@ -221,6 +171,7 @@ fn is_worth_reporting(failures: u32) -> bool {
 }
 
 /// The contents of the files.
+#[derive(PartialEq, Eq)]
 struct Files {
     certificate: Vec<u8>,
     key: Vec<u8>,
@@ -230,9 +181,11 @@ struct Files {
 impl Files {
     fn read(paths: &Paths) -> Result<Self, TlsError> {
         let read = |path: &Path| {
-            small_file::read(path).map_err(|source| TlsError::Unreadable {
-                path: path.to_owned(),
-                source,
+            small_file::read(path).map_err(|error| {
+                let path = path.display();
+                TlsError(format!(
+                    "cannot read {path}: {error}\nhint: the node needs to read it; check the path and its permissions"
+                ))
             })
         };
         Ok(Self {
@@ -242,27 +195,21 @@ impl Files {
         })
     }
 
-    fn digest(&self) -> [u8; 32] {
-        let mut hasher = Sha256::new();
-        hasher.update((self.certificate.len() as u64).to_le_bytes());
-        hasher.update(&self.certificate);
-        hasher.update((self.key.len() as u64).to_le_bytes());
-        hasher.update(&self.key);
-        hasher.update(self.client_ca.as_deref().unwrap_or_default());
-        hasher.finalize().into()
-    }
-
     fn configuration(&self, paths: &Paths) -> Result<ServerConfig, TlsError> {
         let Paths { certificate, key, .. } = paths;
         let chain = certificates(&self.certificate, certificate)?;
-        let private = PrivateKeyDer::from_pem_slice(&self.key).map_err(|source| match source {
-            pem::Error::NoItemsFound => TlsError::NoKey { path: key.to_owned() },
-            source => not_pem(key, source),
+        let private = PrivateKeyDer::from_pem_slice(&self.key).map_err(|error| match error {
+            pem::Error::NoItemsFound => TlsError(format!(
+                "{} holds no private key\nhint: PKCS#8, PKCS#1 and SEC1 keys without a passphrase are understood",
+                key.display()
+            )),
+            error => not_pem(key, &error),
         })?;
-        let unusable = |source| TlsError::Unusable {
-            certificate: certificate.to_owned(),
-            key: key.to_owned(),
-            source,
+        let unusable = |error| {
+            let (certificate, key) = (certificate.display(), key.display());
+            TlsError(format!(
+                "the certificate {certificate} and the key {key} cannot be used: {error}\nhint: they must belong together"
+            ))
         };
         let provider = Arc::new(ring::default_provider());
         let verifier = self.client_verifier(paths, &provider)?;
@@ -284,37 +231,38 @@ impl Files {
         let (Some(path), Some(pem)) = (&paths.client_ca, &self.client_ca) else {
             return Ok(WebPkiClientVerifier::no_client_auth());
         };
-        let unusable = |why: String| TlsError::UnusableClientCa {
-            path: path.clone(),
-            why,
+        let unusable = |error: &dyn fmt::Display| {
+            let path = path.display();
+            TlsError(format!(
+                "the certificates in {path} cannot check those of clients: {error}\nhint: name the certificate of the authority that signs them"
+            ))
         };
         let mut roots = RootCertStore::empty();
         for certificate in certificates(pem, path)? {
-            roots
-                .add(certificate)
-                .map_err(|error| unusable(error.to_string()))?;
+            roots.add(certificate).map_err(|error| unusable(&error))?;
         }
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
         let verifier = verifier.allow_unauthenticated().build();
-        verifier.map_err(|error| unusable(error.to_string()))
+        verifier.map_err(|error| unusable(&error))
     }
 }
 
 /// Parses the certificates in a PEM file, of which there must be at least one.
 fn certificates(pem: &[u8], path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
-    let certificates = certificates.map_err(|source| not_pem(path, source))?;
+    let certificates = certificates.map_err(|error| not_pem(path, &error))?;
     if certificates.is_empty() {
-        return Err(TlsError::NoCertificate {
-            path: path.to_owned(),
-        });
+        return Err(TlsError(format!(
+            "{} holds no certificate\nhint: put the server's certificate first, then its intermediates",
+            path.display()
+        )));
     }
     Ok(certificates)
 }
 
-fn not_pem(path: &Path, source: pem::Error) -> TlsError {
-    TlsError::NotPem {
-        path: path.to_owned(),
-        source,
-    }
+fn not_pem(path: &Path, error: &pem::Error) -> TlsError {
+    TlsError(format!(
+        "{} is not valid PEM: {error}\nhint: expected are blocks between -----BEGIN and -----END lines",
+        path.display()
+    ))
 }

@@ -24,7 +24,7 @@ use crate::time::clock;
 use crate::time::deadline::Deadline;
 
 /// The body of an incoming request.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ClientBody {
     /// Bytes that were put back, to be read again.
     again: VecDeque<Bytes>,
@@ -56,14 +56,8 @@ pub enum ClientBodyError {
 
 impl ClientBody {
     /// An empty body.
-    pub const fn empty() -> Self {
-        Self {
-            again: VecDeque::new(),
-            incoming: None,
-            stall_timeout: None,
-            continued: None,
-            end: None,
-        }
+    pub fn empty() -> Self {
+        Self::default()
     }
 
     /// An HTTP/1.1 body, whose stalls are bounded by the socket's deadlines. `waits` is true if the client

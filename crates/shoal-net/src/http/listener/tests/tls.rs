@@ -53,7 +53,7 @@ fn certificate_of(stream: &TlsStream<TcpStream>) -> CertificateDer<'static> {
 
 #[tokio::test]
 async fn http1_is_spoken_over_tls_and_framed_as_strictly() {
-    let tls = TlsReloader::load(data("first.pem"), data("first.key")).unwrap();
+    let tls = TlsReloader::load(data("first.pem"), data("first.key"), None).unwrap();
     let server = start(wide(), Some(tls));
     let mut client = connect_tls(&server, &[]).await;
     client
@@ -71,7 +71,7 @@ async fn http1_is_spoken_over_tls_and_framed_as_strictly() {
 
 #[tokio::test]
 async fn http2_is_spoken_over_tls_and_its_requests_have_one_host() {
-    let tls = TlsReloader::load(data("first.pem"), data("first.key")).unwrap();
+    let tls = TlsReloader::load(data("first.pem"), data("first.key"), None).unwrap();
     let server = start(wide(), Some(tls));
     let stream = connect_tls(&server, &[b"h2", b"http/1.1"]).await;
     let (mut client, connection) =
@@ -124,7 +124,7 @@ async fn http2_is_spoken_over_tls_and_its_requests_have_one_host() {
 
 #[tokio::test]
 async fn clients_beyond_those_that_may_speak_http2_are_offered_http1() {
-    let tls = TlsReloader::load(data("first.pem"), data("first.key")).unwrap();
+    let tls = TlsReloader::load(data("first.pem"), data("first.key"), None).unwrap();
     let server = start(wide(), Some(tls));
     let spoken = |stream: &TlsStream<TcpStream>| stream.get_ref().1.alpn_protocol().map(<[u8]>::to_vec);
     let connect = || connect_tls(&server, &[b"h2", b"http/1.1"]);
@@ -146,7 +146,7 @@ async fn clients_beyond_those_that_may_speak_http2_are_offered_http1() {
 #[tokio::test]
 async fn an_idle_http2_connection_is_closed_with_a_goodbye() {
     let idle = Duration::from_millis(200);
-    let tls = TlsReloader::load(data("first.pem"), data("first.key")).unwrap();
+    let tls = TlsReloader::load(data("first.pem"), data("first.key"), None).unwrap();
     let server = start(
         ConnectionLimits {
             timeouts: Timeouts {
@@ -181,7 +181,7 @@ async fn an_idle_http2_connection_is_closed_with_a_goodbye() {
 #[tokio::test]
 async fn a_tls_handshake_that_does_not_come_about_is_given_up() {
     let header = Duration::from_millis(200);
-    let tls = TlsReloader::load(data("first.pem"), data("first.key")).unwrap();
+    let tls = TlsReloader::load(data("first.pem"), data("first.key"), None).unwrap();
     let limits = ConnectionLimits {
         timeouts: Timeouts {
             header,
@@ -210,7 +210,7 @@ async fn a_renewed_certificate_is_used_without_restart_and_a_broken_one_is_not()
     };
     let expected = |name: &str| CertificateDer::from_pem_file(data(&format!("{name}.pem"))).unwrap();
     install("first");
-    let tls = TlsReloader::load(&certificate, &key).unwrap();
+    let tls = TlsReloader::load(&certificate, &key, None).unwrap();
     let server = start(wide(), Some(Arc::clone(&tls)));
     let old = connect_tls(&server, &[]).await;
     assert_eq!(certificate_of(&old), expected("first"));
