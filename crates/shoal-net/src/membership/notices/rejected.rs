@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
+use lru::LruCache;
 use parking_lot::Mutex;
 
 use crate::membership::RejectReason;
@@ -14,31 +16,27 @@ use crate::time::log_throttle::LogThrottle;
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Maximum number of senders remembered; the one seen longest ago is forgotten first.
-const SENDERS_MAX: usize = 16;
+const SENDERS_MAX: NonZeroUsize = NonZeroUsize::new(16).unwrap();
 
 /// How long after its last datagram a sender is forgotten.
 const FORGET: Duration = Duration::from_mins(2);
 
 /// Senders of rejected datagrams. Their addresses can be forged: they are shown to operators and used for
 /// nothing else.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct RejectedSenders {
     /// The number of rejected datagrams.
     pub counts: Counts<RejectReason>,
-    inner: Mutex<Inner>,
-}
-
-#[derive(Debug)]
-struct Inner {
     lines: [LogThrottle; RejectReason::ALL.len()],
-    seen: Vec<RejectedSender>,
+    seen: Mutex<LruCache<(SocketAddr, RejectReason), RejectedSender>>,
 }
 
-impl Default for Inner {
+impl Default for RejectedSenders {
     fn default() -> Self {
         Self {
+            counts: Counts::default(),
             lines: [const { LogThrottle::every(LOG_INTERVAL) }; RejectReason::ALL.len()],
-            seen: Vec::new(),
+            seen: Mutex::new(LruCache::new(SENDERS_MAX)),
         }
     }
 }
@@ -88,8 +86,7 @@ impl fmt::Display for RejectedSender {
 impl RejectedSenders {
     /// Records that a datagram from `from` was rejected at `now`. Logs a warning if one is due.
     pub fn note(&self, from: SocketAddr, why: RejectReason, clock: Option<ClockDifference>, now: Instant) {
-        self.counts.count(why);
-        if let Some((seen, since)) = self.inner.lock().note(from, why, clock, now) {
+        if let Some((seen, since)) = self.record(from, why, clock, now) {
             tracing::warn!(
                 %from,
                 datagrams = since,
@@ -99,59 +96,44 @@ impl RejectedSenders {
         }
     }
 
-    /// Returns the senders rejected recently. Includes nodes of other clusters and versions, but not senders
-    /// that are not Shoal nodes.
-    pub fn recent(&self, now: Instant) -> Vec<RejectedSender> {
-        let inner = self.inner.lock();
-        let recent = inner.seen.iter().filter(|seen| {
-            seen.why != RejectReason::NotOurs && now.saturating_duration_since(seen.last) < FORGET
-        });
-        recent.copied().collect()
-    }
-}
-
-impl Inner {
     /// Returns the sender, and the number of datagrams rejected for this reason since the last log line, if
     /// one is due.
-    fn note(
-        &mut self,
+    fn record(
+        &self,
         from: SocketAddr,
         why: RejectReason,
         clock: Option<ClockDifference>,
         now: Instant,
     ) -> Option<(RejectedSender, u64)> {
-        let seen = self.sender(from, why, now);
+        self.counts.count(why);
+        let mut seen = self.seen.lock();
+        let seen = seen.get_or_insert_mut((from, why), || RejectedSender {
+            from,
+            why,
+            clock,
+            count: 0,
+            last: now,
+        });
         (seen.clock, seen.last) = (clock, now);
         seen.count += 1;
-        let seen = *seen;
         // Anyone can send to an open port; an operator can only fix what a node sends.
         if why == RejectReason::NotOurs {
             return None;
         }
         let suppressed = self.lines[why as usize].admit(now)?;
-        Some((seen, suppressed + 1))
+        Some((*seen, suppressed + 1))
     }
 
-    fn sender(&mut self, from: SocketAddr, why: RejectReason, now: Instant) -> &mut RejectedSender {
-        let is_it = |seen: &RejectedSender| seen.from == from && seen.why == why;
-        let place = self.seen.iter().position(is_it).unwrap_or_else(|| {
-            let fresh = RejectedSender {
-                from,
-                why,
-                clock: None,
-                count: 0,
-                last: now,
-            };
-            if self.seen.len() < SENDERS_MAX {
-                self.seen.push(fresh);
-                return self.seen.len() - 1;
-            }
-            let oldest = (0..self.seen.len()).min_by_key(|&place| self.seen[place].last);
-            let oldest = oldest.expect("a full list has an oldest entry");
-            self.seen[oldest] = fresh;
-            oldest
+    /// Returns the senders rejected recently, in the order of their addresses. Includes nodes of other
+    /// clusters and versions, but not senders that are not Shoal nodes.
+    pub fn recent(&self, now: Instant) -> Vec<RejectedSender> {
+        let seen = self.seen.lock();
+        let recent = seen.iter().map(|(_, seen)| *seen).filter(|seen| {
+            seen.why != RejectReason::NotOurs && now.saturating_duration_since(seen.last) < FORGET
         });
-        &mut self.seen[place]
+        let mut recent: Vec<_> = recent.collect();
+        recent.sort_unstable_by_key(|seen| (seen.from, seen.why));
+        recent
     }
 }
 
@@ -160,7 +142,7 @@ mod tests {
     use std::net::SocketAddr;
     use std::time::Duration;
 
-    use super::{ClockDifference, Inner, RejectedSenders, SENDERS_MAX};
+    use super::{ClockDifference, RejectedSenders, SENDERS_MAX};
     use crate::membership::RejectReason;
     use crate::time::clock;
 
@@ -170,9 +152,9 @@ mod tests {
 
     #[test]
     fn a_reason_is_told_once_a_minute_with_how_many_came_since() {
-        let (mut inner, start) = (Inner::default(), clock::instant());
-        let mut note = |seconds, why| {
-            let last_logged = inner.note(from(7), why, None, start + Duration::from_secs(seconds));
+        let (rejected, start) = (RejectedSenders::default(), clock::instant());
+        let note = |seconds, why| {
+            let last_logged = rejected.record(from(7), why, None, start + Duration::from_secs(seconds));
             last_logged.map(|(_, since)| since)
         };
         assert_eq!(note(0, RejectReason::OtherSecret), Some(1));
@@ -224,7 +206,7 @@ mod tests {
             rejected.note(from(host), RejectReason::OtherSecret, None, now);
         }
         let recent = rejected.recent(start);
-        assert_eq!(recent.len(), SENDERS_MAX);
+        assert_eq!(recent.len(), SENDERS_MAX.get());
         assert!(recent.iter().any(|seen| seen.from == from(255)));
     }
 }
