@@ -163,6 +163,8 @@ fn lacks_descriptors() -> bool {
 
 /// The error of a request without a complete response. It shows the request's path, but never its query or
 /// headers.
+#[derive(thiserror::Error)]
+#[error("{} {}: {} {}", context.operation, context.target.path(), context.endpoint, kind.says())]
 pub struct EndpointError {
     kind: Failure,
     context: RequestContext,
@@ -187,22 +189,6 @@ impl EndpointError {
     }
 }
 
-impl fmt::Display for EndpointError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RequestContext {
-            operation,
-            endpoint,
-            target,
-        } = &self.context;
-        write!(
-            f,
-            "{operation} {}: {endpoint} {}",
-            target.path(),
-            self.kind.says()
-        )
-    }
-}
-
 impl fmt::Debug for EndpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self} ({:?}", self.kind)?;
@@ -213,16 +199,9 @@ impl fmt::Debug for EndpointError {
     }
 }
 
-impl Error for EndpointError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.source
-            .as_deref()
-            .map(|source| source as &(dyn Error + 'static))
-    }
-}
-
 /// An [`EndpointError`] that can be cloned, for callers that share the failure of one request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{what}")]
 pub struct SharedError {
     kind: Failure,
     what: Arc<str>,
@@ -251,12 +230,6 @@ impl From<&str> for SharedError {
             kind: Failure::Unintelligible,
             what: what.into(),
         }
-    }
-}
-
-impl fmt::Display for SharedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
     }
 }
 

@@ -38,7 +38,7 @@ pub use self::request_body::{RequestBody, RequestStream};
 pub use self::resume::{OnContradiction, RepeatableGet, Resumption};
 pub use self::retry::RetryBudget;
 pub use self::s3::{is_undecided, is_undecided_code};
-pub use self::transport::{EndpointCounts, LakeBody};
+pub use self::transport::{EndpointCounters, LakeBody};
 
 use self::error::RequestContext;
 use self::request::{Head, RequestClass, Signing};
@@ -135,8 +135,8 @@ impl Endpoint {
     }
 
     /// Returns the counters of requests and responses since the node started.
-    pub fn counters(&self) -> EndpointCounts {
-        self.transport.counters.snapshot()
+    pub fn counters(&self) -> &EndpointCounters {
+        &self.transport.counters
     }
 
     /// Returns the accounts that this node provides.
@@ -237,7 +237,8 @@ impl Endpoint {
         let mut tries = 1;
         let mut connection = ConnectionChoice::Any;
         loop {
-            let request = self.signing.sign(head)?.with(OutgoingBody::whole(body.clone()));
+            let (request, _seed) = self.signing.sign(head)?;
+            let request = request.map(|()| OutgoingBody::whole(body.clone()));
             let exchange = self
                 .transport
                 .exchange(head, request, connection, WITHOUT_BODY_MAX);
@@ -261,27 +262,27 @@ impl Endpoint {
                 response.into_body().drain().await;
             }
             tokio::time::sleep(pause).await;
-            self.transport.counters.retry();
+            self.transport.counters.retries.add(1);
             tries += 1;
         }
     }
 
     async fn write(&self, head: &Head, body: RequestBody) -> Result<Response<LakeBody>, EndpointError> {
         let upload = self.transport.up(head);
-        let signed = self.signing.sign(head)?;
+        let (request, seed) = self.signing.sign(head)?;
         let body = match body {
-            RequestBody::Empty => OutgoingBody::EMPTY,
+            RequestBody::Empty => OutgoingBody::default(),
             RequestBody::Whole(bytes) => OutgoingBody::whole(bytes),
             RequestBody::Stream { body, .. } => OutgoingBody::stream(body),
             RequestBody::Seeded { body, .. } => {
-                let seed = signed.seed.clone().ok_or_else(|| {
+                let seed = seed.ok_or_else(|| {
                     let reason = "signed chunks need a signed request";
                     head.context.failed(Failure::Unsignable, reason)
                 })?;
                 OutgoingBody::stream(body(seed))
             }
         };
-        let mut request = signed.with(body);
+        let mut request = request.map(|()| body);
         if let Some(upload) = upload {
             request.body_mut().paced_by(upload);
         }

@@ -1,6 +1,5 @@
 //! The node's own request to the endpoint: checks that it answers, and that it accepts an account.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use super::account::Verdict;
 use super::error::{EndpointError, Failure};
 use super::request::Head;
 use super::request_body::OutgoingBody;
-use super::transport::{ConnectError, Connector};
+use super::transport::Connector;
 use super::{Endpoint, EndpointRequest, LakeAccount, LakeBody, SendOptions};
 
 /// The operation's name in metrics and errors.
@@ -30,7 +29,8 @@ const OWN_NAME: HeaderValue = HeaderValue::from_static(concat!("shoal/", env!("C
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The endpoint did not answer the probe.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
 pub struct ProbeError {
     /// The error.
     pub error: EndpointError,
@@ -47,12 +47,6 @@ impl ProbeError {
                 "check [lake] endpoint, and that the store runs and can be reached from this machine".into()
             }
         }
-    }
-}
-
-impl fmt::Display for ProbeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
     }
 }
 
@@ -113,7 +107,8 @@ impl Endpoint {
     }
 
     async fn ask(&self, question: &Head) -> Result<Response<LakeBody>, EndpointError> {
-        let request = self.signing.sign(question)?.with(OutgoingBody::EMPTY);
+        let (request, _seed) = self.signing.sign(question)?;
+        let request = request.map(|()| OutgoingBody::default());
         self.transport.exchange_now(question, request).await
     }
 
@@ -155,10 +150,7 @@ async fn speaks_tls(address: &str) -> bool {
     match connector.connect(TIMEOUT).await {
         Ok(_) => true,
         // An untrusted certificate still proves TLS.
-        Err(ConnectError::Failed(error)) => {
-            find::<rustls::Error>(&*error).is_some_and(|error| !is_garbage(error))
-        }
-        Err(ConnectError::TimedOut) => false,
+        Err(error) => find::<rustls::Error>(&*error).is_some_and(|error| !is_garbage(error)),
     }
 }
 

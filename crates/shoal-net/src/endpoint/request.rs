@@ -13,7 +13,7 @@ use shoal_s3::sigv4::{KeyCache, PayloadHash, SeedSignature, Signer};
 use super::account::LakeAccount;
 use super::error::{EndpointError, Failure, RequestContext};
 use super::expectation::Expectation;
-use super::request_body::{OutgoingBody, RequestBody};
+use super::request_body::RequestBody;
 use crate::link::{Flow, Transfer};
 use crate::time::clock;
 use crate::words;
@@ -195,18 +195,6 @@ pub(super) struct Head {
     pub(super) answer: Option<Box<Flow>>,
 }
 
-/// A head with its signature.
-pub(super) struct SignedHead {
-    request: Request<()>,
-    pub(super) seed: Option<SeedSignature>,
-}
-
-impl SignedHead {
-    pub(super) fn with(self, body: OutgoingBody) -> Request<OutgoingBody> {
-        self.request.map(|()| body)
-    }
-}
-
 /// Signs requests for one region.
 pub(super) struct Signing {
     region: String,
@@ -219,8 +207,8 @@ impl Signing {
         Self { region, keys }
     }
 
-    /// Signs a request at the current time.
-    pub(super) fn sign(&self, head: &Head) -> Result<SignedHead, EndpointError> {
+    /// Signs a request at the current time. Returns it without its body, and the seed for signed chunks.
+    pub(super) fn sign(&self, head: &Head) -> Result<(Request<()>, Option<SeedSignature>), EndpointError> {
         let (target, mut headers) = (&head.context.target, head.headers.clone());
         let signed = head.account.signer().map(|(account, _)| {
             let signer = Signer {
@@ -241,6 +229,6 @@ impl Signing {
         if let Some(permit) = &head.permit {
             request.extensions_mut().insert(permit.clone());
         }
-        Ok(SignedHead { request, seed })
+        Ok((request, seed))
     }
 }

@@ -68,11 +68,12 @@ impl RequestBody {
 
 /// The body type that hyper sends: a request body whose progress is watched. Its length is in the
 /// `Content-Length` of the request.
-pub(super) struct OutgoingBody(Option<Outgoing>);
-
-struct Outgoing {
-    stream: RequestStream,
-    upload: UploadProgress,
+#[derive(Default)]
+pub(super) struct OutgoingBody {
+    /// `None` for an empty body.
+    stream: Option<RequestStream>,
+    /// The progress that the sending connection watches.
+    upload: Option<UploadProgress>,
     /// Present until the endpoint requests the body.
     hold: Option<Hold>,
     /// Paces the body, if the link is metered.
@@ -93,67 +94,52 @@ struct Pace {
 }
 
 impl OutgoingBody {
-    pub(super) const EMPTY: Self = Self(None);
-
     /// A body of bytes in memory.
     pub(super) fn whole(bytes: Bytes) -> Self {
         if bytes.is_empty() {
-            return Self::EMPTY;
+            return Self::default();
         }
         Self::stream(Full::new(bytes).map_err(|never| match never {}).boxed_unsync())
     }
 
     pub(super) fn stream(stream: RequestStream) -> Self {
-        Self(Some(Outgoing {
-            stream,
-            upload: UploadProgress::default(),
-            hold: None,
-            pace: None,
-        }))
+        Self {
+            stream: Some(stream),
+            ..Self::default()
+        }
     }
 
     /// Reports the progress of this body to the connection that sends it.
     pub(super) fn watched_by(&mut self, connection: &UploadProgress) {
-        if let Some(outgoing) = &mut self.0 {
-            outgoing.upload = connection.clone();
-        }
+        self.upload = Some(connection.clone());
     }
 
     /// Holds the body back until the endpoint requests it.
     pub(super) fn held_for(&mut self, expectation: Expectation) {
-        if let Some(outgoing) = &mut self.0 {
-            let released = Box::pin(expectation.clone().released());
-            outgoing.hold = Some(Hold {
-                expectation,
-                released,
-            });
-        }
+        self.hold = Some(Hold {
+            released: Box::pin(expectation.clone().released()),
+            expectation,
+        });
     }
 
     /// Paces the body by `flow`.
     pub(super) fn paced_by(&mut self, flow: Box<Flow>) {
-        if let Some(outgoing) = &mut self.0 {
-            let rest = Bytes::new();
-            outgoing.pace = Some(Pace { flow, rest });
-        }
+        let rest = Bytes::new();
+        self.pace = Some(Pace { flow, rest });
     }
-}
 
-impl Outgoing {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+    fn poll_released(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         if let Some(hold) = &mut self.hold {
             ready!(hold.released.as_mut().poll(cx));
             self.hold = None;
         }
-        let Self { stream, pace, .. } = self;
-        match pace {
+        let Some(stream) = &mut self.stream else {
+            return Poll::Ready(None);
+        };
+        match &mut self.pace {
             None => Pin::new(stream).poll_frame(cx),
             Some(pace) => pace.poll_frame(stream, cx),
         }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.stream.is_end_stream() && self.pace.as_ref().is_none_or(|pace| pace.rest.is_empty())
     }
 }
 
@@ -188,22 +174,20 @@ impl Body for OutgoingBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let Some(outgoing) = &mut self.0 else {
-            return Poll::Ready(None);
-        };
-        let frame = outgoing.poll_frame(cx);
-        let hold = outgoing.hold.as_ref();
-        if hold.is_some_and(|hold| hold.expectation.is_final()) {
+        let frame = self.poll_released(cx);
+        let is_final = self.hold.as_ref().is_some_and(|hold| hold.expectation.is_final());
+        match &self.upload {
             // The endpoint no longer waits for this body: it is expected to send its own.
-            outgoing.upload.rests();
-        } else {
-            outgoing.upload.polled(frame.is_ready());
+            Some(upload) if is_final => upload.rests(),
+            Some(upload) => upload.polled(frame.is_ready()),
+            None => {}
         }
         frame
     }
 
     fn is_end_stream(&self) -> bool {
-        self.0.as_ref().is_none_or(Outgoing::is_end_stream)
+        self.stream.as_ref().is_none_or(Body::is_end_stream)
+            && self.pace.as_ref().is_none_or(|pace| pace.rest.is_empty())
     }
 }
 

@@ -139,7 +139,7 @@ impl Resumption {
         if !is_worth_it || !endpoint.budget.spend() {
             return Err(error);
         }
-        endpoint.transport.counters.resume();
+        endpoint.transport.counters.resumes.add(1);
         let pause = retry::backoff(self.breaks.count, chance::unit());
         let (request, expected) = (self.request(), self.expected());
         let transfer = self.get.transfer.clone();

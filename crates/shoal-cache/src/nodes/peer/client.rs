@@ -134,7 +134,7 @@ impl Peer {
         PeerTraffic {
             requests: self.sent.load(Ordering::Relaxed),
             failures: self.failed.load(Ordering::Relaxed),
-            bytes: self.endpoint.counters().bytes_received,
+            bytes: self.endpoint.counters().bytes_received.get(),
         }
     }
 

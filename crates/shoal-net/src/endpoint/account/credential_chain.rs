@@ -19,7 +19,7 @@ use aws_smithy_http_client::tls;
 use shoal_base::chance;
 use shoal_base::secret::Secret;
 use shoal_s3::identity::Account;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use crate::time::clock;
 
@@ -52,8 +52,8 @@ pub enum CredentialsError {
 #[derive(Debug)]
 pub(super) struct Chain {
     current: Arc<ArcSwap<Account>>,
-    /// The renewal task; `None` for credentials that never expire.
-    renewal: Option<JoinHandle<()>>,
+    /// The renewal task, if the credentials expire.
+    _renewal: JoinSet<()>,
 }
 
 impl Chain {
@@ -67,22 +67,18 @@ impl Chain {
             Err(error) => return Err(error),
         };
         let current = Arc::new(ArcSwap::from_pointee(account(&first)));
-        let renewal = first
-            .expiry()
-            .map(|expiry| tokio::spawn(renew(provider, Arc::clone(&current), expiry)));
-        Ok(Some(Self { current, renewal }))
+        let mut renewal = JoinSet::new();
+        if let Some(expiry) = first.expiry() {
+            renewal.spawn(renew(provider, Arc::clone(&current), expiry));
+        }
+        Ok(Some(Self {
+            current,
+            _renewal: renewal,
+        }))
     }
 
     pub(super) fn account(&self) -> Arc<Account> {
         self.current.load_full()
-    }
-}
-
-impl Drop for Chain {
-    fn drop(&mut self) {
-        if let Some(renewal) = &self.renewal {
-            renewal.abort();
-        }
     }
 }
 
@@ -236,7 +232,7 @@ mod tests {
     async fn credentials_are_renewed_and_a_failure_is_survived() {
         let provider = Rotating::default();
         let chain = Chain::start(provider.clone()).await.unwrap().unwrap();
-        assert!(chain.renewal.is_some());
+        assert!(!chain._renewal.is_empty());
         assert_eq!(chain.account().access_key, "key-1");
         assert_eq!(chain.account().session_token.as_ref().unwrap().expose(), "token");
 

@@ -48,11 +48,6 @@ pub(in crate::endpoint) struct StoreConnector {
     undelivered_max: Duration,
 }
 
-pub(in crate::endpoint) enum ConnectError {
-    TimedOut,
-    Failed(BoxError),
-}
-
 impl Connector {
     /// Creates a connector to a store. For `https`, it trusts the certificates of `ca_file`, or else of
     /// the system ([`tls::roots`]). `window_bytes` limits the bytes that
@@ -73,8 +68,9 @@ impl Connector {
         })))
     }
 
-    /// Connects. Name resolution, TCP and TLS together take no longer than `timeout`.
-    pub(in crate::endpoint) async fn connect(&self, timeout: Duration) -> Result<Connected, ConnectError> {
+    /// Connects. Fails with [`Elapsed`](tokio::time::error::Elapsed) if name resolution, TCP and TLS together
+    /// take longer than `timeout`.
+    pub(in crate::endpoint) async fn connect(&self, timeout: Duration) -> Result<Connected, BoxError> {
         let connecting = async {
             match self {
                 Self::Store(store) => store.connect().await,
@@ -84,10 +80,7 @@ impl Connector {
                 }),
             }
         };
-        match tokio::time::timeout(timeout, connecting).await {
-            Ok(connected) => connected.map_err(ConnectError::Failed),
-            Err(_elapsed) => Err(ConnectError::TimedOut),
-        }
+        tokio::time::timeout(timeout, connecting).await?
     }
 }
 

@@ -1,10 +1,9 @@
 //! Counts requests to an endpoint, its responses and failures, for metrics and `/status`.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
+use shoal_base::words::Count;
 
 use crate::endpoint::Failure;
 use crate::endpoint::request::RequestClass;
@@ -12,44 +11,26 @@ use crate::metrics::Tally;
 use crate::metrics::histogram::{DurationHistogram, HistogramSnapshot};
 
 /// The counters of an endpoint since the node started.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EndpointCounts {
-    /// Requests sent, by operation, including retries.
-    pub requests: BTreeMap<&'static str, u64>,
-    /// Responses, by operation and by status. Less common statuses are counted by their class.
-    pub answers: BTreeMap<(&'static str, &'static str), u64>,
-    /// Requests and bodies that failed, by kind of failure.
-    pub failures: BTreeMap<&'static str, u64>,
-    /// Time to the first byte of responses: to reads, to writes, and to requests for which the endpoint moves
-    /// data itself.
-    pub first_byte: [(&'static str, HistogramSnapshot); RequestClass::ALL.len()],
-    /// The number of `requests` that repeated an earlier one.
-    pub retries: u64,
-    /// Bodies that broke off and were resumed.
-    pub resumes: u64,
-    /// Bytes of response bodies.
-    pub bytes_received: u64,
-    /// Connections that were opened.
-    pub connections: u64,
-}
-
 #[derive(Debug, Default)]
-pub(in crate::endpoint) struct Counters {
-    requests: Tally<&'static str>,
-    answers: Tally<(&'static str, &'static str)>,
-    failures: Tally<&'static str>,
+pub struct EndpointCounters {
+    /// Requests sent, by operation, including retries.
+    pub requests: Tally<&'static str>,
+    /// Responses, by operation and by status. Less common statuses are counted by their class.
+    pub answers: Tally<(&'static str, &'static str)>,
+    /// Requests and bodies that failed, by kind of failure.
+    pub failures: Tally<&'static str>,
     first_byte: [DurationHistogram; RequestClass::ALL.len()],
-    retries: AtomicU64,
-    resumes: AtomicU64,
-    bytes_received: AtomicU64,
-    connections: AtomicU64,
+    /// The number of `requests` that repeated an earlier one.
+    pub retries: Count,
+    /// Bodies that broke off and were resumed.
+    pub resumes: Count,
+    /// Bytes of response bodies.
+    pub bytes_received: Count,
+    /// Connections that were opened.
+    pub connections: Count,
 }
 
-impl Counters {
-    pub(in crate::endpoint) fn request(&self, operation: &'static str) {
-        self.requests.count(operation);
-    }
-
+impl EndpointCounters {
     /// Counts a response head that arrived after `elapsed`.
     pub(in crate::endpoint) fn answer(
         &self,
@@ -67,34 +48,11 @@ impl Counters {
         self.failures.count(failure.as_str());
     }
 
-    pub(in crate::endpoint) fn retry(&self) {
-        self.retries.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(in crate::endpoint) fn resume(&self) {
-        self.resumes.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(in crate::endpoint) fn received(&self, bytes: usize) {
-        self.bytes_received.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    pub(in crate::endpoint) fn connection(&self) {
-        self.connections.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(in crate::endpoint) fn snapshot(&self) -> EndpointCounts {
-        EndpointCounts {
-            requests: self.requests.counts(),
-            answers: self.answers.counts(),
-            failures: self.failures.counts(),
-            first_byte: RequestClass::ALL
-                .map(|class| (class.as_str(), self.first_byte[class as usize].distribution())),
-            retries: self.retries.load(Ordering::Relaxed),
-            resumes: self.resumes.load(Ordering::Relaxed),
-            bytes_received: self.bytes_received.load(Ordering::Relaxed),
-            connections: self.connections.load(Ordering::Relaxed),
-        }
+    /// Returns the times to the first byte of responses: to reads, to writes, and to requests for which the
+    /// endpoint moves data itself.
+    pub fn first_byte(&self) -> impl Iterator<Item = (&'static str, HistogramSnapshot)> {
+        let classes = RequestClass::ALL.into_iter().zip(&self.first_byte);
+        classes.map(|(class, times)| (class.as_str(), times.distribution()))
     }
 }
 
@@ -136,20 +94,20 @@ mod tests {
 
     use http::StatusCode;
 
-    use super::{Counters, RequestClass};
+    use super::{EndpointCounters, RequestClass};
 
-    fn answered(counters: &Counters, status: u16) {
+    fn answered(counters: &EndpointCounters, status: u16) {
         let status = StatusCode::from_u16(status).unwrap();
         counters.answer("get_object", RequestClass::Read, status, Duration::from_millis(1));
     }
 
     #[test]
     fn statuses_that_a_store_invents_share_the_word_of_their_class() {
-        let counters = Counters::default();
+        let counters = EndpointCounters::default();
         for status in [200, 206, 299, 404, 418, 451, 503, 599, 700] {
             answered(&counters, status);
         }
-        let answers = counters.snapshot().answers;
+        let answers = counters.answers.counts();
         let words: Vec<_> = answers.iter().map(|((_, word), count)| (*word, *count)).collect();
         assert_eq!(
             words,

@@ -17,14 +17,14 @@ use std::time::Duration;
 
 use http::{HeaderValue, Request, Response};
 use shoal_base::causes::find;
+use tokio::time::error::Elapsed;
 
-pub(super) use self::connect::{ConnectError, Connector};
-pub use self::counters::EndpointCounts;
+pub(super) use self::connect::Connector;
+pub use self::counters::EndpointCounters;
 pub(super) use self::metering::expected_bytes;
 pub use self::response_body::LakeBody;
 pub(super) use self::socket::PermitOver;
 
-use self::counters::Counters;
 use self::metering::Metered;
 use self::pool::{ExchangeError, Pool};
 use self::timeouts::Timeouts;
@@ -53,7 +53,7 @@ pub(super) struct Transport {
     background: Option<Arc<Pool>>,
     /// The link for requests, if it is metered.
     pub(super) metered: Option<Metered>,
-    pub(super) counters: Arc<Counters>,
+    pub(super) counters: Arc<EndpointCounters>,
     /// Makes requests take turns, if enabled.
     pub(super) turns: Option<Arc<Turns>>,
 }
@@ -88,7 +88,7 @@ impl Transport {
     pub(super) fn to_store(config: &LakeConfig) -> Result<(Self, HeaderValue), BoxError> {
         let address = address(&config.endpoint)?;
         let host = host(&address);
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(EndpointCounters::default());
         let pool = |window_bytes| {
             let (address, ca_file) = (address.clone(), config.ca_file.as_deref());
             // The fence is twice this time; the other half is for the store to carry out what it has
@@ -112,7 +112,7 @@ impl Transport {
 
     /// Creates the way to another node.
     pub(super) fn to_node(dialer: Dialer) -> Self {
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(EndpointCounters::default());
         let connector = Connector::Node(dialer);
         Self {
             timeouts: Timeouts::with_a_node(),
@@ -185,7 +185,7 @@ impl Transport {
         connection: ConnectionChoice,
     ) -> Result<Response<LakeBody>, FailedAttempt> {
         let (operation, class) = (head.context.operation, head.class);
-        self.counters.request(operation);
+        self.counters.requests.count(operation);
         let began = clock::instant();
         let response = self.exchange_uncounted(pool, head, request, connection).await?;
         let elapsed = clock::instant().saturating_duration_since(began);
@@ -243,11 +243,11 @@ impl Transport {
     }
 }
 
-fn unconnected(context: &RequestContext, error: ConnectError) -> EndpointError {
-    match error {
-        ConnectError::TimedOut => context.timed_out(Failure::ConnectTimedOut),
-        ConnectError::Failed(source) => context.failed(Failure::of_connecting(&*source), source),
+fn unconnected(context: &RequestContext, error: BoxError) -> EndpointError {
+    if error.is::<Elapsed>() {
+        return context.timed_out(Failure::ConnectTimedOut);
     }
+    context.failed(Failure::of_connecting(&*error), error)
 }
 
 fn unanswered(context: &RequestContext, error: ExchangeError) -> EndpointError {

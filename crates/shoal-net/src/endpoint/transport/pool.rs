@@ -17,11 +17,12 @@ use hyper::client::conn::http1::{self, Connection, SendRequest};
 use parking_lot::Mutex;
 use shoal_base::send_permit::SendPermit;
 
-use super::connect::{ConnectError, Connected, Connector, Stream};
-use super::counters::Counters;
+use super::connect::{Connected, Connector, Stream};
+use super::counters::EndpointCounters;
 use super::socket::CurrentPermit;
 use super::timeouts::RequestTimeouts;
 use super::wake_filter::WakeFilter;
+use crate::endpoint::error::BoxError;
 use crate::endpoint::request_body::{OutgoingBody, UploadProgress};
 use crate::time::clock;
 use crate::time::deadline::Deadline;
@@ -49,13 +50,17 @@ pub(super) struct Pool {
     connector: Connector,
     http: http1::Builder,
     idle: Mutex<VecDeque<Box<PooledConnection>>>,
-    counters: Arc<Counters>,
+    counters: Arc<EndpointCounters>,
 }
 
 impl Pool {
     /// Creates a pool of connections that `connector` makes, with a receive window of `window_bytes` if it is
     /// given.
-    pub(super) fn new(connector: Connector, window_bytes: Option<u64>, counters: Arc<Counters>) -> Self {
+    pub(super) fn new(
+        connector: Connector,
+        window_bytes: Option<u64>,
+        counters: Arc<EndpointCounters>,
+    ) -> Self {
         let read_bytes_max = window_bytes.map_or(READ_BYTES_MAX, |_| SMALL_READ_BYTES_MAX);
         let mut http = http1::Builder::new();
         http.max_buf_size(read_bytes_max)
@@ -70,14 +75,10 @@ impl Pool {
     }
 
     /// Opens a new connection, even if others are idle.
-    pub(super) async fn open(
-        &self,
-        timeouts: RequestTimeouts,
-    ) -> Result<Box<PooledConnection>, ConnectError> {
+    pub(super) async fn open(&self, timeouts: RequestTimeouts) -> Result<Box<PooledConnection>, BoxError> {
         let Connected { stream, permit } = self.connector.connect(timeouts.connect).await?;
-        let shaken = self.http.handshake(stream).await;
-        let (sender, driver) = shaken.map_err(|error| ConnectError::Failed(error.into()))?;
-        self.counters.connection();
+        let (sender, driver) = self.http.handshake(stream).await?;
+        self.counters.connections.add(1);
         let idle_since = clock::instant();
         Ok(Box::new(PooledConnection {
             sender,

@@ -12,7 +12,7 @@ use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use shoal_base::causes::find;
 
-use super::counters::Counters;
+use super::counters::EndpointCounters;
 use super::pool::{Pool, PooledConnection, Stalled};
 use crate::endpoint::error::{EndpointError, Failure, RequestContext};
 use crate::endpoint::resume::{Reopening, Resumption};
@@ -26,7 +26,7 @@ pub struct LakeBody {
     /// `None` once the body has ended or failed.
     connection: Option<Box<PooledConnection>>,
     pool: Arc<Pool>,
-    counters: Arc<Counters>,
+    counters: Arc<EndpointCounters>,
     context: RequestContext,
     /// Requests the rest of the body when it breaks off.
     resumption: Option<Box<Resumption>>,
@@ -41,7 +41,7 @@ impl LakeBody {
         incoming: Incoming,
         connection: Box<PooledConnection>,
         pool: Arc<Pool>,
-        counters: Arc<Counters>,
+        counters: Arc<EndpointCounters>,
         context: RequestContext,
     ) -> Self {
         let mut body = Self {
@@ -139,7 +139,7 @@ impl LakeBody {
     }
 
     fn received(&mut self, bytes: usize) {
-        self.counters.received(bytes);
+        self.counters.bytes_received.add(bytes as u64);
         if let Some(flow) = &mut self.flow {
             flow.moved(bytes);
         }

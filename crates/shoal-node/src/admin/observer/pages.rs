@@ -67,32 +67,32 @@ impl Snapshot {
     }
 
     fn lake(&self) -> LakePage {
-        let lake = &self.lake;
+        let lake = self.core.lake.counters();
         let mut answers = WordCounts::new();
-        for ((_, status), count) in &lake.answers {
-            *answers.entry((*status).to_owned()).or_default() += count;
+        for ((_, status), count) in lake.answers.counts() {
+            *answers.entry(status.to_owned()).or_default() += count;
         }
         let milliseconds = |percentile: Option<Duration>| percentile.map(|time| time.as_secs_f64() * 1e3);
-        let first_byte = lake.first_byte.iter().filter(|(_, times)| times.count() > 0);
+        let first_byte = lake.first_byte().filter(|(_, times)| times.count() > 0);
         let first_byte = first_byte.map(|(class, times)| {
             let latencies = Latencies {
                 count: times.count(),
                 p50: milliseconds(times.percentile(50)),
                 p99: milliseconds(times.percentile(99)),
             };
-            ((*class).to_owned(), latencies)
+            (class.to_owned(), latencies)
         });
         LakePage {
             endpoint: self.core.lake.url().to_owned(),
             answering: !self.core.lake.health().is_silent(),
-            requests: owned(&lake.requests),
+            requests: owned(lake.requests.counts()),
             answers,
-            failures: owned(&lake.failures),
+            failures: owned(lake.failures.counts()),
             first_byte_ms: first_byte.collect(),
-            retries: lake.retries,
-            resumes: lake.resumes,
-            bytes_received: lake.bytes_received,
-            connections_opened: lake.connections,
+            retries: lake.retries.get(),
+            resumes: lake.resumes.get(),
+            bytes_received: lake.bytes_received.get(),
+            connections_opened: lake.connections.get(),
         }
     }
 
@@ -152,7 +152,7 @@ impl Snapshot {
     }
 
     fn directory(&self) -> Option<DirectoryPage> {
-        let is_embedded = self.core.config.directory.url == EMBEDDED;
+        let is_embedded = self.core.config.directory.is_embedded();
         let requests = self.directory.iter();
         Some(DirectoryPage {
             kind: if is_embedded { EMBEDDED } else { "redis" }.to_owned(),
@@ -182,9 +182,7 @@ fn words<W: Into<String>, const N: usize>(words: [W; N], counts: [u64; N]) -> Wo
     words.map(Into::into).into_iter().zip(counts).collect()
 }
 
-fn owned(counts: &BTreeMap<&'static str, u64>) -> WordCounts {
-    counts
-        .iter()
-        .map(|(word, count)| ((*word).to_owned(), *count))
-        .collect()
+fn owned(counts: BTreeMap<&'static str, u64>) -> WordCounts {
+    let counts = counts.into_iter();
+    counts.map(|(word, count)| (word.to_owned(), count)).collect()
 }

@@ -9,7 +9,6 @@ use shoal_cache::messages::MessageFigures;
 use shoal_cache::peer::Peer;
 use shoal_directory::guard::{Counts, Kind};
 use shoal_net::conditions::Condition;
-use shoal_net::endpoint::EndpointCounts;
 use shoal_net::link::LinkFigures;
 use shoal_orders::tasks::{PlanFigures, TaskFigures};
 use shoal_store::Counters;
@@ -26,7 +25,6 @@ pub(super) struct Snapshot {
     /// `None` on a node that does not cooperate.
     pub(super) drain: Option<HandoffProgress>,
     pub(super) conditions: Vec<Condition>,
-    pub(super) lake: EndpointCounts,
     /// `None` if the link is not metered.
     pub(super) link: Option<LinkFigures>,
     pub(super) store: Counters,
@@ -53,7 +51,6 @@ impl Snapshot {
         Self {
             conditions: node.holding(),
             drain: node.drain(),
-            lake: core.lake.counters(),
             link: core.lake.link().map(|link| link.figures()),
             store: core.store.counters(),
             peers: cooperates.then(|| core.cooperation.peers()),

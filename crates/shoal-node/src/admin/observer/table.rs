@@ -6,6 +6,7 @@ use std::time::Duration;
 use shoal_cache::peer::PeerTraffic;
 use shoal_directory::guard::{Counts, Kind};
 use shoal_net::conditions::ConditionName;
+use shoal_net::endpoint::EndpointCounters;
 use shoal_net::fair::in_flight::PayerUsage;
 use shoal_net::link::{ClassFigures, LaneFigures};
 use shoal_net::metrics::{Sample, Value, WordCounts, each, one};
@@ -52,19 +53,19 @@ observed! {
 
     // The lake.
     Gauge lake_up{} "0 while the lake does not answer." => |s| one(!s.core.lake.health().is_silent());
-    Counter lake_requests{operation} "Requests sent to the lake." => |s| each(s.lake.requests.clone());
+    Counter lake_requests{operation} "Requests sent to the lake." => |s| each(lake(s).requests.counts());
     Counter lake_answers{operation, status}
         "Answers of the lake, by status; statuses without a meaning of their own are counted by class."
-        => |s| each(s.lake.answers.iter().map(|(&(operation, status), count)| ([operation, status], *count)));
+        => |s| each(lake(s).answers.counts().into_iter().map(|((operation, status), count)| ([operation, status], count)));
     Counter lake_failures{failure} "Requests to the lake without an answer, and answers that broke off."
-        => |s| each(s.lake.failures.clone());
+        => |s| each(lake(s).failures.counts());
     Histogram lake_first_byte_seconds{class}
         "Time from a request to the lake to the head of its answer, including the upload of the body."
-        => |s| each(s.lake.first_byte.clone());
-    Counter retries{} "Requests to the lake that were tried again." => |s| one(s.lake.retries);
+        => |s| each(lake(s).first_byte());
+    Counter retries{} "Requests to the lake that were tried again." => |s| one(lake(s).retries.get());
     Counter lake_resumes{} "Bodies from the lake that broke off and were resumed at that offset."
-        => |s| one(s.lake.resumes);
-    Counter lake_bytes{} "Bytes of objects received from the lake." => |s| one(s.lake.bytes_received);
+        => |s| one(lake(s).resumes.get());
+    Counter lake_bytes{} "Bytes of objects received from the lake." => |s| one(lake(s).bytes_received.get());
     Counter lake_account_refusals{reason}
         "Requests that the lake refused because of the account that signed them."
         => |s| each(s.core.lake.health().refusals.by_word());
@@ -240,6 +241,10 @@ fn payers(s: &Snapshot, read: impl Fn(&PayerUsage) -> u64) -> Vec<Sample> {
         *amounts.entry(payer.name.clone()).or_default() += read(&payer);
     }
     each(amounts)
+}
+
+fn lake(s: &Snapshot) -> &EndpointCounters {
+    s.core.lake.counters()
 }
 
 fn lanes(s: &Snapshot) -> impl Iterator<Item = (&'static str, &LaneFigures)> {

@@ -29,7 +29,7 @@ async fn connections_are_kept_and_shared() {
         .await
         .unwrap();
     }
-    assert_eq!(endpoint.counters().connections, 1);
+    assert_eq!(endpoint.counters().connections.get(), 1);
 
     let gate = lake.hold(Request::is_get);
     for round in 0..2 {
@@ -52,7 +52,7 @@ async fn connections_are_kept_and_shared() {
             );
         }
     }
-    assert_eq!(endpoint.counters().connections, 64);
+    assert_eq!(endpoint.counters().connections.get(), 64);
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn a_lake_that_cannot_be_reached_is_said_so() {
         format!("Test /bucket/secret-key: {} cannot be reached", lake.url())
     );
     assert!(!format!("{error:?}").contains("hidden"), "{error:?}");
-    assert_eq!(endpoint.counters().requests["Test"], 3);
+    assert_eq!(endpoint.counters().requests.counts()["Test"], 3);
 }
 
 #[tokio::test]
@@ -94,7 +94,7 @@ async fn https_is_spoken_to_a_lake_that_the_system_trusts_and_to_no_other() {
                 (StatusCode::OK, "x".into())
             );
         }
-        assert_eq!(endpoint.counters().connections, 1);
+        assert_eq!(endpoint.counters().connections.get(), 1);
         let plain = config::LakeConfig {
             endpoint: format!("https://{}", lake.address()),
             ..config::LakeConfig::default()

@@ -20,7 +20,7 @@ async fn a_large_body_arrives_whole() {
         .await
         .unwrap();
     assert!(body == content.all());
-    assert_eq!(endpoint.counters().bytes_received, content.size());
+    assert_eq!(endpoint.counters().bytes_received.get(), content.size());
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn a_body_that_ends_early_is_an_error_of_its_kind() {
         assert_eq!(failure(read(response.into_body()).await), expected);
     }
     assert_eq!(
-        (lake.count(Request::is_get), endpoint.counters().retries),
+        (lake.count(Request::is_get), endpoint.counters().retries.get()),
         (7, 0),
         "a body is never asked for twice"
     );

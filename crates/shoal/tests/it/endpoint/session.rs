@@ -237,7 +237,7 @@ async fn nothing_is_sent_on_a_connection_at_rest_after_the_session_but_what_need
         answer(&mut at_rest).await;
     });
     assert_eq!(read.0, StatusCode::OK);
-    assert_eq!(endpoint.counters().connections, 1);
+    assert_eq!(endpoint.counters().connections.get(), 1);
     let refused = endpoint
         .send_with(removal(), SendOptions::permitted_by(Some(&permit)))
         .await;
