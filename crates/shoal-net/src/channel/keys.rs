@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use ring::hkdf;
 use rustls::crypto::ring::sign::any_eddsa_type;
-use rustls::server::AlwaysResolvesServerRawPublicKeys;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
@@ -61,11 +60,6 @@ impl Keys {
     /// Returns the key by which any node proves that it may ask.
     pub(super) fn of_asking(&self) -> Arc<CertifiedKey> {
         pair(&expand(&self.root, &[b"asks"]))
-    }
-
-    /// Presents the key of the node `name` to the nodes that ask.
-    pub(super) fn answering(&self, name: &str) -> Arc<AlwaysResolvesServerRawPublicKeys> {
-        Arc::new(AlwaysResolvesServerRawPublicKeys::new(self.of_node(name)))
     }
 }
 

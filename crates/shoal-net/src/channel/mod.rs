@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use rustls::client::Resumption;
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::server::{Acceptor, NoServerSessionStorage};
+use rustls::server::{Acceptor, AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage};
 use rustls::{ClientConfig, ServerConfig};
 use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
@@ -196,7 +196,9 @@ fn answering(keys: &Keys, name: &str) -> ServerConfig {
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect("ring knows TLS 1.3")
         .with_client_cert_verifier(Arc::new(TrustedKeys::asking(keys)))
-        .with_cert_resolver(keys.answering(name));
+        .with_cert_resolver(Arc::new(AlwaysResolvesServerRawPublicKeys::new(
+            keys.of_node(name),
+        )));
     config.alpn_protocols = vec![keys.protocol()];
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;

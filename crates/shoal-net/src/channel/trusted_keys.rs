@@ -64,7 +64,12 @@ macro_rules! raw_keys_only {
             key: &CertificateDer<'_>,
             signature: &DigitallySignedStruct,
         ) -> Result<HandshakeSignatureValid, Error> {
-            verify(message, key, signature)
+            verify_tls13_signature_with_raw_key(
+                message,
+                &SubjectPublicKeyInfoDer::from(key.as_ref()),
+                signature,
+                &ring::default_provider().signature_verification_algorithms,
+            )
         }
 
         fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -143,18 +148,4 @@ fn hint(keys: &Keys) -> DistinguishedName {
 
 fn public(key: &CertifiedKey) -> CertificateDer<'static> {
     key.cert[0].clone()
-}
-
-fn verify(
-    message: &[u8],
-    key: &CertificateDer<'_>,
-    signature: &DigitallySignedStruct,
-) -> Result<HandshakeSignatureValid, Error> {
-    let algorithms = ring::default_provider().signature_verification_algorithms;
-    verify_tls13_signature_with_raw_key(
-        message,
-        &SubjectPublicKeyInfoDer::from(key.as_ref()),
-        signature,
-        &algorithms,
-    )
 }

@@ -26,7 +26,6 @@ use bytes::Bytes;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Response};
 use shoal_base::chance;
-use shoal_base::send_permit::SendPermit;
 use shoal_s3::identity::Caller;
 
 pub use self::account::{AccountRefusal, CredentialsError, EndpointHealth, LakeAccount, NodeCredentials};
@@ -304,16 +303,14 @@ async fn within(
     let Some(permit) = &head.permit else {
         return writing.await;
     };
+    let over = async {
+        while permit.may_send() {
+            tokio::time::sleep(PERMIT_PAUSE).await;
+        }
+    };
     tokio::select! {
         biased;
         outcome = writing => outcome,
-        () = over(permit) => Err(head.context.failed(Failure::SessionOver, PermitOver)),
-    }
-}
-
-/// Waits until the node may no longer send.
-async fn over(permit: &SendPermit) {
-    while permit.may_send() {
-        tokio::time::sleep(PERMIT_PAUSE).await;
+        () = over => Err(head.context.failed(Failure::SessionOver, PermitOver)),
     }
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use shoal_base::words::Count;
 use shoal_policy::link::{AnswerTime, Ask, Class, Demand, Direction, Meter, ahead_bytes};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
@@ -49,9 +50,9 @@ fn is_wanted(ticket: &oneshot::Sender<Class>) -> bool {
 
 #[derive(Debug, Default)]
 struct Counts {
-    bytes: AtomicU64,
-    waits: AtomicU64,
-    waited_us: AtomicU64,
+    bytes: Count,
+    waits: Count,
+    waited_us: Count,
 }
 
 impl Lane {
@@ -149,9 +150,7 @@ impl Lane {
 
     /// Counts bytes that have moved.
     pub(super) fn moved(&self, class: Class, bytes: u64) {
-        self.counts[class as usize]
-            .bytes
-            .fetch_add(bytes, Ordering::Relaxed);
+        self.counts[class as usize].bytes.add(bytes);
     }
 
     pub(super) fn set_bandwidth(&self, bandwidth: u64) {
@@ -183,11 +182,11 @@ impl Lane {
         let classes = Class::ALL.map(|class| {
             let counts = &self.counts[class as usize];
             let figures = ClassFigures {
-                bytes: counts.bytes.load(Ordering::Relaxed),
+                bytes: counts.bytes.get(),
                 rate_bytes_per_second: state.meter.rate(class, now),
                 waiting: state.meter.waiting(class),
-                waits: counts.waits.load(Ordering::Relaxed),
-                waited_ms: counts.waited_us.load(Ordering::Relaxed) / 1_000,
+                waits: counts.waits.get(),
+                waited_ms: counts.waited_us.get() / 1_000,
             };
             (class.as_str().to_owned(), figures)
         });
@@ -239,9 +238,9 @@ impl Lane {
         let now = since(self.began);
         while let Some(granted) = state.meter.next(now, is_wanted) {
             let counts = &self.counts[granted.class as usize];
-            counts.waits.fetch_add(1, Ordering::Relaxed);
+            counts.waits.add(1);
             let waited_us = granted.waited.as_micros() as u64;
-            counts.waited_us.fetch_add(waited_us, Ordering::Relaxed);
+            counts.waited_us.add(waited_us);
             // Tickets are given up under the lock that this function holds, so this one is still wanted.
             let _ = granted.item.send(granted.goes_as);
         }

@@ -94,11 +94,15 @@ impl Driver {
             self.publish(now);
             if now >= self.look_at {
                 self.look_at = now + LOOK_EVERY;
-                self.look_at_demand().await;
+                // Updates this node's share of the bandwidth.
+                if let Some(demand) = self.sharing.as_ref().and_then(Sharing::look) {
+                    self.send_to_all(&demand).await;
+                }
             }
             if now >= self.digests_at {
                 self.digests_at = now + DIGESTS;
-                self.send_digests().await;
+                let digests = self.notices.agreement.own().encode(&self.gossip.me().name);
+                self.send_to_all(&digests).await;
             }
         }
         self.gossip.leave(clock::runtime_instant());
@@ -112,11 +116,14 @@ impl Driver {
             if SettingsDigests::are_in(message) {
                 return self.receive_digests(message);
             }
-            if Sharing::is_in(message) {
-                return self.receive_demand(message);
-            }
-            let received = self.gossip.receive(message, clock::runtime_instant());
-            received.map_err(|_| RejectReason::Unintelligible)
+            let is_understood = if Sharing::is_in(message) {
+                // A node with a bandwidth of its own ignores the demands of others.
+                let sharing = self.sharing.as_ref();
+                sharing.is_none_or(|sharing| sharing.receive(message, node_id))
+            } else {
+                self.gossip.receive(message, clock::runtime_instant()).is_ok()
+            };
+            is_understood.then_some(()).ok_or(RejectReason::Unintelligible)
         });
         if let Err(reason) = received {
             let clocks = (reason == RejectReason::OutOfTime).then(|| seconds_ahead(datagram, now));
@@ -138,30 +145,6 @@ impl Driver {
             self.notices.agreement.receive(name, theirs);
         }
         Ok(())
-    }
-
-    /// Records another node's demand for the bandwidth of the cluster. A node with a bandwidth of its own
-    /// ignores it.
-    fn receive_demand(&self, message: &[u8]) -> Result<(), RejectReason> {
-        let is_understood = match &self.sharing {
-            Some(sharing) => sharing.receive(message, node_id),
-            None => true,
-        };
-        is_understood.then_some(()).ok_or(RejectReason::Unintelligible)
-    }
-
-    /// Updates this node's share of the bandwidth, and broadcasts its demand if that is due.
-    async fn look_at_demand(&self) {
-        let message = self.sharing.as_ref().and_then(Sharing::look);
-        if let Some(message) = message {
-            self.send_to_all(&message).await;
-        }
-    }
-
-    async fn send_digests(&self) {
-        let me = self.gossip.me();
-        let message = self.notices.agreement.own().encode(&me.name);
-        self.send_to_all(&message).await;
     }
 
     /// Sends a message to every other node.

@@ -41,11 +41,6 @@ pub(super) struct Gossip {
     changed: bool,
 }
 
-/// A message that cannot be parsed.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct MalformedMessage(foca::Error);
-
 impl Gossip {
     /// Creates a node that knows no other. `chance` seeds the order of probes.
     pub(super) fn new(me: Member, chance: u64) -> Self {
@@ -79,14 +74,14 @@ impl Gossip {
         }
     }
 
-    /// Processes a message of another node.
-    pub(super) fn receive(&mut self, message: &[u8], now: Instant) -> Result<(), MalformedMessage> {
+    /// Processes a message of another node. Fails if it cannot be parsed.
+    pub(super) fn receive(&mut self, message: &[u8], now: Instant) -> Result<(), foca::Error> {
         let result = self.foca.handle_data(message, &mut self.runtime);
         self.drain_runtime(now);
         match result {
             Err(
                 error @ (foca::Error::Decode(_) | foca::Error::MalformedPacket | foca::Error::DataTooBig),
-            ) => Err(MalformedMessage(error)),
+            ) => Err(error),
             other => {
                 Self::log_error(other);
                 Ok(())

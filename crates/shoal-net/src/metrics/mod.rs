@@ -17,7 +17,7 @@ use shoal_s3::operation::Operation;
 
 use self::histogram::{DurationHistogram, HistogramSnapshot};
 pub use self::table::{
-    LabelValues, MetricType, Observed, Sample, Tally, Value, by_word, each, one, render, render_all, scrape,
+    LabelValues, MetricType, Observed, Sample, Tally, Value, each, one, render, render_all, scrape,
 };
 
 /// The media type of [`render`].

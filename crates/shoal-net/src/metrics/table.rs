@@ -14,7 +14,6 @@ pub use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-use super::WordCounts;
 use super::histogram::HistogramSnapshot;
 
 /// A metric that is read from an `S`.
@@ -226,14 +225,6 @@ impl<S: Send + Sync + 'static> Collector for Scrape<S> {
         }
         Ok(())
     }
-}
-
-/// Returns counts by word.
-pub fn by_word<W: Copy>(counts: &[(W, u64)], word: impl Fn(W) -> &'static str) -> WordCounts {
-    let counts = counts.iter();
-    counts
-        .map(|(what, count)| (word(*what).to_owned(), *count))
-        .collect()
 }
 
 /// Counts of events by label.

@@ -20,11 +20,6 @@ pub(in crate::endpoint) struct Metered {
 }
 
 impl Metered {
-    pub(in crate::endpoint) fn new(link: Arc<Link>) -> Self {
-        let promises = Promises::default();
-        Self { link, promises }
-    }
-
     /// Returns the rates that plans promise to a client's read.
     fn promised_rates(&self, head: &Head) -> Vec<Arc<PlannedRate>> {
         let may_be_promised =

@@ -35,7 +35,7 @@ use super::request::Head;
 use super::request_body::OutgoingBody;
 use crate::channel::Dialer;
 use crate::fair::{Turn, Turns};
-use crate::link::Link;
+use crate::link::{Link, Promises};
 use crate::time::clock;
 
 /// Maximum length of the turn of a request without a body, which otherwise ends with the head of the
@@ -103,7 +103,10 @@ impl Transport {
             timeouts: Timeouts::new(config),
             pool: pool(None)?,
             background: window_bytes.map(|bytes| pool(Some(bytes))).transpose()?,
-            metered: link.map(Metered::new),
+            metered: link.map(|link| Metered {
+                link,
+                promises: Promises::default(),
+            }),
             counters: Arc::clone(&counters),
             turns: None,
         };

@@ -9,7 +9,7 @@
 //! node that knows two secrets sends a set for each; two nodes compare the sets of a secret that both know.
 //! An older node, which does not understand this message, does not answer and is not compared.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use hmac::{Hmac, KeyInit, Mac};
 use parking_lot::Mutex;
@@ -145,13 +145,13 @@ impl SettingsDigests {
     }
 
     /// Returns the settings that differ; none if the nodes have no secret in common.
-    pub fn differences(&self, other: &Self) -> BTreeSet<SharedSetting> {
+    pub fn differences(&self, other: &Self) -> Vec<SharedSetting> {
         let shared = self
             .0
             .iter()
             .find_map(|(key, mine)| Some((mine, other.0.get(key)?)));
         let Some((mine, theirs)) = shared else {
-            return BTreeSet::new();
+            return Vec::new();
         };
         let pairs = SharedSetting::ALL.into_iter().zip(mine.iter().zip(theirs));
         pairs
@@ -179,25 +179,17 @@ pub struct Agreement(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     own: SettingsDigests,
-    others: BTreeMap<String, Other>,
-}
-
-#[derive(Debug)]
-struct Other {
-    digests: SettingsDigests,
-    differs: BTreeSet<SharedSetting>,
+    others: BTreeMap<String, SettingsDigests>,
 }
 
 impl Agreement {
     /// Sets this node's digests, at start and after a reload of its configuration.
     pub fn renew(&self, own: SettingsDigests) {
         let mut inner = self.0.lock();
-        inner.own = own;
-        let names: Vec<String> = inner.others.keys().cloned().collect();
-        for name in names {
-            let theirs = inner.others[&name].digests.clone();
-            inner.receive(&name, theirs);
+        for (name, theirs) in &inner.others {
+            log_change(name, &inner.own.differences(theirs), &own.differences(theirs));
         }
+        inner.own = own;
     }
 
     /// Returns this node's digests.
@@ -207,7 +199,11 @@ impl Agreement {
 
     /// Records the digests of the member `name`.
     pub(in crate::membership) fn receive(&self, name: &str, theirs: SettingsDigests) {
-        self.0.lock().receive(name, theirs);
+        let mut inner = self.0.lock();
+        let before = inner.others.get(name);
+        let before = before.map_or_else(Vec::new, |theirs| inner.own.differences(theirs));
+        log_change(name, &before, &inner.own.differences(&theirs));
+        inner.others.insert(name.to_owned(), theirs);
     }
 
     /// Forgets nodes that are no longer members.
@@ -218,42 +214,22 @@ impl Agreement {
     /// Returns the settings in which the node `name` differs, or `None` if it has not sent its digests.
     pub fn differences(&self, name: &str) -> Option<Vec<SharedSetting>> {
         let inner = self.0.lock();
-        inner
-            .others
-            .get(name)
-            .map(|other| other.differs.iter().copied().collect())
+        Some(inner.own.differences(inner.others.get(name)?))
     }
 
     /// Returns the nodes that differ, and in which settings.
     pub fn different(&self) -> Vec<(String, Vec<SharedSetting>)> {
         let inner = self.0.lock();
-        let differing = inner.others.iter().filter(|(_, other)| !other.differs.is_empty());
-        differing
-            .map(|(name, other)| (name.clone(), other.differs.iter().copied().collect()))
-            .collect()
+        let others = inner.others.iter();
+        let differences = others.map(|(name, theirs)| (name.clone(), inner.own.differences(theirs)));
+        differences.filter(|(_, settings)| !settings.is_empty()).collect()
     }
 }
 
-impl Inner {
-    fn receive(&mut self, name: &str, theirs: SettingsDigests) {
-        let differs = self.own.differences(&theirs);
-        let before = self
-            .others
-            .get(name)
-            .map(|other| other.differs.clone())
-            .unwrap_or_default();
-        if differs != before {
-            log_change(name, &differs);
-        }
-        let other = Other {
-            digests: theirs,
-            differs,
-        };
-        self.others.insert(name.to_owned(), other);
+fn log_change(name: &str, before: &[SharedSetting], differs: &[SharedSetting]) {
+    if differs == before {
+        return;
     }
-}
-
-fn log_change(name: &str, differs: &BTreeSet<SharedSetting>) {
     if differs.is_empty() {
         tracing::info!(node = name, "another node is configured like this one again");
         return;

@@ -43,10 +43,7 @@ fn digests(change: impl FnOnce(&mut Config)) -> SettingsDigests {
 }
 
 fn differences(change: impl FnOnce(&mut Config)) -> Vec<SharedSetting> {
-    digests(|_| ())
-        .differences(&digests(change))
-        .into_iter()
-        .collect()
+    digests(|_| ()).differences(&digests(change))
 }
 
 #[test]
