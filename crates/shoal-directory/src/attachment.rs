@@ -126,6 +126,7 @@ impl Attachment {
         asked_at: Instant,
         now: Instant,
     ) {
+        debug_assert!(asked_at <= now, "an answer follows its question");
         if self.failed_at.is_none_or(|at| at + PROBATION <= asked_at) {
             self.detached_since = None;
         }

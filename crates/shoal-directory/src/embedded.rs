@@ -95,6 +95,13 @@ impl BlockEntry {
         }
     }
 
+    /// The invariants of an entry.
+    fn is_sound(&self) -> bool {
+        self.holders.len() <= HOLDERS_MAX
+            && self.global_weight <= WEIGHT_MAX
+            && (self.global_weight == 0 || !self.holders.is_empty())
+    }
+
     fn is_empty(&self, now: Instant) -> bool {
         self.holders.is_empty() && self.claimant(now).is_none()
     }
@@ -109,6 +116,10 @@ impl Shard {
         });
         entry.forgotten_at = now + ENTRY_LIFE;
         change(entry);
+        debug_assert!(
+            entry.blocks.values().all(BlockEntry::is_sound),
+            "holders are few, and weight needs one"
+        );
         entry.blocks.retain(|_, block| !block.is_empty(now));
         if entry.blocks.is_empty() {
             self.groups.remove(&group);

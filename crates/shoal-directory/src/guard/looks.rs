@@ -89,8 +89,16 @@ impl Look {
 
     /// Gives each follower its answer, and returns the leader's.
     pub(super) fn share(self, answers: Result<Vec<Located>, Silent>) -> Answer {
+        debug_assert_eq!(
+            self.indexes.len(),
+            self.followers.len() + 1,
+            "one look-up leads, the others follow"
+        );
         let answers = match answers {
-            Ok(located) => located.into_iter().map(Ok).collect(),
+            Ok(located) => {
+                assert_eq!(located.len(), self.indexes.len(), "each block has an answer");
+                located.into_iter().map(Ok).collect()
+            }
             Err(silent) => vec![Err(silent); self.indexes.len()],
         };
         let mut answers = answers.into_iter();

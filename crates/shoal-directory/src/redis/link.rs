@@ -155,6 +155,10 @@ impl Link {
         let mut state = self.0.state.lock();
         match connected {
             Ok(Ok(connection)) => {
+                assert!(
+                    state.connection.is_none(),
+                    "there is one attempt to connect at a time"
+                );
                 state.connection = Some(connection);
                 state.number += 1;
                 state.silent_since = None;

@@ -44,6 +44,7 @@ impl HandshakeLimit {
         {
             oldest.notify_one();
         }
+        assert!(waiting.len() <= self.max, "unproven connections are bounded");
         HandshakeSlot {
             handshakes: self,
             displaced,

@@ -161,6 +161,7 @@ impl Pace {
         }
         ready!(self.flow.poll_permitted(cx, Some(self.rest.len() as u64)));
         let piece = self.rest.split_to(self.flow.permitted(self.rest.len()));
+        debug_assert!(!piece.is_empty(), "permission is for one byte at least");
         self.flow.moved(piece.len());
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }

@@ -339,6 +339,7 @@ impl TaskGuard {
         } else {
             slot.enter(Stage::Asleep);
         }
+        assert!(state.running > 0, "a task that ran had a turn");
         state.running -= 1;
         if state.ready.is_empty() {
             return;
@@ -361,6 +362,7 @@ impl Drop for TaskGuard {
             slot.stage(),
             Stage::Granted | Stage::Running | Stage::RunningAgain
         ) {
+            assert!(state.running > 0, "a turn is given back once");
             state.running -= 1;
         }
         slot.enter(Stage::Gone);

@@ -142,7 +142,8 @@ impl Exchange {
 
     fn refuse(&self, message: u64, error: S3Error) {
         // The first refusal ends the connection; there is no second.
-        let _ = self.refusal.set(RejectedMessage { message, error });
+        let is_first = self.refusal.set(RejectedMessage { message, error }).is_ok();
+        debug_assert!(is_first, "a connection is refused once");
     }
 
     fn refusal_of(&self, message: u64) -> Option<&S3Error> {

@@ -219,6 +219,7 @@ impl Flow {
 
     /// Records that bytes are no longer in flight to a background transfer.
     fn arrived(&mut self, bytes: u64) {
+        assert!(bytes <= self.ahead, "bytes arrive once");
         self.ahead -= bytes;
         if let (Some(lane), Some(transfer), 1..) = (&self.lane, &self.transfer, bytes) {
             lane.arrived(transfer.began_as(), bytes);

@@ -88,6 +88,7 @@ impl Promises {
         let promise = promise.expect("it was added");
         promise.until = now + life.min(LIFE_MAX);
         promise.objects.extend(objects);
+        assert!(list.len() <= PROMISES_MAX, "promises are bounded");
         self.has_any.store(true, Ordering::Relaxed);
         Ok(())
     }

@@ -94,6 +94,10 @@ impl ClusterKey {
     pub(super) fn seal(&self, gossip: &[u8], now: SystemTime) -> Vec<u8> {
         let head = [&MAGIC[..], &seconds(now).to_le_bytes(), &[self.0.len() as u8]].concat();
         let proofs: Vec<_> = self.proofs(&head, gossip).collect();
+        debug_assert!(
+            head.len() + proofs.as_flattened().len() <= ENVELOPE_BYTES,
+            "gossip leaves room for proofs"
+        );
         [&head, proofs.as_flattened(), gossip].concat()
     }
 

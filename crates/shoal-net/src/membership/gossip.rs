@@ -121,6 +121,10 @@ impl Gossip {
             state,
             ..me
         };
+        assert!(
+            changed.generation > self.me().generation,
+            "an announcement supersedes the earlier ones"
+        );
         let result = self.foca.change_identity(changed, &mut self.runtime);
         self.changed = true;
         self.after(result, now);

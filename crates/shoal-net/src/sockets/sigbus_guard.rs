@@ -55,7 +55,12 @@ fn copy(slices: &[IoSlice<'_>], copy: &mut [u8]) -> io::Result<usize> {
             0,
         )
     };
-    usize::try_from(copied).map_err(|_| io::Error::last_os_error())
+    let copied = usize::try_from(copied).map_err(|_| io::Error::last_os_error())?;
+    assert!(
+        copied <= to.iov_len,
+        "the kernel copies no more than there is room for"
+    );
+    Ok(copied)
 }
 
 /// Copies bytes that may be pages of a mapped file, so that they cannot change after they have been checked.

@@ -110,6 +110,7 @@ impl Pool {
         {
             idle.pop_front();
         }
+        assert!(idle.len() <= IDLE_MAX, "idle connections are bounded");
     }
 
     /// Returns the most recently used connection, if one is idle. If the endpoint has closed it in the

@@ -151,6 +151,10 @@ impl LakeBody {
 
     /// Starts to request the rest of the body. Returns the error if it is final.
     fn broke(&mut self, error: EndpointError) -> Option<EndpointError> {
+        debug_assert!(
+            self.reopening.is_none(),
+            "a body that waits for its rest does not break"
+        );
         self.connection = None;
         // No bytes of it are in flight. The rest has a flow of its own, which must not wait for this one.
         self.flow = None;

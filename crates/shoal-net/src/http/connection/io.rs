@@ -151,6 +151,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
     /// Reads from the socket, and passes on the bytes that the framing allows. Ready when something has
     /// changed: bytes in `buf`, bytes released, or another [`Inbound`].
     fn poll_follow(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        debug_assert!(
+            self.released.is_empty(),
+            "released bytes are read before others arrive"
+        );
         let start = buf.filled().len();
         let direct = self.held.is_empty();
         let polled = if direct {
@@ -172,6 +176,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> GuardedIo<S> {
             return Poll::Ready(Ok(()));
         }
         self.exchange.received_bytes.add(read);
+        debug_assert!(
+            !direct || read <= self.width.read_bytes_max(),
+            "a narrow connection reads little"
+        );
 
         let Inbound::Http1(framing) = &mut self.inbound else {
             unreachable!("only HTTP/1.1 is followed")
@@ -351,6 +359,7 @@ impl<S> GuardedIo<S> {
         };
         let mut held = BytesMut::with_capacity(larger);
         held.extend_from_slice(&self.held);
+        debug_assert!(held.len() < held.capacity(), "there is room for more of the head");
         self.held = held;
         true
     }

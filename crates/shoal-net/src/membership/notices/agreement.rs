@@ -113,6 +113,7 @@ impl SettingsDigests {
         message.extend_from_slice(name.as_bytes());
         message.extend([byte(self.0.len()), byte(parts)]);
         for (key, digests) in &self.0 {
+            debug_assert_eq!(digests.len(), parts, "each secret has a digest of each part");
             message.extend_from_slice(key);
             message.extend_from_slice(digests.as_flattened());
         }
