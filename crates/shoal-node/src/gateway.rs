@@ -29,7 +29,7 @@ use self::parts::Parts;
 use crate::admin::allowed_hosts::AllowedHosts;
 use crate::admin::auth::{AdminAuth, TokenError};
 use crate::admin::reloads::Reloads;
-use crate::admin::server::{Admin, Readiness};
+use crate::admin::server::{Admin, MissingParts};
 use crate::cluster::Cluster;
 use crate::config::{Config, ConfigError};
 use crate::core::{self, Addresses, Core};
@@ -52,7 +52,7 @@ pub struct Gateway {
     recovery: Recovery,
     dirty: Arc<DirtyObjects>,
     reloader: Box<Reloader>,
-    readiness: Arc<Readiness>,
+    missing: Arc<MissingParts>,
     stop: Trigger,
     servers: Vec<JoinHandle<()>>,
     /// Ends the registry sessions, which requests in flight need until they finish.
@@ -142,7 +142,7 @@ impl Gateway {
         let core = Core::new(config, addresses, lake, shared, directory, bulletin, order_files);
         let core = Arc::new(core);
         let parts = Parts::new(Arc::clone(&core)).await?;
-        let readiness = Arc::new(Readiness::awaiting(&[STORE, S3]));
+        let missing = Arc::new(MissingParts::new(&[STORE, S3]));
         let (stop, stopping) = shutdown::channel();
         let (stop_tiers, tiers_stopping) = shutdown::channel();
         let cluster = match peer {
@@ -176,7 +176,7 @@ impl Gateway {
         let dirty = Arc::clone(&parts.dirty);
         let admin_pages = Admin {
             pages: parts.pages(handoff, reloads),
-            readiness: Arc::clone(&readiness),
+            missing: Arc::clone(&missing),
             hosts: AllowedHosts::new(&core.config.admin.hosts),
             auth,
         };
@@ -185,14 +185,13 @@ impl Gateway {
             tokio::spawn(parts.serve_s3(s3, tls, stopping)),
         ]);
         let tiers = tokio::spawn(Arc::clone(&dirty.entries).run(tiers_stopping));
-        readiness.reached(STORE);
-        readiness.reached(S3);
+        *missing.lock() = &[];
         Ok(Self {
             core,
             recovery,
             dirty,
             reloader,
-            readiness,
+            missing,
             stop,
             servers,
             stop_tiers,
@@ -249,7 +248,7 @@ impl Gateway {
 
     /// Finishes the requests in flight and stops.
     pub async fn shutdown(self) {
-        self.readiness.lost(S3);
+        *self.missing.lock() = &[S3];
         self.stop.begin();
         if let Some(cluster) = self.cluster {
             cluster.leave().await;

@@ -9,10 +9,10 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::future::FutureExt;
 use http::header::ORIGIN;
 use http::{Method, Request, StatusCode};
-use hyper::service::Service;
+use hyper::service::service_fn;
 use parking_lot::Mutex;
 use serde_json::Value;
 use shoal_net::conditions::Condition;
@@ -35,39 +35,9 @@ use super::other_nodes::OtherPage;
 use super::task_pages::{TaskPage, json_page, message_page};
 use crate::handoff::Handoff;
 
-/// The parts of this node that must be running before it is ready. External conditions are checked in
-/// addition ([`shoal_net::conditions`]).
-#[derive(Debug)]
-pub struct Readiness {
-    missing: Mutex<Vec<&'static str>>,
-}
-
-impl Readiness {
-    /// Creates the readiness of a node that waits for each of `parts`.
-    pub fn awaiting(parts: &[&'static str]) -> Self {
-        Self {
-            missing: Mutex::new(parts.to_vec()),
-        }
-    }
-
-    /// Marks `part` as running.
-    pub fn reached(&self, part: &str) {
-        self.missing.lock().retain(|missing| *missing != part);
-    }
-
-    /// Marks `part` as no longer running, such as the S3 listener during shutdown.
-    pub fn lost(&self, part: &'static str) {
-        let mut missing = self.missing.lock();
-        if !missing.contains(&part) {
-            missing.push(part);
-        }
-    }
-
-    /// Returns the parts that are not running.
-    pub fn missing(&self) -> Vec<&'static str> {
-        self.missing.lock().clone()
-    }
-}
+/// The parts of this node that must be running before it is ready, and are not. External conditions are checked
+/// in addition ([`shoal_net::conditions`]).
+pub type MissingParts = Mutex<&'static [&'static str]>;
 
 /// The content of the pages of a node, and what orders act on.
 pub trait Pages: Send + Sync + 'static {
@@ -164,7 +134,7 @@ pub struct Admin<P> {
     /// The content of its pages.
     pub pages: Arc<P>,
     /// For `/readyz`.
-    pub readiness: Arc<Readiness>,
+    pub missing: Arc<MissingParts>,
     /// The host names under which the pages are served.
     pub hosts: AllowedHosts,
     /// Authorizes requests.
@@ -180,8 +150,31 @@ impl<P: Pages> Admin<P> {
         }
         let admin = Arc::new(self);
         let counted = ConnectionMetrics::default();
-        let connection = move |remote| Connection(Arc::clone(&admin), remote);
+        let connection = move |remote: RemoteEnd| {
+            let admin = Arc::clone(&admin);
+            service_fn(move |request| {
+                let (admin, remote) = (Arc::clone(&admin), remote.clone());
+                async move { Ok::<_, Infallible>(admin.respond(request, &remote).await) }.boxed()
+            })
+        };
         serve(listener, tls, LIMITS, counted, shutdown, connection).await;
+    }
+
+    /// Answers a request that is authorized.
+    async fn respond(&self, request: Request<ClientBody>, remote: &RemoteEnd) -> Page {
+        if let Some(refusal) = self.hosts.refuse(&request) {
+            return refusal;
+        }
+        let route = Route::at(request.uri().path());
+        let wish = route
+            .as_ref()
+            .map_or(Wish::Look, |route| route.wish(request.method()));
+        let is_certified = remote.certified.load(Ordering::Acquire);
+        let address = remote.address.ip();
+        match self.auth.refuse(address, is_certified, request.headers(), wish) {
+            Some(refusal) => refusal,
+            None => self.answer(route, request).await,
+        }
     }
 
     async fn answer(&self, route: Option<Route>, request: Request<ClientBody>) -> Page {
@@ -197,7 +190,7 @@ impl<P: Pages> Admin<P> {
         let query = request.uri().query();
         match route {
             Route::Healthz => text(StatusCode::OK, "alive\n"),
-            Route::Readyz => pages::ready_under(&self.readiness.missing(), &self.pages.conditions()),
+            Route::Readyz => pages::ready_under(*self.missing.lock(), &self.pages.conditions()),
             Route::Metrics => {
                 let metrics = Arc::clone(&self.pages).metrics();
                 page(StatusCode::OK, metrics::CONTENT_TYPE, metrics)
@@ -249,35 +242,4 @@ fn refused(why: &str) -> Page {
 fn of_web_page(request: &Request<ClientBody>) -> Option<Page> {
     let is_of_page = request.headers().contains_key(ORIGIN);
     is_of_page.then(|| text(StatusCode::FORBIDDEN, "orders are not taken from web pages\n"))
-}
-
-/// The service of one connection.
-struct Connection<P>(Arc<Admin<P>>, RemoteEnd);
-
-impl<P: Pages> Service<Request<ClientBody>> for Connection<P> {
-    type Response = Page;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
-
-    fn call(&self, request: Request<ClientBody>) -> Self::Future {
-        let (admin, remote) = (Arc::clone(&self.0), self.1.clone());
-        async move {
-            if let Some(refusal) = admin.hosts.refuse(&request) {
-                return Ok(refusal);
-            }
-            let route = Route::at(request.uri().path());
-            let wish = route
-                .as_ref()
-                .map_or(Wish::Look, |route| route.wish(request.method()));
-            let is_certified = remote.certified.load(Ordering::Acquire);
-            let refusal = admin
-                .auth
-                .refuse(remote.address.ip(), is_certified, request.headers(), wish);
-            match refusal {
-                Some(refusal) => Ok(refusal),
-                None => Ok(admin.answer(route, request).await),
-            }
-        }
-        .boxed()
-    }
 }

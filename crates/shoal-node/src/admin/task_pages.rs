@@ -15,6 +15,8 @@ use shoal_s3::operation::Query;
 const TASKS: &str = "/tasks";
 const PLAN: &str = "/plan";
 
+const JSON: &str = "application/json";
+
 /// The longest order or announcement in bytes; queues pass on 256 KiB at most.
 const ORDER_BYTES_MAX: usize = 512 << 10;
 
@@ -80,8 +82,8 @@ impl TaskPage {
             },
             (Self::Plan, &Method::GET | &Method::HEAD) => answered(StatusCode::OK, tasks.plan()),
             (Self::Plan, &Method::DELETE) => answered(StatusCode::OK, tasks.stop_plan()),
-            (Self::Plan, &Method::POST) => match media(request.headers()) {
-                Some(Media::Json) => answered(StatusCode::ACCEPTED, post_plan(tasks, request).await),
+            (Self::Plan, &Method::POST) => match media(request.headers()).as_str() {
+                JSON => answered(StatusCode::ACCEPTED, post_plan(tasks, request).await),
                 _ => text(
                     StatusCode::UNSUPPORTED_MEDIA_TYPE,
                     "a plan is JSON\nhint: send content-type: application/json\n",
@@ -99,14 +101,14 @@ impl TaskPage {
 /// of the order in the query. `None`: there is nothing to do.
 async fn post(tasks: &Tasks, request: Request<ClientBody>) -> Result<Option<Task>, Page> {
     let refused = |refusal: TaskRefusal| refused(&refusal);
-    match media(request.headers()) {
-        Some(Media::Json) => {}
-        Some(Media::Text) => {
+    match media(request.headers()).as_str() {
+        JSON => {}
+        "text/plain" => {
             let order = of_query(request.uri().query()).map_err(refused)?;
             let task = tasks.post_list(order, request.into_body()).await;
             return task.map(Some).map_err(refused);
         }
-        None => {
+        _ => {
             return Err(text(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "an order is JSON, or a list of URIs\nhint: send content-type: application/json, or text/plain\n",
@@ -189,22 +191,12 @@ fn list(tasks: &Tasks, query: Option<&str>) -> Page {
     answered(StatusCode::OK, tasks.list(&part))
 }
 
-/// Media type of the body of an order.
-enum Media {
-    Json,
-    Text,
-}
-
-fn media(headers: &HeaderMap) -> Option<Media> {
-    let given = headers.get(header::CONTENT_TYPE)?.to_str().ok()?;
-    let media = given.split(';').next().unwrap_or_default().trim();
-    if media.eq_ignore_ascii_case("application/json") {
-        Some(Media::Json)
-    } else if media.eq_ignore_ascii_case("text/plain") {
-        Some(Media::Text)
-    } else {
-        None
-    }
+/// Returns the media type of the body of an order, in lower case.
+fn media(headers: &HeaderMap) -> String {
+    let given = headers.get(header::CONTENT_TYPE);
+    let given = given.and_then(|given| given.to_str().ok()).unwrap_or_default();
+    let media = given.split(';').next().unwrap_or_default();
+    media.trim().to_ascii_lowercase()
 }
 
 fn answered(status: StatusCode, answer: Result<impl Serialize, TaskRefusal>) -> Page {
@@ -225,7 +217,7 @@ pub(super) fn message_page(status: StatusCode, why: &str) -> Page {
 
 /// Returns a page of JSON.
 pub(super) fn json_page(status: StatusCode, said: impl Serialize) -> Page {
-    page(status, "application/json", json!(said))
+    page(status, JSON, json!(said))
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ impl Snapshot {
                 topology: config.node.topology.clone(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             },
-            conditions: self.conditions.clone(),
+            conditions: self.node.holding(),
             config: self.node.reloads.history(),
             lake: self.lake(),
             link: self.link.clone(),
@@ -44,7 +44,7 @@ impl Snapshot {
             writes: WritesPage {
                 underway: self.core.write_through.underway(),
             },
-            write_back: self.write_back.page.clone(),
+            write_back: self.node.write_back.figures().page,
             cooperation: self.cooperation(),
             directory: self.directory(),
             tasks: TasksPage {
@@ -62,7 +62,7 @@ impl Snapshot {
                 ),
                 bytes: words(["total", "planned", "done"], self.plan.bytes),
             }),
-            drain: self.drain,
+            drain: self.node.drain(),
         }
     }
 

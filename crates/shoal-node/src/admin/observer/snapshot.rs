@@ -8,23 +8,17 @@ use shoal_cache::gwf::GwfFigures;
 use shoal_cache::messages::MessageFigures;
 use shoal_cache::peer::Peer;
 use shoal_directory::guard::{Counts, Kind};
-use shoal_net::conditions::Condition;
 use shoal_net::link::LinkFigures;
 use shoal_orders::tasks::{PlanFigures, TaskFigures};
 use shoal_store::Counters;
-use shoal_writeback::observed::WriteBackFigures;
 
 use super::Observer;
 use crate::core::Core;
-use crate::handoff::HandoffProgress;
 
 /// The figures of a node at one moment. Figures that only one line needs are read from the parts themselves.
 pub(super) struct Snapshot {
     pub(super) node: Arc<Observer>,
     pub(super) core: Arc<Core>,
-    /// `None` on a node that does not cooperate.
-    pub(super) drain: Option<HandoffProgress>,
-    pub(super) conditions: Vec<Condition>,
     /// `None` if the link is not metered.
     pub(super) link: Option<LinkFigures>,
     pub(super) store: Counters,
@@ -37,7 +31,6 @@ pub(super) struct Snapshot {
     pub(super) gwf: Option<GwfFigures>,
     /// `None` if no object is coherent.
     pub(super) coherence: Option<CoherenceFigures>,
-    pub(super) write_back: WriteBackFigures,
     pub(super) tasks: TaskFigures,
     pub(super) plan: PlanFigures,
 }
@@ -49,8 +42,6 @@ impl Snapshot {
         let cooperates = core.config.cooperation.mode != CooperationMode::Solo;
         let directory = core.directory.iter();
         Self {
-            conditions: node.holding(),
-            drain: node.drain(),
             link: core.lake.link().map(|link| link.figures()),
             store: core.store.counters(),
             peers: cooperates.then(|| core.cooperation.peers()),
@@ -58,7 +49,6 @@ impl Snapshot {
             directory: directory.flat_map(|directory| directory.counts()).collect(),
             gwf: core.keeper.as_ref().map(|keeper| keeper.figures()),
             coherence: core.coherence.as_ref().map(|coherence| coherence.figures()),
-            write_back: node.write_back.figures(),
             tasks: node.tasks.figures(),
             plan: node.tasks.plan_figures(),
             core,

@@ -1,7 +1,6 @@
 //! The table of a node's metrics: the name, the help, the labels, and how each is read from a snapshot.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use shoal_cache::peer::PeerTraffic;
 use shoal_directory::guard::{Counts, Kind};
@@ -124,7 +123,7 @@ observed! {
     Counter peer_answers{result} "Requests of other nodes, by outcome."
         => |s| in_cluster(s, s.node.block_server.counts.by_word());
     Counter peer_mistrusted{reason} "Connections from and to other nodes that failed authentication."
-        => |s| in_cluster(s, mistrusted(s));
+        => |s| in_cluster(s, s.core.cooperation.channel().auth_failures().counts.by_word());
     Counter gossip_rejected{reason} "Datagrams of other nodes that this node rejected, by reason."
         => |s| each(s.core.cooperation.notices().rejected.counts.by_word());
     Counter messages{kind, outcome}
@@ -141,7 +140,7 @@ observed! {
         "Requests to the directory of blocks, by kind (look, report, mark, leave, exchange, token, change, attend) and outcome: answered, silent, or held-back (not sent, because earlier ones were not answered)."
         => |s| each(s.directory.iter().flat_map(directory_requests));
     Counter directory_answer_microseconds{request} "Time that answers of the directory took, all together."
-        => |s| each(s.directory.iter().map(|(kind, counts)| (kind.as_str(), micros(counts.answer_time))));
+        => |s| each(s.directory.iter().map(|(kind, counts)| (kind.as_str(), counts.answer_time.as_micros() as u64)));
     Gauge directory_answers{}
         "1 if the directory answered the last time; 0 if it did not, or the node has none."
         => |s| one(s.core.directory.as_ref().is_some_and(|directory| directory.answers()));
@@ -272,14 +271,6 @@ fn in_cluster(s: &Snapshot, counts: WordCounts) -> Vec<Sample> {
     each(s.peers.as_ref().map(|_| counts).into_iter().flatten())
 }
 
-fn mistrusted(s: &Snapshot) -> WordCounts {
-    s.core.cooperation.channel().auth_failures().counts.by_word()
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
 /// Returns an amount for each peer, also for those that have left.
 fn peers(s: &Snapshot, read: fn(&PeerTraffic) -> u64) -> Vec<Sample> {
     let traffic = s.core.cooperation.traffic().into_iter();
@@ -322,10 +313,11 @@ fn reloads(s: &Snapshot) -> [(&'static str, u64); 2] {
 }
 
 fn conditions(s: &Snapshot) -> impl Iterator<Item = (&'static str, usize)> {
-    ConditionName::ALL.iter().map(|name| {
+    let holding = s.node.holding();
+    ConditionName::ALL.iter().map(move |name| {
         let name = name.as_str();
-        let holding = s.conditions.iter().filter(|held| held.condition == name);
-        (name, holding.count())
+        let instances = holding.iter().filter(|held| held.condition == name);
+        (name, instances.count())
     })
 }
 

@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{Admin, Pages, Readiness};
+use super::{Admin, MissingParts, Pages};
 use crate::admin::allowed_hosts::AllowedHosts;
 use crate::admin::explain::{ExplainQuery, Explanation};
 use crate::admin::members::Members;
@@ -27,7 +27,7 @@ use crate::handoff::Handoff;
 
 struct Running {
     address: SocketAddr,
-    readiness: Arc<Readiness>,
+    missing: Arc<MissingParts>,
     _trigger: Trigger,
 }
 
@@ -86,18 +86,18 @@ impl Pages for Canned {
 fn start() -> Running {
     let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
-    let readiness = Arc::new(Readiness::awaiting(&["store", "s3-listener"]));
+    let missing = Arc::new(MissingParts::new(&["store", "s3-listener"]));
     let (trigger, shutdown) = shutdown::channel();
     let admin = Admin {
         pages: Arc::new(Canned),
-        readiness: Arc::clone(&readiness),
+        missing: Arc::clone(&missing),
         hosts: AllowedHosts::default(),
         auth: Arc::default(),
     };
     tokio::spawn(admin.serve(listener, None, shutdown));
     Running {
         address,
-        readiness,
+        missing,
         _trigger: trigger,
     }
 }
@@ -143,14 +143,14 @@ async fn a_node_is_ready_when_all_its_parts_are_and_tells_which_are_not() {
             json!({ "ready": false, "missing": ["store", "s3-listener"], "conditions": [] })
         )
     );
-    running.readiness.reached("store");
+    *running.missing.lock() = &["s3-listener"];
     assert_eq!(ask(&running, "GET", "/readyz").await.0, 503);
-    running.readiness.reached("s3-listener");
+    *running.missing.lock() = &[];
     let (status, _, body) = ask(&running, "GET", "/readyz").await;
     let body: Value = serde_json::from_str(&body).unwrap();
     let expected = json!({ "ready": true, "missing": [], "conditions": [] });
     assert_eq!((status, body), (200, expected));
-    running.readiness.lost("s3-listener");
+    *running.missing.lock() = &["s3-listener"];
     assert_eq!(ask(&running, "GET", "/readyz").await.0, 503);
 }
 
