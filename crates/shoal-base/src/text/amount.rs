@@ -32,7 +32,8 @@ pub fn human_amount(bytes: f64) -> String {
 }
 
 /// Formats a count with its noun: `1 block`, `2 blocks`.
-pub fn counted(count: u64, thing: &str) -> String {
+pub fn counted(count: impl TryInto<u64>, thing: &str) -> String {
+    let count = count.try_into().unwrap_or(u64::MAX);
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {thing}{plural}")
 }
@@ -44,7 +45,7 @@ mod tests {
     #[test]
     fn one_thing_is_no_plural() {
         assert_eq!(
-            [0, 1, 2].map(|count| counted(count, "block")),
+            [0_u64, 1, 2].map(|count| counted(count, "block")),
             ["0 blocks", "1 block", "2 blocks"]
         );
     }

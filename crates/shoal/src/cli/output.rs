@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal, Write};
 
 use serde::Serialize;
 use serde_json::json;
+pub(super) use shoal_base::amount::counted;
 use shoal_base::terminal;
 
 /// The severity of a message.
@@ -89,13 +90,6 @@ pub(super) fn bytes(bytes: u64) -> String {
     }
     let decimals = usize::from(unit != "B" && size < 99.95);
     format!("{size:.decimals$} {unit}")
-}
-
-/// Formats a count with its noun: `1 block`, `2 blocks`.
-pub(super) fn counted(count: impl TryInto<u64>, noun: &str) -> String {
-    let count = count.try_into().unwrap_or(u64::MAX);
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {noun}{plural}")
 }
 
 /// Formats the counts that are not zero, each with its word.

@@ -48,7 +48,7 @@ pub(super) fn explained(document: &Document, name: &str) -> Result<String, Failu
         );
     }
     if let Some(more) = runs.len().checked_sub(EXPLAINED).filter(|more| *more > 0) {
-        let _ = writeln!(text, "and {}; name one of them", counted(more as u64, "more run"));
+        let _ = writeln!(text, "and {}; name one of them", counted(more, "more run"));
     }
     let is_run_of = |run: &str| run == name || run.strip_prefix(name).is_some_and(|end| end.starts_with('@'));
     let left_out = document.left_out.iter();
@@ -63,7 +63,7 @@ pub(super) fn explained(document: &Document, name: &str) -> Result<String, Failu
         );
     }
     if let Some(more) = left_out.len().checked_sub(EXPLAINED).filter(|more| *more > 0) {
-        let more = counted(more as u64, "more run");
+        let more = counted(more, "more run");
         let _ = writeln!(text, "and {more} that are not planned");
     }
     if text.is_empty() {
@@ -102,7 +102,7 @@ pub(super) fn summary(document: &Document) -> String {
         .map(|job| job.job.as_str())
         .collect();
     let window = &document.request.window;
-    let jobs = document.plan.jobs.len() as u64;
+    let jobs = document.plan.jobs.len();
     let meet = if jobs == 1 {
         "meets its deadline"
     } else {
@@ -134,7 +134,7 @@ pub(super) fn summary(document: &Document) -> String {
         let _ = writeln!(
             text,
             "{} of which no input is known are not planned.",
-            counted(document.left_out.len() as u64, "expected job")
+            counted(document.left_out.len(), "expected job")
         );
     }
     text

@@ -82,21 +82,19 @@ impl Dev {
 
     async fn serve(self, base: Config) -> Result<(), Failure> {
         let mut stop = Signals::listen()?;
-        let folder = Folder::open(self.dir.as_deref()).map_err(|error| {
-            let named = self
-                .dir
-                .as_deref()
-                .map_or("a temporary folder".into(), Path::to_string_lossy);
-            Failure::new(&format!("{named} cannot be used"), &error)
+        let named = self.dir.as_deref();
+        let (folder, temporary) = open_folder(named).map_err(|error| {
+            let name = named.map_or("a temporary folder".into(), Path::to_string_lossy);
+            Failure::new(&format!("{name} cannot be used"), &error)
         })?;
         let running = tokio::select! {
-            started = self.start(base, &folder.path) => started?,
+            started = self.start(base, &folder) => started?,
             () = stop.stop_with_terminal() => return Ok(()),
         };
         print(&if self.json {
             running.to_json(&folder)
         } else {
-            running.to_text(&folder)
+            running.to_text(&folder, temporary.is_some())
         });
         stop.stop_with_terminal().await;
         stop.or_give_up(running.shutdown()).await
@@ -292,29 +290,14 @@ async fn start_lake(folder: &Path, port: u16) -> Result<EmbeddedLake, Failure> {
     started.map_err(|error| Failure::new("the embedded lake cannot start", &error))
 }
 
-/// The folder of the lake and the nodes.
-struct Folder {
-    path: PathBuf,
-    /// Removes a temporary folder at exit.
-    temporary: Option<TempDir>,
-}
-
-impl Folder {
-    fn open(kept: Option<&Path>) -> io::Result<Self> {
-        if let Some(path) = kept {
-            std::fs::create_dir_all(path)?;
-            let path = path.canonicalize()?;
-            return Ok(Self {
-                path,
-                temporary: None,
-            });
-        }
-        let temporary = tempfile::Builder::new().prefix("shoal-dev-").tempdir()?;
-        Ok(Self {
-            path: temporary.path().into(),
-            temporary: Some(temporary),
-        })
+/// Opens the folder of the lake and the nodes; a temporary one is removed at exit.
+fn open_folder(kept: Option<&Path>) -> io::Result<(PathBuf, Option<TempDir>)> {
+    if let Some(path) = kept {
+        std::fs::create_dir_all(path)?;
+        return Ok((path.canonicalize()?, None));
     }
+    let temporary = tempfile::Builder::new().prefix("shoal-dev-").tempdir()?;
+    Ok((temporary.path().into(), Some(temporary)))
 }
 
 /// The running lake and nodes.
@@ -325,12 +308,11 @@ struct Running {
 }
 
 impl Running {
-    fn to_text(&self, folder: &Folder) -> String {
+    fn to_text(&self, folder: &Path, is_removed: bool) -> String {
         let nodes = self.nodes.iter().enumerate().map(|(index, node)| {
             let (s3, admin) = (node.s3_address(), node.admin_address());
             format!("  node-{index:<3} http://{s3}   admin http://{admin}\n")
         });
-        let is_removed = folder.temporary.is_some();
         let back = self.lake.as_ref().map(|_| {
             let prefix = back_prefix();
             format!("  back     {prefix} (acknowledged before the lake has it)\n")
@@ -340,7 +322,7 @@ impl Running {
              access key {ACCESS_KEY}   secret key {SECRET_KEY}\n\n  {}\n\nready\n",
             nodes.collect::<String>(),
             self.endpoint,
-            folder.path.display(),
+            folder.display(),
             if is_removed { " (removed at exit)" } else { "" },
             back.unwrap_or_default(),
             self.try_it(),
@@ -358,7 +340,7 @@ impl Running {
         )
     }
 
-    fn to_json(&self, folder: &Folder) -> String {
+    fn to_json(&self, folder: &Path) -> String {
         let node = |(index, node): (usize, &Gateway)| {
             json!({
                 "name": format!("node-{index}"),
@@ -371,7 +353,7 @@ impl Running {
             "lake": self.endpoint,
             "bucket": self.lake.as_ref().map(|_| BUCKET),
             "back": self.lake.as_ref().map(|_| back_prefix()),
-            "folder": folder.path,
+            "folder": folder,
             "access_key": ACCESS_KEY,
             "secret_key": SECRET_KEY,
         });
