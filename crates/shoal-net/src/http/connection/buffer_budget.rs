@@ -38,66 +38,61 @@ impl BufferBudget {
     fn is_scarce(&self) -> bool {
         self.free.available_permits() < self.kib / 2
     }
-
-    fn take(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.free)
-            .try_acquire_many_owned(WIDE_KIB as u32)
-            .ok()
-    }
 }
 
-/// The width of a connection.
+/// The width of a connection; without a budget it is not limited.
 #[derive(Debug, Default)]
-pub(super) enum Width {
-    /// Not limited.
-    #[default]
-    Free,
-    Narrow(BufferBudget),
-    Wide {
-        budget: BufferBudget,
-        /// Returned to the budget on drop.
-        _share: OwnedSemaphorePermit,
-    },
+pub(super) struct Width {
+    budget: Option<BufferBudget>,
+    /// The share of a wide connection, returned to the budget on drop.
+    share: Option<OwnedSemaphorePermit>,
 }
 
 impl Width {
+    /// A narrow connection, which may become wide within the budget.
     pub(super) fn within(budget: &BufferBudget) -> Self {
-        Self::Narrow(budget.clone())
+        let budget = Some(budget.clone());
+        Self { budget, share: None }
+    }
+
+    fn is_narrow(&self) -> bool {
+        self.budget.is_some() && self.share.is_none()
+    }
+
+    fn is_scarce(&self) -> bool {
+        self.budget.as_ref().is_some_and(BufferBudget::is_scarce)
     }
 
     /// Returns the maximum number of bytes to hand to the HTTP library at a time.
     pub(super) fn read_bytes_max(&self) -> usize {
-        match self {
-            Self::Narrow(_) => NARROW_BYTES - 1,
-            Self::Free | Self::Wide { .. } => usize::MAX,
+        if self.is_narrow() {
+            NARROW_BYTES - 1
+        } else {
+            usize::MAX
         }
     }
 
     /// Makes the connection wide for a body, unless half of the budget is in use: the rest is reserved for
     /// heads.
     pub(super) fn widen_for_body(&mut self) {
-        if let Self::Narrow(budget) = self
-            && !budget.is_scarce()
-        {
+        if !self.is_scarce() {
             self.widen_for_head();
         }
     }
 
     /// Makes the connection wide. Returns `false` if there is no room.
     pub(super) fn widen_for_head(&mut self) -> bool {
-        let Self::Narrow(budget) = self else { return true };
-        let Some(share) = budget.take() else { return false };
-        *self = Self::Wide {
-            budget: budget.clone(),
-            _share: share,
-        };
-        true
+        if let (Some(budget), None) = (&self.budget, &self.share) {
+            let free = Arc::clone(&budget.free);
+            self.share = free.try_acquire_many_owned(WIDE_KIB as u32).ok();
+        }
+        !self.is_narrow()
     }
 
     /// Returns true if the connection should be closed after its current request, to free its share of the
     /// budget.
     pub(super) fn should_be_short(&self) -> bool {
-        matches!(self, Self::Wide { budget, .. } if budget.is_scarce())
+        self.share.is_some() && self.is_scarce()
     }
 }
 
@@ -111,7 +106,7 @@ mod tests {
         let connection = || Width::within(&budget);
         let mut bodies: Vec<_> = (0..4).map(|_| connection()).collect();
         bodies.iter_mut().for_each(Width::widen_for_body);
-        let wide = bodies.iter().filter(|width| matches!(width, Width::Wide { .. }));
+        let wide = bodies.iter().filter(|width| width.share.is_some());
         assert_eq!(wide.count(), 3, "the third finds half of it free");
         let mut heads = [connection(), connection()];
         assert!(heads[0].widen_for_head());

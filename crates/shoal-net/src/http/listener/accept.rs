@@ -48,21 +48,17 @@ impl Acceptor {
                 }
                 Err(error) if is_shortage(&error) => {
                     metrics.refusals.count("accept");
-                    self.complain(&error);
+                    if self.complaints.admit(clock::instant()).is_some() {
+                        error!(
+                            %error,
+                            "cannot accept connections\nhint: raise the limit of open files (LimitNOFILE, ulimit -n), or lower limits.requests"
+                        );
+                    }
                     sleep(BACK_OFF).await;
                 }
                 // The client disconnected while it was in the queue.
                 Err(error) => debug!(%error, "a connection was closed before it was accepted"),
             }
-        }
-    }
-
-    fn complain(&self, error: &io::Error) {
-        if self.complaints.admit(clock::instant()).is_some() {
-            error!(
-                %error,
-                "cannot accept connections\nhint: raise the limit of open files (LimitNOFILE, ulimit -n), or lower limits.requests"
-            );
         }
     }
 }
