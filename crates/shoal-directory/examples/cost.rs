@@ -11,11 +11,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt, join_all};
+use futures_util::future::join_all;
 use shoal_directory::config::DirectoryConfig;
 use shoal_directory::guard::{Guard, Kind};
 use shoal_directory::redis::Redis;
-use shoal_directory::reporter::{Change, Inventory, Reporter};
+use shoal_directory::reporter::{Change, Reporter};
 use shoal_directory::{Group, NodeState};
 use shoal_policy::{BlockId, NodeId, VersionId};
 use tokio::time::{MissedTickBehavior, interval};
@@ -30,18 +30,6 @@ const BATCH: usize = 64;
 
 /// The blocks that the node holds before any of them leaves.
 const HELD: usize = 10_000;
-
-struct Nothing;
-
-impl Inventory for Nothing {
-    fn claims(&self) -> Vec<BlockId> {
-        Vec::new()
-    }
-
-    fn blocks(&self) -> BoxFuture<'_, Vec<BlockId>> {
-        std::future::ready(Vec::new()).boxed()
-    }
-}
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
@@ -67,7 +55,8 @@ async fn main() -> ExitCode {
     };
     let guard = Arc::new(Guard::new(Arc::new(directory), Duration::from_secs(1)));
     let (reporter, reporting) = Reporter::new(ME, &guard);
-    let running = tokio::spawn(reporting.run(Nothing, std::future::pending()));
+    let nothing = || std::future::ready(Vec::new());
+    let running = tokio::spawn(reporting.run(Vec::new, nothing, std::future::pending()));
     let mut number = 0_u64;
     let mut blocks = std::iter::repeat_with(|| {
         let mut version = [0; 16];

@@ -264,11 +264,7 @@ impl Directory for Redis {
     async fn token(&self, name: ObjectId, fresh: Token) -> Result<Option<Token>, Silent> {
         let request = self.settling(&TOKEN, name, fresh);
         let answer: String = self.link.run(&request).await?;
-        if answer.is_empty() {
-            return Ok(None);
-        }
-        let token = number(&answer).map(Token).ok_or_else(unreadable)?;
-        Ok(Some(token))
+        Ok(optional(&answer)?.map(Token))
     }
 
     async fn begin(&self, name: ObjectId, change: Change, fresh: Token) -> Result<Option<Promoted>, Silent> {
@@ -277,11 +273,7 @@ impl Directory for Redis {
             .arg(hex::text(&change.0.to_be_bytes()))
             .arg(millis(CHANGE_LIFE));
         let answer: String = self.link.run(&request).await?;
-        if answer.is_empty() {
-            return Ok(None);
-        }
-        let server = number(&answer).map(Promoted).ok_or_else(unreadable)?;
-        Ok(Some(server))
+        Ok(optional(&answer)?.map(Promoted))
     }
 
     async fn end(&self, name: ObjectId, change: Change) -> Result<(), Silent> {
@@ -371,6 +363,14 @@ fn millis(time: Duration) -> u64 {
 
 fn number(digits: &str) -> Option<u64> {
     u64::from_str_radix(digits, 16).ok()
+}
+
+/// Parses a number that may be missing.
+fn optional(digits: &str) -> Result<Option<u64>, Silent> {
+    if digits.is_empty() {
+        return Ok(None);
+    }
+    number(digits).map(Some).ok_or_else(unreadable)
 }
 
 fn unreadable() -> Silent {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::join_all;
 use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
 use shoal_policy::{BlockId, NodeId};
 use tokio::sync::mpsc;
@@ -58,15 +58,6 @@ pub enum Change {
     Held,
     /// The node no longer holds the block, or has given up fetching it.
     Dropped,
-}
-
-/// The blocks that a node holds or fetches, to report them again.
-pub trait Inventory: Send + Sync {
-    /// The blocks that the node has claimed but does not hold yet.
-    fn claims(&self) -> Vec<BlockId>;
-
-    /// All blocks that the node holds, the most useful ones first.
-    fn blocks(&self) -> BoxFuture<'_, Vec<BlockId>>;
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -122,12 +113,19 @@ impl Reporter {
 }
 
 impl Reporting {
-    /// Sends reports, and keeps the directory's entries up to date, until `stopping` ends.
-    pub async fn run(self, inventory: impl Inventory, stopping: impl Future<Output = ()>) {
+    /// Sends reports, and keeps the directory's entries up to date, until `stopping` ends. `claims` are the
+    /// blocks that the node has claimed but does not hold yet, `blocks` all that it holds, the most useful
+    /// ones first.
+    pub async fn run<B: Future<Output = Vec<BlockId>>>(
+        self,
+        claims: impl Fn() -> Vec<BlockId>,
+        blocks: impl Fn() -> B,
+        stopping: impl Future<Output = ()>,
+    ) {
         let Self { node, guard, reports } = self;
         tokio::select! {
             () = send_reports(node, &guard, reports) => {}
-            () = keep_true(node, &guard, &inventory) => {}
+            () = keep_true(node, &guard, claims, blocks) => {}
             () = stopping => {}
         }
     }
@@ -199,7 +197,12 @@ impl Batch {
 }
 
 /// Renews the markers of this node, and reports all blocks when the directory may have lost entries.
-async fn keep_true(node: NodeId, guard: &Guard, inventory: &impl Inventory) {
+async fn keep_true<B: Future<Output = Vec<BlockId>>>(
+    node: NodeId,
+    guard: &Guard,
+    claims: impl Fn() -> Vec<BlockId>,
+    blocks: impl Fn() -> B,
+) {
     let mut pause = interval(MARKER_PAUSE);
     pause.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut reported_at = None;
@@ -216,15 +219,20 @@ async fn keep_true(node: NodeId, guard: &Guard, inventory: &impl Inventory) {
             // is noticed.
             join_all((0..MARKERS).map(mark)).await;
             reported_at = Some(now);
-            report_everything(node, guard, inventory).await;
+            report_everything(node, guard, claims(), blocks()).await;
         }
     }
 }
 
 /// Reports all claims and blocks. Claims come first and without pauses, because other nodes are about to
 /// fetch the same blocks from the lake.
-async fn report_everything(node: NodeId, guard: &Guard, inventory: &impl Inventory) {
-    let claims = stream::iter(grouped(inventory.claims())).map(Ok);
+async fn report_everything(
+    node: NodeId,
+    guard: &Guard,
+    claims: Vec<BlockId>,
+    blocks: impl Future<Output = Vec<BlockId>>,
+) {
+    let claims = stream::iter(grouped(claims)).map(Ok);
     let claimed = claims.try_for_each_concurrent(CLAIM_REQUESTS, |(group, indexes)| async move {
         // If another node has claimed a block since, both fetch it.
         guard
@@ -235,7 +243,7 @@ async fn report_everything(node: NodeId, guard: &Guard, inventory: &impl Invento
         // The guard records the loss; the next renewal of a marker starts again.
         return;
     }
-    let blocks = inventory.blocks().await;
+    let blocks = blocks.await;
     let count = blocks.len();
     // The directory may be far away or busy, so requests are sent concurrently.
     let reported = paced(grouped(blocks)).try_for_each_concurrent(REQUESTS, |(group, indexes)| async move {
@@ -285,16 +293,6 @@ mod tests {
         blocks: Vec<BlockId>,
     }
 
-    impl Inventory for Here {
-        fn claims(&self) -> Vec<BlockId> {
-            self.claims.clone()
-        }
-
-        fn blocks(&self) -> BoxFuture<'_, Vec<BlockId>> {
-            std::future::ready(self.blocks.clone()).boxed()
-        }
-    }
-
     const ME: NodeId = NodeId(3);
 
     fn block(index: u32) -> BlockId {
@@ -309,7 +307,9 @@ mod tests {
         let directory = Arc::new(Embedded::default());
         let guard = Arc::new(Guard::new(Arc::clone(&directory) as _, Duration::from_secs(1)));
         let (_reporter, reporting) = Reporter::new(ME, &guard);
-        reporting.run(here, sleep(time)).await;
+        let Here { claims, blocks } = here;
+        let held = || std::future::ready(blocks.clone());
+        reporting.run(|| claims.clone(), held, sleep(time)).await;
         directory
     }
 

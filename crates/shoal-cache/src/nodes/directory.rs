@@ -8,8 +8,6 @@ use std::convert::Infallible;
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
 pub use shoal_directory::config::{DirectoryConfig, EMBEDDED};
@@ -17,7 +15,7 @@ use shoal_directory::embedded::Embedded;
 use shoal_directory::extensions::{Extension, SHORT};
 use shoal_directory::guard::{Counts, Guard, Kind};
 use shoal_directory::redis::{Redis, SettingsError};
-use shoal_directory::reporter::{Change, Inventory, Reporter, Reporting};
+use shoal_directory::reporter::{Change, Reporter, Reporting};
 use shoal_directory::{CLAIM_LIFE, Directory, Entry, GROUP_BLOCKS, Group, Left, Located};
 use shoal_policy::{BlockId, NodeId};
 use shoal_s3::object::Version;
@@ -59,12 +57,6 @@ pub struct Claim {
     directory: Arc<BlockDirectory>,
     block: BlockId,
     is_stored: bool,
-}
-
-/// The blocks that this node holds or has claimed, used to rebuild a directory that has lost its state.
-struct Here {
-    store: Arc<Store>,
-    claims: Arc<Claims>,
 }
 
 impl BlockDirectory {
@@ -245,7 +237,9 @@ impl Reports {
     /// Sends this node's reports until it stops.
     pub async fn run(self, store: Arc<Store>, stopping: Shutdown) {
         let Self { reporting, claims } = self;
-        reporting.run(Here { store, claims }, stopping.begun()).await;
+        let claimed = || claims.lock().iter().copied().collect();
+        let held = || store.blocks_by_use(ENTERED_BYTES_MIN);
+        reporting.run(claimed, held, stopping.begun()).await;
     }
 }
 
@@ -284,16 +278,6 @@ impl Drop for Claim {
         if !self.is_stored {
             self.directory.reporter.report(self.block, Change::Dropped);
         }
-    }
-}
-
-impl Inventory for Here {
-    fn claims(&self) -> Vec<BlockId> {
-        self.claims.lock().iter().copied().collect()
-    }
-
-    fn blocks(&self) -> BoxFuture<'_, Vec<BlockId>> {
-        self.store.blocks_by_use(ENTERED_BYTES_MIN).boxed()
     }
 }
 
