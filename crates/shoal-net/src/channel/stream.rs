@@ -1,6 +1,5 @@
 //! A connection whose ends have proven themselves to each other.
 
-use std::fmt;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -42,14 +41,6 @@ impl NodeStream {
             Some(failure) => self.auth_failures.note(failure, &self.other),
             None => error,
         })
-    }
-}
-
-impl fmt::Debug for NodeStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NodeStream")
-            .field("other", &self.other)
-            .finish_non_exhaustive()
     }
 }
 

@@ -32,7 +32,6 @@ use shoal_policy::fair::{FairQueue, Payer};
 use crate::time::clock;
 
 /// Shares the processors of one runtime.
-#[derive(Debug)]
 pub struct Processor {
     state: Mutex<State>,
 }
@@ -44,7 +43,6 @@ const ALONE: usize = 8;
 /// A payer counts as alone once no other has run for this long.
 const ALONE_AFTER: Duration = Duration::from_millis(100);
 
-#[derive(Debug)]
 struct State {
     /// The number of tasks that can run at the same time.
     width: usize,
@@ -110,14 +108,6 @@ struct TaskSlot {
     stage: AtomicU8,
     /// Makes the runtime poll the task.
     task: AtomicWaker,
-}
-
-impl std::fmt::Debug for TaskSlot {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Seat")
-            .field("payer", &self.payer)
-            .finish_non_exhaustive()
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -400,7 +390,7 @@ impl<F: Future> Future for OnProcessor<F> {
 }
 
 /// Spawns the tasks of a connection, such as HTTP/2 streams, in turns of its payer.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct SharedTasks {
     /// The payer whose turns the tasks take.
     pub payer: Arc<ConnectionPayer>,

@@ -101,7 +101,7 @@ impl From<&Limits> for ConnectionLimits {
 }
 
 /// The handshake of a connection before its first request.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub enum Handshake {
     /// None.
     Plain,

@@ -70,13 +70,6 @@ impl Loaded {
     }
 }
 
-/// Shows no key.
-impl fmt::Debug for TlsReloader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.paths.fmt(f)
-    }
-}
-
 impl TlsReloader {
     /// Loads a PEM certificate chain and its private key. Accepts client certificates signed by those in
     /// `client_ca`.

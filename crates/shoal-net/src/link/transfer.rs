@@ -47,17 +47,13 @@ impl Purpose {
 
     /// Returns a transfer for this purpose, or `None` for a client's, which is the default for requests.
     pub fn transfer(&self) -> Option<Transfer> {
-        let plan = match self {
-            Self::Client => return None,
-            Self::Planned(plan) => Some(Arc::clone(plan)),
-            Self::Prefetch | Self::Cleaning => None,
-        };
-        Some(Transfer(Arc::new(Inner {
-            class: self.class(),
-            plan,
-            is_hurried: AtomicBool::new(false),
-            waiting: Mutex::default(),
-        })))
+        (!matches!(self, Self::Client)).then(|| {
+            Transfer(Arc::new(Inner {
+                purpose: self.clone(),
+                is_hurried: AtomicBool::new(false),
+                waiting: Mutex::default(),
+            }))
+        })
     }
 }
 
@@ -66,8 +62,7 @@ impl Purpose {
 pub struct Transfer(Arc<Inner>);
 
 struct Inner {
-    class: Class,
-    plan: Option<Arc<PlannedRate>>,
+    purpose: Purpose,
     is_hurried: AtomicBool,
     /// Tasks to wake when a client starts to wait.
     waiting: Mutex<Vec<Waker>>,
@@ -79,13 +74,13 @@ impl Transfer {
         if self.is_hurried() {
             Class::Client
         } else {
-            self.0.class
+            self.began_as()
         }
     }
 
     /// Returns the class before a client started to wait for it.
     pub(super) fn began_as(&self) -> Class {
-        self.0.class
+        self.0.purpose.class()
     }
 
     /// Raises the transfer to the class of clients, because a client now waits for it.
@@ -116,7 +111,10 @@ impl Transfer {
 
     /// Returns the rate that the transfer must keep, unless a client waits for it.
     pub(super) fn plan(&self) -> Option<&Arc<PlannedRate>> {
-        self.0.plan.as_ref().filter(|_| !self.is_hurried())
+        match &self.0.purpose {
+            Purpose::Planned(plan) if !self.is_hurried() => Some(plan),
+            _ => None,
+        }
     }
 
     /// Wakes the task when a client starts to wait. The caller must check afterwards if one already does.

@@ -72,12 +72,6 @@ impl RejectReason {
     }
 }
 
-impl std::fmt::Debug for ClusterKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ClusterKey")
-    }
-}
-
 impl ClusterKey {
     /// Creates the key of a cluster whose nodes know one of `secrets`.
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {

@@ -7,7 +7,9 @@ fn data(name: &str) -> String {
 }
 
 fn error_of(certificate: &str, key: &str) -> (TlsError, String) {
-    let error = TlsReloader::load(data(certificate), data(key), None).unwrap_err();
+    let error = TlsReloader::load(data(certificate), data(key), None)
+        .err()
+        .unwrap();
     let text = error.to_string();
     assert!(text.contains("\nhint: "), "{text}");
     (error, text)
