@@ -1,4 +1,4 @@
-//! When things happen: the clocks, deadlines, pauses between attempts, the times of log lines, and the end of the node.
+//! When things happen: clocks, deadlines, pauses between attempts, times of log lines, the end of the node.
 
 pub mod clock;
 pub mod deadline;
