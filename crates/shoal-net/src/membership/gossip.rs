@@ -37,7 +37,6 @@ pub(super) struct Gossip {
     foca: Foca<Member, PostcardCodec, SmallRng, NoCustomBroadcast>,
     runtime: AccumulatingRuntime<Member>,
     agenda: BinaryHeap<Reverse<(Instant, Timer<Member>)>>,
-    outbox: Vec<(SocketAddr, Vec<u8>)>,
     changed: bool,
 }
 
@@ -48,7 +47,6 @@ impl Gossip {
             foca: Foca::new(me, config(), SmallRng::seed_from_u64(chance), PostcardCodec),
             runtime: AccumulatingRuntime::new(),
             agenda: BinaryHeap::new(),
-            outbox: Vec::new(),
             changed: false,
         }
     }
@@ -138,7 +136,10 @@ impl Gossip {
 
     /// Returns and clears the outgoing messages and their destinations.
     pub(super) fn take_outbox(&mut self) -> Vec<(SocketAddr, Vec<u8>)> {
-        std::mem::take(&mut self.outbox)
+        let messages = std::iter::from_fn(|| self.runtime.to_send());
+        messages
+            .map(|(to, message)| (to.address, message.to_vec()))
+            .collect()
     }
 
     /// Returns true if the members have changed since the last call.
@@ -159,9 +160,6 @@ impl Gossip {
     }
 
     fn drain_runtime(&mut self, now: Instant) {
-        while let Some((to, message)) = self.runtime.to_send() {
-            self.outbox.push((to.address, message.to_vec()));
-        }
         while let Some((delay, timer)) = self.runtime.to_schedule() {
             self.agenda.push(Reverse((now + delay, timer)));
         }

@@ -11,11 +11,8 @@ const NODE_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeouts of one endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::endpoint) struct Timeouts {
-    connect: Duration,
     answer: Duration,
-    write: Duration,
-    long: Duration,
-    stall: Duration,
+    by_class: [RequestTimeouts; RequestClass::ALL.len()],
 }
 
 /// The timeouts of one request. They restart when the endpoint accepts bytes of the request's body.
@@ -31,37 +28,40 @@ pub(in crate::endpoint) struct RequestTimeouts {
 
 impl Timeouts {
     pub(in crate::endpoint) fn new(config: &LakeConfig) -> Self {
-        Self {
-            connect: config.connect_timeout,
-            answer: config.answer_timeout,
-            write: config.write_timeout,
-            long: config.long_write_timeout,
-            stall: config.stall_timeout(),
-        }
+        let (answer, stall, connect) = (
+            config.answer_timeout,
+            config.stall_timeout(),
+            config.connect_timeout,
+        );
+        let by_class = RequestClass::ALL.map(|class| {
+            let (head, body) = match class {
+                RequestClass::Read => (answer, stall),
+                RequestClass::Write => (config.write_timeout, stall),
+                // S3 responds with 200 at once and sends whitespace while it works; other stores are silent
+                // until they are done.
+                RequestClass::Long => (config.long_write_timeout, config.long_write_timeout),
+            };
+            RequestTimeouts { connect, head, body }
+        });
+        Self { answer, by_class }
     }
 
     /// Returns the timeouts towards another node, which has its own timeouts towards the lake. The peer
     /// client gives up earlier than this.
-    pub(in crate::endpoint) const fn with_a_node() -> Self {
-        Self {
+    pub(in crate::endpoint) fn with_a_node() -> Self {
+        let of_request = RequestTimeouts {
             connect: NODE_CONNECT_TIMEOUT,
+            head: STALL_TIMEOUT,
+            body: STALL_TIMEOUT,
+        };
+        Self {
             answer: STALL_TIMEOUT,
-            write: STALL_TIMEOUT,
-            long: STALL_TIMEOUT,
-            stall: STALL_TIMEOUT,
+            by_class: RequestClass::ALL.map(|_| of_request),
         }
     }
 
     pub(in crate::endpoint) fn of_request(&self, class: RequestClass) -> RequestTimeouts {
-        let (head, body) = match class {
-            RequestClass::Read => (self.answer, self.stall),
-            RequestClass::Write => (self.write, self.stall),
-            // S3 responds with 200 at once and sends whitespace while it works; other stores are silent until
-            // they are done.
-            RequestClass::Long => (self.long, self.long),
-        };
-        let connect = self.connect;
-        RequestTimeouts { connect, head, body }
+        self.by_class[class as usize]
     }
 
     /// Returns true if a read that began `elapsed` ago may be retried. Its last attempt ends within the
@@ -132,17 +132,15 @@ mod tests {
         }
     }
 
-    /// SDKs give up on a silent server after a minute. A stall is detected after up to five quarters of its
-    /// timeout.
+    /// SDKs give up on a silent server after a minute.
     #[test]
     fn every_answer_that_is_not_long_comes_before_an_sdk_gives_up() {
         let lake = LakeConfig::default();
         let timeouts = Timeouts::new(&lake);
-        let noticed = |timeout| timeout * 5 / 4;
-        assert!(lake.connect_timeout + noticed(lake.write_timeout) < SDK_TIMEOUT);
-        let last_try = lake.connect_timeout + noticed(timeouts.of_request(RequestClass::Read).head);
+        assert!(lake.connect_timeout + lake.write_timeout < SDK_TIMEOUT);
+        let last_try = lake.connect_timeout + timeouts.of_request(RequestClass::Read).head;
         assert!(lake.answer_timeout + crate::endpoint::retry::RETRY_AFTER_MAX + last_try < SDK_TIMEOUT);
-        assert!(noticed(lake.stall_timeout()) + timeouts.resume() < SDK_TIMEOUT);
+        assert!(lake.stall_timeout() + timeouts.resume() < SDK_TIMEOUT);
         assert!(!timeouts.leaves_time_for_another_try(lake.answer_timeout));
     }
 }
