@@ -78,18 +78,20 @@ pub(super) fn overwrite(line: &str) {
 
 /// Formats a size for people, with three digits.
 pub(super) fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-    let mut size = bytes as f64;
-    let mut unit = "B";
-    for next in UNITS {
-        // A size that would round to 1024 uses the next unit.
-        if size < 1023.5 {
-            break;
-        }
-        (size, unit) = (size / 1024.0, next);
-    }
+    let (size, unit) = scaled(bytes as f64, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"]);
     let decimals = usize::from(unit != "B" && size < 99.95);
     format!("{size:.decimals$} {unit}")
+}
+
+/// Returns an amount in one of these units, each `factor` times the previous one. An amount that would round
+/// to `factor` is in the next unit.
+pub(super) fn scaled<'u>(mut amount: f64, factor: f64, units: &[&'u str]) -> (f64, &'u str) {
+    let mut unit = 0;
+    while amount >= factor - 0.5 && unit + 1 < units.len() {
+        amount /= factor;
+        unit += 1;
+    }
+    (amount, units[unit])
 }
 
 /// Formats the counts that are not zero, each with its word.

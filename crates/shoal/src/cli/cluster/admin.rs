@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::de::DeserializeOwned;
+use shoal_net::pauses::ticks;
 use shoal_node::admin::client::{AdminAccess, AdminClient, AdminError, AdminErrorKind, AdminUrl};
-use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use crate::cli::failure::Failure;
 
@@ -57,42 +57,31 @@ impl AdminPort {
     }
 }
 
-/// Asks a node for a page again and again, and gives up after some failures in a row.
-pub(crate) struct Poll<'a> {
-    client: &'a AdminClient,
-    path: String,
-    ticks: Interval,
-    silences: u32,
-    silences_max: u32,
+/// How often a command asks a node for a page, and how many failures in a row it bears.
+pub(crate) struct Patience {
+    pub(crate) period: Duration,
+    pub(crate) silences_max: u32,
 }
 
-impl<'a> Poll<'a> {
-    /// Asks for `path` at each `period`, the first time at once.
-    pub(crate) fn new(client: &'a AdminClient, path: &str, period: Duration, silences_max: u32) -> Self {
-        let mut ticks = interval(period);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Self {
-            client,
-            path: path.to_owned(),
-            ticks,
-            silences: 0,
-            silences_max,
-        }
-    }
-
-    /// Returns the page when it is time; `None` if the node did not answer.
-    pub(crate) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, AdminError> {
-        self.ticks.tick().await;
-        match self.client.get(&self.path).await {
+/// Asks a node for a page, the first time at once, until `look` finds in it what the command waits for.
+pub(crate) async fn poll<T: DeserializeOwned, R>(
+    client: &AdminClient,
+    path: &str,
+    patience: &Patience,
+    mut look: impl FnMut(T) -> Option<R>,
+) -> Result<R, AdminError> {
+    let (mut ticks, mut silences) = (ticks(patience.period), 0);
+    loop {
+        ticks.tick().await;
+        match client.get(path).await {
             Ok(page) => {
-                self.silences = 0;
-                Ok(Some(page))
+                silences = 0;
+                if let Some(found) = look(page) {
+                    return Ok(found);
+                }
             }
-            Err(_) if self.silences < self.silences_max => {
-                self.silences += 1;
-                Ok(None)
-            }
-            Err(error) => Err(error),
+            Err(_) if silences < patience.silences_max => silences += 1,
+            Err(error) => return Err(error),
         }
     }
 }

@@ -9,16 +9,15 @@ use shoal_node::admin::status::Status;
 use shoal_s3::uri::S3Uri;
 use shoal_writeback::FlushProgress;
 
-use super::admin::{AdminPort, Poll, failed};
+use super::admin::{AdminPort, Patience, failed, poll};
 use crate::cli::block_on;
 use crate::cli::failure::Failure;
 use crate::cli::output::{counted, print};
 
-/// Interval at which the command polls the node.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-
-/// Failed polls in a row after which the command gives up.
-const SILENCES_MAX: u32 = 50;
+const PATIENCE: Patience = Patience {
+    period: Duration::from_millis(100),
+    silences_max: 50,
+};
 
 /// Flush dirty objects (written back, not yet in the lake) to the lake now
 ///
@@ -50,19 +49,16 @@ impl Flush {
             .post::<FlushProgress>(&format!("/flush?below={below}"))
             .await;
         let begun = begun.map_err(failed("the flush did not start"))?;
-        let mut poll = Poll::new(&client, "/status", LOOK_EVERY, SILENCES_MAX);
-        loop {
-            let page = poll.next::<Status>().await;
-            match page.map_err(failed("the node stopped answering during the flush"))? {
-                Some(Status { write_back, .. }) if write_back.flush.order != begun.order => {
-                    return Err(Failure::failed("another flush was ordered in the meantime"));
-                }
-                Some(Status { write_back, .. }) if !write_back.flush.running => {
-                    return self.conclude(&write_back.flush);
-                }
-                Some(_) | None => {}
-            }
+        let ended = poll(&client, "/status", &PATIENCE, |Status { write_back, .. }| {
+            let flush = write_back.flush;
+            (flush.order != begun.order || !flush.running).then_some(flush)
+        });
+        let ended = ended.await;
+        let ended = ended.map_err(failed("the node stopped answering during the flush"))?;
+        if ended.order != begun.order {
+            return Err(Failure::failed("another flush was ordered in the meantime"));
         }
+        self.conclude(&ended)
     }
 
     fn conclude(&self, progress: &FlushProgress) -> Result<(), Failure> {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use shoal_node::admin::status::{BandwidthScope, LaneFigures, LinkFigures};
 
-use crate::cli::output::counted;
+use crate::cli::output::{counted, scaled};
 
 /// The classes in display order.
 const CLASSES: [&str; 4] = ["client", "planned", "prefetch", "cleaning"];
@@ -44,16 +44,8 @@ fn lane_words(lane: &LaneFigures) -> String {
 
 /// Formats a rate in bits a second, the unit in which links are sold, with three digits.
 fn rate(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"];
-    let mut rate = bytes as f64 * 8.0 / 1e3;
-    let mut unit = UNITS[0];
-    for next in &UNITS[1..] {
-        // A rate that would round to 1000 uses the next unit.
-        if rate < 999.5 {
-            break;
-        }
-        (rate, unit) = (rate / 1e3, next);
-    }
+    let units = ["kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"];
+    let (rate, unit) = scaled(bytes as f64 * 8.0 / 1e3, 1e3, &units);
     let decimals = if rate < 9.995 {
         2
     } else {

@@ -9,16 +9,15 @@ use shoal_node::admin::client::AdminClient;
 use shoal_node::admin::status::Status;
 use shoal_node::{HandoffPhase, HandoffProgress};
 
-use super::admin::{AdminPort, Poll, failed};
+use super::admin::{AdminPort, Patience, failed, poll};
 use crate::cli::block_on;
 use crate::cli::failure::Failure;
 use crate::cli::output::{Tone, bytes, counted, overwrite, print_message, print_result};
 
-/// Interval at which the command polls a draining node.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
-
-/// Failed polls in a row after which the command gives up.
-const SILENCES_MAX: u32 = 20;
+const PATIENCE: Patience = Patience {
+    period: Duration::from_millis(250),
+    silences_max: 20,
+};
 
 /// Give an order to a node
 ///
@@ -64,19 +63,17 @@ impl Order {
     async fn drain(self) -> Result<(), Failure> {
         let client = self.admin.client()?;
         give(&client, "/drain").await?;
-        let mut poll = Poll::new(&client, "/status", LOOK_EVERY, SILENCES_MAX);
-        loop {
-            let page = poll.next::<Status>().await;
-            let page = page.map_err(failed("the node stopped answering while it drained"))?;
-            let Some(Status { node, drain, .. }) = page else {
-                continue;
-            };
+        let ended = poll(&client, "/status", &PATIENCE, |Status { node, drain, .. }| {
             let drain = drain.unwrap_or_default();
             if drain.state != HandoffPhase::Draining {
-                return self.conclude(&node.name, &drain);
+                return Some((node.name, drain));
             }
             show(&node.name, &drain);
-        }
+            None
+        });
+        let ended = ended.await;
+        let (name, drain) = ended.map_err(failed("the node stopped answering while it drained"))?;
+        self.conclude(&name, &drain)
     }
 
     async fn undrain(self) -> Result<(), Failure> {

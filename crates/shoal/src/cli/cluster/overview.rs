@@ -149,17 +149,16 @@ impl Overview {
                     layer_shared(&place, &member.topology, layers),
                 )
             };
-            let answer = numbers(client, &pages, &member.name).await;
+            let numbers = numbers(client, &pages, &member.name).await;
+            let answer =
+                numbers.map_or_else(Answer::Unreachable, |numbers| Answer::Numbers(Box::new(numbers)));
             NodeView {
                 layer,
                 name: member.name,
                 topology: member.topology,
                 state: member.state.as_str().into(),
                 admin: member.admin.to_string(),
-                answer: match answer {
-                    Ok(numbers) => Answer::Numbers(Box::new(numbers)),
-                    Err(why) => Answer::Unreachable(why),
-                },
+                answer,
             }
         }))
         .await;

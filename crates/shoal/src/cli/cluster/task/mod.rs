@@ -14,18 +14,17 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use self::progress::{ProgressDisplay, kind};
 use crate::cli::block_on;
-use crate::cli::cluster::admin::{AdminPort, Poll, failed};
+use crate::cli::cluster::admin::{AdminPort, Patience, failed, poll};
 use crate::cli::failure::Failure;
 use crate::cli::output::{Tone, bytes, counted, print_message, print_result, some_of};
 
 /// Path of the tasks page.
 pub(crate) const PATH: &str = "/tasks";
 
-/// Interval at which the command polls a node for the progress of a task.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
-
-/// Failed polls in a row after which the command gives up.
-const SILENCES_MAX: u32 = 40;
+const PATIENCE: Patience = Patience {
+    period: Duration::from_millis(250),
+    silences_max: 40,
+};
 
 /// List the tasks of a cluster, the latest first
 #[derive(Debug, Args)]
@@ -112,24 +111,27 @@ pub(crate) async fn follow(client: &AdminClient, mut task: Task, json: bool) -> 
     let mut display = ProgressDisplay::default();
     let interrupt = signal(SignalKind::interrupt());
     let mut interrupt = interrupt.map_err(|error| Failure::new("Ctrl-C cannot be noticed", &error))?;
-    let mut poll = Poll::new(client, &format!("{PATH}/{}", task.id), LOOK_EVERY, SILENCES_MAX);
-    while !task.progress.state.is_over() {
+    if !task.progress.state.is_over() {
         display.show(&task);
-        tokio::select! {
-            answer = poll.next() => {
-                let answer = answer.inspect_err(|_| display.end());
-                let answer = answer.map_err(failed("the node stopped answering; the task goes on"))?;
-                task = answer.unwrap_or(task);
+        let path = format!("{PATH}/{}", task.id);
+        let ended = poll(client, &path, &PATIENCE, |task: Task| {
+            let is_over = task.progress.state.is_over();
+            if !is_over {
+                display.show(&task);
             }
+            is_over.then_some(task)
+        });
+        let ended = tokio::select! {
+            ended = ended => ended.map_err(failed("the node stopped answering; the task goes on")),
             _ = interrupt.recv() => {
-                display.end();
                 let what = format!("the task {} goes on", task.id);
                 let hint = format!("`shoal task {0} --wait` follows it, `shoal task {0} --cancel` ends it", task.id);
-                return Err(Failure::interrupted(what, hint));
+                Err(Failure::interrupted(what, hint))
             }
-        }
+        };
+        display.end();
+        task = ended?;
     }
-    display.end();
     show(&task, json);
     match task.progress.state {
         TaskState::Done => Ok(()),
