@@ -1,54 +1,21 @@
 //! Admits a request: classifies it, verifies its caller, and waits for a place among the requests in flight.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use http::Request;
 use shoal_cache::exchange::record::{Record, Subject};
 use shoal_cache::exchange::{Admitted, host};
 use shoal_net::clock;
-use shoal_net::fair::in_flight::{InFlight, Overloaded};
+use shoal_net::fair::in_flight::Overloaded;
 use shoal_net::http::connection::ClientBody;
 use shoal_net::http::listener::RemoteEnd;
-use shoal_net::metrics::Metrics;
-use shoal_s3::auth::Gate;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::operation::classify;
 
-use crate::config::{Anonymous, Config};
-use crate::core::Core;
+use crate::front::serve::Front;
 
-/// Admits requests.
-pub(super) struct Admission {
-    gate: Gate,
-    in_flight: Arc<InFlight>,
-    metrics: Arc<Metrics>,
-    domain: Option<String>,
-    writes_access_log: AtomicBool,
-}
-
-impl Admission {
-    /// Verifies callers, and classifies requests, as the configuration says.
-    pub(super) fn new(core: &Core) -> Self {
-        let Config { lake, s3, log, .. } = &core.config;
-        let gate = Gate::new(Arc::clone(&core.identities), &lake.region);
-        Self {
-            gate: match s3.anonymous {
-                Anonymous::Forward => gate,
-                Anonymous::Refuse => gate.without_anonymous(),
-            },
-            in_flight: Arc::clone(&core.in_flight),
-            metrics: Arc::clone(&core.metrics),
-            domain: s3.domain.clone(),
-            writes_access_log: AtomicBool::new(log.access),
-        }
-    }
-
-    /// Enables or disables the access log.
-    pub(super) fn set_access_log(&self, is_on: bool) {
-        self.writes_access_log.store(is_on, Ordering::Relaxed);
-    }
-
+impl Front {
     /// Admits a request, and waits for a place among the requests in flight.
     pub(super) async fn enter(
         &self,

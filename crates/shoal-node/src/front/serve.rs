@@ -1,6 +1,7 @@
 //! Serves one request, from its head to its response: classifies, verifies, and dispatches it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use http::uri::PathAndQuery;
@@ -13,23 +14,29 @@ use shoal_cache::freshness::FreshnessRules;
 use shoal_cache::lake::{Lake, Verdict, Write, judged};
 use shoal_cache::write::{WriteRules, lifetime_in};
 use shoal_net::clock;
+use shoal_net::fair::in_flight::InFlight;
 use shoal_net::http::connection::ClientBody;
 use shoal_net::http::expectation::expects_continue;
 use shoal_net::http::listener::RemoteEnd;
 use shoal_net::metrics::Metrics;
+use shoal_s3::auth::Gate;
 use shoal_s3::error::S3Error;
 use shoal_s3::error_xml::RequestId;
 use shoal_s3::object::ObjectName;
 use shoal_s3::operation::{Effect, Operation};
 
+use crate::config::{Anonymous, Config};
 use crate::core::Core;
-use crate::front::admission::Admission;
 use crate::front::reads::Reads;
 
 /// Serves S3 requests: dispatches each to its handler.
 pub struct Front {
-    metrics: Arc<Metrics>,
-    admission: Admission,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) gate: Gate,
+    pub(super) in_flight: Arc<InFlight>,
+    /// The domain of virtual-host style.
+    pub(super) domain: Option<String>,
+    pub(super) writes_access_log: AtomicBool,
     write_rules: ArcSwap<WriteRules>,
     reads: Reads,
     lake: Arc<dyn Lake>,
@@ -39,8 +46,18 @@ pub struct Front {
 impl Front {
     /// Creates a front for clients of `lake`.
     pub(crate) fn new(core: &Core, lake: &Arc<dyn Lake>) -> Self {
+        let Config {
+            lake: at, s3, log, ..
+        } = &core.config;
+        let gate = Gate::new(Arc::clone(&core.identities), &at.region);
         Self {
-            admission: Admission::new(core),
+            gate: match s3.anonymous {
+                Anonymous::Forward => gate,
+                Anonymous::Refuse => gate.without_anonymous(),
+            },
+            in_flight: Arc::clone(&core.in_flight),
+            domain: s3.domain.clone(),
+            writes_access_log: AtomicBool::new(log.access),
             metrics: Arc::clone(&core.metrics),
             write_rules: ArcSwap::from_pointee(core.write_rules.clone()),
             reads: Reads::new(core, lake),
@@ -53,7 +70,7 @@ impl Front {
     pub fn reload(&self, freshness: FreshnessRules, write_rules: WriteRules, access_log: bool) {
         self.reads.set_freshness(freshness);
         self.write_rules.store(Arc::new(write_rules));
-        self.admission.set_access_log(access_log);
+        self.writes_access_log.store(access_log, Ordering::Relaxed);
     }
 
     /// Serves one request. Errors are converted to responses.
@@ -102,7 +119,7 @@ impl Front {
         remote: &RemoteEnd,
         record: &mut Record,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let admitted = self.admission.enter(request, remote, record).await?;
+        let admitted = self.enter(request, remote, record).await?;
         debug_assert!(record.permit.is_some(), "an admitted request holds a place");
         if admitted.classified.effect() != Effect::None
             && let Some(coherence) = &self.coherence
