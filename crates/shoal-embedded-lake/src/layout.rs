@@ -211,6 +211,7 @@ impl Staged<'_> {
     /// Publishes the object, replacing any previous one. Must not run concurrently with reads, because its
     /// three files are renamed one after another.
     pub(super) fn commit(self, bucket: &str, name: &str) -> S3Result<()> {
+        debug_assert_ne!(bucket, STAGING, "an object is published in a bucket of clients");
         let body = self.layout.body(bucket, name);
         let parent = body.parent().expect("a body lies in a bucket");
         let refused = |error: io::Error| match error.kind() {

@@ -130,6 +130,10 @@ async fn serve_connections(listener: TcpListener, shared: Arc<Shared>) {
             }
         };
         networks.retain(|_, open| Arc::strong_count(open) > 1);
+        debug_assert!(
+            networks.len() < CONNECTIONS_MAX,
+            "a network that is counted has a connection"
+        );
         let open = networks.entry(Network::containing(source.ip())).or_default();
         if Arc::strong_count(open) > CONNECTIONS_OF_NETWORK_MAX {
             tracing::debug!(%source, "connection refused: its network is at its limit of connections");
@@ -141,7 +145,7 @@ async fn serve_connections(listener: TcpListener, shared: Arc<Shared>) {
             if let Err(error) = converse(stream, source, &shared).await {
                 tracing::debug!(%error, %source, "a connection ended");
             }
-            drop((place, of_network));
+            drop((of_network, place));
         });
         while connections.try_join_next().is_some() {}
     }

@@ -67,6 +67,12 @@ impl LiveNodes {
             self.entries.insert(entry.live.member.name.clone(), entry);
         }
         self.entries.retain(|_, entry| counts(entry.seen, now));
+        debug_assert!(
+            self.entries
+                .iter()
+                .all(|(name, entry)| *name == entry.live.member.name),
+            "a node is listed under its own name"
+        );
     }
 
     /// The living nodes, by name.

@@ -103,6 +103,10 @@ impl RateLimiter {
                 .min(full);
             bucket.filled_at = now;
         }
+        debug_assert!(
+            (empty..=full).contains(&bucket.left),
+            "a bucket is between empty and full"
+        );
         if bucket.left - 1000 < empty {
             return Allowance::Silence;
         }
@@ -123,6 +127,10 @@ impl RateLimiter {
         if self.buckets.len() >= NETWORKS_MAX {
             self.buckets.clear();
         }
+        debug_assert!(
+            self.buckets.len() < NETWORKS_MAX,
+            "the tracked networks are bounded"
+        );
     }
 }
 

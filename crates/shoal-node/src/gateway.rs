@@ -154,6 +154,11 @@ impl Gateway {
                 Some(joined.map_err(|source| GatewayError::Gossip { address, source })?)
             }
         };
+        assert_eq!(
+            cluster.is_some(),
+            core.addresses.peer.is_some(),
+            "a node that listens for others is in a cluster"
+        );
         let handoff = cluster.as_ref().map(|cluster| {
             let announcer = cluster.membership().announcer();
             let (core, lake) = (Arc::clone(&core), Arc::clone(&parts.lake));

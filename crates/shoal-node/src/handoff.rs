@@ -236,7 +236,11 @@ impl Handoff {
 
 impl HandoffProgress {
     fn count(&mut self, outcome: &GiveOutcome) {
-        self.blocks_left = self.blocks_left.saturating_sub(1);
+        assert!(
+            self.blocks_left > 0,
+            "no more blocks are handed over than were left"
+        );
+        self.blocks_left -= 1;
         match outcome {
             GiveOutcome::Given { bytes } => {
                 self.blocks_given += 1;

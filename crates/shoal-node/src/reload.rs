@@ -119,6 +119,12 @@ impl Reloader {
         let reading = spawn_blocking(move || tokens.reload());
         reading.await.expect("reading tokens does not panic")?;
         let (config, front) = (&plan.in_force, &self.front);
+        assert_eq!(config.store, old.store, "a reload keeps the store and its blocks");
+        assert_eq!(config.lake.endpoint, old.lake.endpoint, "a reload keeps the lake");
+        assert_eq!(
+            config.tiers, old.tiers,
+            "a reload keeps the tiers of dirty objects"
+        );
         self.core.identities.replace(config.identities.iter().cloned());
         if let (Some(link), Some(bandwidth)) = (self.core.lake.link(), config.lake.bandwidth) {
             link.set_bandwidth(bandwidth);

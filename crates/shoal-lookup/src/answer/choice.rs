@@ -70,6 +70,19 @@ pub fn choose(
         }
     });
     choices.extend(unfit);
+    debug_assert_eq!(
+        choices.len(),
+        live.len(),
+        "each living node has one place in the choice"
+    );
+    debug_assert!(
+        choices
+            .iter()
+            .filter(|choice| choice.eligibility == Eligibility::Answered)
+            .count()
+            <= answers,
+        "an answer has no more nodes than configured"
+    );
     choices
 }
 

@@ -129,6 +129,7 @@ impl Responder {
         };
         let code = response.metadata.response_code;
         let bytes = encode(response, limit_bytes).ok()?;
+        debug_assert!(bytes.len() <= limit_bytes, "an answer has room in its transport");
         Some(Reply { bytes, code })
     }
 

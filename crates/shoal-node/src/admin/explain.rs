@@ -280,6 +280,8 @@ impl Explainer<'_> {
     }
 
     fn group(&self, first: BlockId, layer: Layer, blocks: u32, known: &GroupKnowledge) -> GroupCompleteness {
+        debug_assert_eq!(first.index % GROUP_BLOCKS, 0, "a group begins at its first block");
+        debug_assert!(blocks <= GROUP_BLOCKS, "a group has a bit for each of its blocks");
         let mut held: BTreeMap<_, _> = known
             .others
             .iter()

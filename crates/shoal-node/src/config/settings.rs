@@ -297,6 +297,11 @@ impl ConfigDraft {
 
     /// Returns the origin of a setting's value.
     pub(super) fn provenance(&self, section: &str, key: &str) -> &Provenance {
+        assert_eq!(
+            self.provenances.len(),
+            SETTINGS.len(),
+            "each setting has an origin"
+        );
         let position = position(section, key).expect("the caller names a setting of the table");
         &self.provenances[position]
     }

@@ -98,6 +98,10 @@ impl Failure {
 
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
+        assert!(
+            !error.problems.is_empty(),
+            "a configuration is refused for a problem"
+        );
         let message = |problem: Problem| (problem.to_string(), problem.hint);
         Self {
             exit_code: REFUSED,

@@ -57,7 +57,13 @@ impl<'a> Check<'a> {
         title: &'static str,
         values: &'a [T],
     ) -> impl Iterator<Item = (&'a T, &'a Entry)> + use<'a, T> {
-        values.iter().zip(self.file.list(title))
+        let entries = self.file.list(title);
+        debug_assert_eq!(
+            self.file.list(title).count(),
+            values.len(),
+            "each entry has one value"
+        );
+        values.iter().zip(entries)
     }
 
     /// Rejects the value of a key in an entry of a list.

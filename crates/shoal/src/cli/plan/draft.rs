@@ -105,6 +105,16 @@ impl Draft {
 
     /// Returns the document with the plan for the request.
     pub(super) fn with(self, plan: Plan) -> Document {
+        assert_eq!(
+            self.files.len(),
+            self.request.files.len(),
+            "each file has what is expected of it"
+        );
+        assert_eq!(
+            self.jobs.len(),
+            self.request.jobs.len(),
+            "each job has what is expected of it"
+        );
         Document {
             version: VERSION,
             epoch_ms: self.epoch.ms().unsigned_abs(),

@@ -146,6 +146,11 @@ impl Comparison {
 
     /// Adds the plan with a change.
     pub(super) fn add(&mut self, what_if: &WhatIf, without: &Plan, with: Plan) {
+        debug_assert_eq!(
+            without.jobs.len(),
+            with.jobs.len(),
+            "both plans are about the same jobs"
+        );
         let effect = Effect::between(without, with);
         self.0
             .push(Row::new(&what_if.text, &effect.plan, effect.saved, effect.lost));
