@@ -239,7 +239,7 @@ impl Responder {
             // ANY is mostly used for amplification, so it gets a minimal answer (RFC 8482).
             (Subject::Service, RecordType::ANY) => {
                 let minimal = HINFO::new("RFC8482".into(), String::new());
-                AnswerRecords::with(vec![self.record(query.name(), RData::HINFO(minimal))])
+                AnswerRecords::with(vec![record(query.name(), RData::HINFO(minimal))])
             }
             (Subject::Service, RecordType::SOA) => AnswerRecords::with(vec![self.start_of_authority()]),
             (Subject::Service, kind @ (RecordType::A | RecordType::AAAA)) => {
@@ -251,7 +251,11 @@ impl Responder {
             (Subject::Node(name), kind) => {
                 let node = live.iter().find(|live| live.member.name.to_lowercase() == name);
                 match node {
-                    Some(node) => self.node(query.name(), kind, node),
+                    Some(node) => {
+                        let address = address(query.name(), node);
+                        let asked_for = address.filter(|record| record.record_type() == kind);
+                        AnswerRecords::with(asked_for.into_iter().collect())
+                    }
                     None if self.config.buckets => self.nearest(query.name(), kind, client, live),
                     None => absent(&name, live),
                 }
@@ -281,7 +285,7 @@ impl Responder {
             tailored: true,
             ..AnswerRecords::with(
                 answered
-                    .filter_map(|choice| self.address(name, &choice.live))
+                    .filter_map(|choice| address(name, &choice.live))
                     .collect(),
             )
         }
@@ -305,29 +309,10 @@ impl Responder {
             // The order is given by priority alone: with weights each client would choose at random every
             // time, and not return to the node that caches its blocks.
             let service = SRV::new(priority, 0, port, target.clone());
-            answer.records.push(self.record(name, RData::SRV(service)));
-            answer.beside.extend(self.address(&target, &choice.live));
+            answer.records.push(record(name, RData::SRV(service)));
+            answer.beside.extend(address(&target, &choice.live));
         }
         answer
-    }
-
-    /// The records under a node's own name.
-    fn node(&self, name: &Name, kind: RecordType, node: &LiveNode) -> AnswerRecords {
-        let address = self.address(name, node);
-        let asked_for = address.filter(|record| record.record_type() == kind);
-        AnswerRecords::with(asked_for.into_iter().collect())
-    }
-
-    fn address(&self, name: &Name, live: &LiveNode) -> Option<Record> {
-        let data = match live.address?.ip() {
-            IpAddr::V4(address) => RData::A(A(address)),
-            IpAddr::V6(address) => RData::AAAA(AAAA(address)),
-        };
-        Some(self.record(name, data))
-    }
-
-    fn record(&self, name: &Name, data: RData) -> Record {
-        Record::from_rdata(name.clone(), TTL_SECONDS, data)
     }
 
     /// There are no secondary servers for this zone, so only the last number matters: how long negative
@@ -345,7 +330,7 @@ impl Responder {
             HOUR_SECONDS,
             TTL_SECONDS,
         );
-        self.record(name, RData::SOA(data))
+        record(name, RData::SOA(data))
     }
 }
 
@@ -364,6 +349,18 @@ fn absent(name: &str, live: &[Arc<LiveNode>]) -> AnswerRecords {
     } else {
         ResponseCode::NXDomain
     })
+}
+
+fn address(name: &Name, live: &LiveNode) -> Option<Record> {
+    let data = match live.address?.ip() {
+        IpAddr::V4(address) => RData::A(A(address)),
+        IpAddr::V6(address) => RData::AAAA(AAAA(address)),
+    };
+    Some(record(name, data))
+}
+
+fn record(name: &Name, data: RData) -> Record {
+    Record::from_rdata(name.clone(), TTL_SECONDS, data)
 }
 
 fn message(metadata: Metadata, code: ResponseCode) -> Message {
