@@ -82,6 +82,16 @@ impl fmt::Display for Problem {
     }
 }
 
+/// What is wrong with a configuration, while it is read.
+#[derive(Default)]
+pub(super) struct Report {
+    /// Values that cannot be used.
+    pub(super) problems: Vec<Problem>,
+    /// Unknown names; the known ones are still valid.
+    pub(super) strangers: Vec<Problem>,
+    pub(super) warnings: Vec<Problem>,
+}
+
 /// All problems of a configuration.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", one_a_line(.problems))]

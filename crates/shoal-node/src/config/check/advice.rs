@@ -49,7 +49,8 @@ impl<'a> Check<'a> {
         for rule in ADVICE {
             let faults = (rule.faults)(self.draft).into_iter();
             let provenance = self.draft.provenance(rule.section, rule.key);
-            self.warnings
+            self.report
+                .warnings
                 .extend(faults.map(|fault| fault.of(rule, provenance)));
         }
         self.advise_on_tiers();

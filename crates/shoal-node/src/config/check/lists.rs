@@ -154,7 +154,7 @@ impl<'a> Check<'a> {
         for (_, provenance) in modes.filter(|(mode, _)| *mode == FreshnessMode::Coherent) {
             let what = "freshness \"coherent\" needs a directory";
             let hint = "write a time such as \"10s\", or [cooperation] mode = \"directory\"";
-            self.problems.push(Problem::new(provenance, what, hint));
+            self.report.problems.push(Problem::new(provenance, what, hint));
         }
     }
 

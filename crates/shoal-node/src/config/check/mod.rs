@@ -10,24 +10,24 @@ mod texts;
 mod tier;
 
 use super::load::file::{Entry, File};
-use super::problem::{Fault, Problem, Provenance};
+use super::problem::{Fault, Problem, Provenance, Report};
 use super::settings::ConfigDraft;
 use super::{Config, Role};
 
-/// Returns all problems and all warnings in the sections that `role` reads. Every entry of `file` is valid in
+/// Reports all problems and all warnings in the sections that `role` reads. Every entry of `file` is valid in
 /// itself, so the lists of the draft have one value for each.
-pub(super) fn check(draft: &ConfigDraft, file: &File, role: Role) -> (Vec<Problem>, Vec<Problem>) {
+pub(super) fn check(draft: &ConfigDraft, file: &File, role: Role, report: &mut Report) {
     let mut check = Check {
         draft,
         file,
         config: &draft.config,
-        problems: vec![],
-        warnings: vec![],
+        report,
     };
     for rule in rules::RULES.iter().filter(|rule| role.reads(rule.section)) {
         let provenance = draft.provenance(rule.section, rule.key);
         let faults = (rule.faults)(&draft.config).into_iter();
         check
+            .report
             .problems
             .extend(faults.map(|fault| fault.of(rule, provenance)));
     }
@@ -39,15 +39,13 @@ pub(super) fn check(draft: &ConfigDraft, file: &File, role: Role) -> (Vec<Proble
         Role::Dev => check.entries(),
         Role::Lookup => check.places(),
     }
-    (check.problems, check.warnings)
 }
 
 struct Check<'a> {
     draft: &'a ConfigDraft,
     file: &'a File,
     config: &'a Config,
-    problems: Vec<Problem>,
-    warnings: Vec<Problem>,
+    report: &'a mut Report,
 }
 
 impl<'a> Check<'a> {
@@ -70,11 +68,12 @@ impl<'a> Check<'a> {
     fn refuse(&mut self, entry: &Entry, key: &str, faults: impl IntoIterator<Item = Fault>) {
         let name = format!("{} {key}", entry.title);
         let faults = faults.into_iter();
-        self.problems
+        self.report
+            .problems
             .extend(faults.map(|fault| fault.of(&name, entry.origin(key))));
     }
 
     fn warn(&mut self, provenance: &Provenance, what: impl Into<String>, hint: &str) {
-        self.warnings.push(Problem::new(provenance, what, hint));
+        self.report.warnings.push(Problem::new(provenance, what, hint));
     }
 }

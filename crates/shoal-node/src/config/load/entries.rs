@@ -41,14 +41,21 @@ impl EntryReader<'_> {
         })
     }
 
-    /// Returns the value of an optional key.
+    /// Returns the value of an optional key; `None` if it is absent or invalid.
     pub(super) fn optional<T: Value>(&mut self, key: &str) -> Option<T> {
-        self.entry.take(key, &mut self.loader.problems)
+        let (given, provenance) = self.entry.written.get(key)?;
+        let value = T::read(given);
+        let name = || format!("{} {key}", self.entry.title);
+        let value = value.map_err(|fault| self.loader.report.problems.push(fault.of(name(), provenance)));
+        value.ok()
     }
 
     /// Returns the value of a key that every entry needs.
     pub(super) fn require<T: Value>(&mut self, key: &str) -> Option<T> {
-        self.entry.require(key, &mut self.loader.problems)
+        if !self.entry.has(key) {
+            self.refuse("", &format!("has no {key}"), &format!("add a line: {key} = ..."));
+        }
+        self.optional(key)
     }
 
     pub(super) fn place(&mut self) -> Option<LookupPlace> {
@@ -102,7 +109,7 @@ impl EntryReader<'_> {
     /// Rejects an entry, at the line of one of its keys.
     pub(super) fn refuse(&mut self, key: &str, what: &str, hint: &str) {
         let problem = Fault::new(what, hint).of(self.entry.title, self.entry.origin(key));
-        self.loader.problems.push(problem);
+        self.loader.report.problems.push(problem);
     }
 
     /// Reads a secret that may be given inline or as a file, but not both.
@@ -115,7 +122,7 @@ impl EntryReader<'_> {
             Some(path) if secret.is_none() => self.loader.read_secret(file_key, &path, provenance),
             Some(_) => {
                 let problem = both_secrets(self.entry.title, key, provenance);
-                self.loader.problems.push(problem);
+                self.loader.report.problems.push(problem);
                 None
             }
         }

@@ -10,9 +10,9 @@ use shoal_base::spelling::suggestion;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue, ValueDeserializer};
 
-use crate::config::problem::{Problem, Provenance};
+use crate::config::problem::{Problem, Provenance, Report};
 use crate::config::settings::{REMOVED, SECTIONS, SETTINGS, of_section, position};
-use crate::config::value::{RawValue, Value};
+use crate::config::value::RawValue;
 
 /// A list of tables: its name, with the section that holds it if there is one, and its keys.
 struct List {
@@ -54,7 +54,7 @@ pub(in crate::config) struct Entry {
     /// The line of its header.
     pub(in crate::config) provenance: Provenance,
     pub(in crate::config) title: &'static str,
-    written: BTreeMap<&'static str, (RawValue, Provenance)>,
+    pub(super) written: BTreeMap<&'static str, (RawValue, Provenance)>,
 }
 
 /// A parsed configuration file.
@@ -63,10 +63,6 @@ pub(in crate::config) struct File {
     pub(in crate::config) assignments: Vec<Assignment>,
     /// The tables of all lists, in the order of the file.
     entries: Vec<Entry>,
-    /// Values that cannot be parsed.
-    pub(in crate::config) problems: Vec<Problem>,
-    /// Unknown names; the known ones are still valid.
-    pub(in crate::config) strangers: Vec<Problem>,
 }
 
 impl File {
@@ -96,14 +92,6 @@ impl Assignment {
 }
 
 impl Entry {
-    /// Parses the value of a key; `None` if it is absent, or invalid (then recorded in `problems`).
-    pub(in crate::config) fn take<T: Value>(&self, key: &str, problems: &mut Vec<Problem>) -> Option<T> {
-        let (given, provenance) = self.written.get(key)?;
-        let name = || format!("{} {key}", self.title);
-        let value = T::read(given).map_err(|fault| problems.push(fault.of(name(), provenance)));
-        value.ok()
-    }
-
     /// Returns true if the key is present.
     pub(in crate::config) fn has(&self, key: &str) -> bool {
         self.written.contains_key(key)
@@ -114,24 +102,15 @@ impl Entry {
         let written = self.written.get(key);
         written.map_or(&self.provenance, |(_, provenance)| provenance)
     }
-
-    /// Like [`Self::take`] for a required key.
-    pub(in crate::config) fn require<T: Value>(&self, key: &str, problems: &mut Vec<Problem>) -> Option<T> {
-        if !self.has(key) {
-            let what = format!("{} has no {key}", self.title);
-            let hint = format!("add a line: {key} = ...");
-            problems.push(Problem::new(&self.provenance, what, hint));
-        }
-        self.take(key, problems)
-    }
 }
 
 /// Parses `text`, the content of the file at `path`.
-pub(in crate::config) fn read(path: &Path, text: &str) -> File {
+pub(in crate::config) fn read(path: &Path, text: &str, report: &mut Report) -> File {
     let mut reader = Reader {
         path: path.into(),
         text,
         file: File::default(),
+        report,
     };
     let (document, errors) = DeTable::parse_recoverable(text);
     for error in &errors {
@@ -159,6 +138,7 @@ struct Reader<'a> {
     path: Arc<Path>,
     text: &'a str,
     file: File,
+    report: &'a mut Report,
 }
 
 impl Reader<'_> {
@@ -181,12 +161,12 @@ impl Reader<'_> {
 
     fn problem(&mut self, offset: usize, what: String, hint: Option<String>) {
         let problem = self.at(offset, what, hint);
-        self.file.problems.push(problem);
+        self.report.problems.push(problem);
     }
 
     fn stranger(&mut self, offset: usize, what: String, hint: Option<String>) {
         let problem = self.at(offset, what, hint);
-        self.file.strangers.push(problem);
+        self.report.strangers.push(problem);
     }
 
     fn document(&mut self, document: &DeTable<'_>) {

@@ -4,7 +4,7 @@ mod entries;
 pub(super) mod file;
 mod tier;
 
-use std::fmt;
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use shoal_base::small_file;
 use self::entries::EntryReader;
 use self::file::{Assignment, File};
 use super::check;
-use super::problem::{ConfigError, Problem, Provenance};
+use super::problem::{ConfigError, Problem, Provenance, Report};
 use super::settings::{ConfigDraft, REMOVED, SECRETS, SETTINGS, Setting, position, variable_of};
 use super::value::RawValue;
 use super::{Config, Role};
@@ -23,7 +23,8 @@ use super::{Config, Role};
 /// The environment variable with the path of the configuration file, used if no flag gives one.
 pub const FILE_VARIABLE: &str = "SHOAL_CONFIG";
 
-/// The sources of a configuration.
+/// The sources of a configuration. They are not shown, because variables may hold secrets of this program or
+/// of others.
 #[derive(Default)]
 pub struct Sources {
     /// The role whose settings are validated.
@@ -50,14 +51,10 @@ pub struct Loaded {
 impl Sources {
     /// Creates sources with the environment variables of this process and nothing else.
     pub fn of_process() -> Self {
-        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
-            (
-                name.to_string_lossy().into_owned(),
-                value.to_string_lossy().into_owned(),
-            )
-        };
+        let text = |text: OsString| text.to_string_lossy().into_owned();
+        let variables = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
         Self {
-            variables: std::env::vars_os().map(text).collect(),
+            variables: variables.collect(),
             ..Self::default()
         }
     }
@@ -66,15 +63,6 @@ impl Sources {
         let mut variables = self.variables.iter();
         let variable = variables.find(|(name, value)| name == FILE_VARIABLE && !value.is_empty());
         self.file.clone().or_else(|| Some(variable?.1.clone().into()))
-    }
-}
-
-impl fmt::Debug for Sources {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Variables may hold secrets of the node or of other programs.
-        f.debug_struct("Sources")
-            .field("file", &self.file)
-            .finish_non_exhaustive()
     }
 }
 
@@ -104,11 +92,16 @@ impl Config {
             ..Loader::default()
         };
         loader.run(sources);
-        let mut problems = loader.problems;
+        let Report {
+            mut problems,
+            strangers,
+            warnings,
+        } = loader.report;
+        problems.extend(strangers);
         if problems.is_empty() {
             return Ok(Loaded {
                 config: loader.draft.config,
-                warnings: loader.warnings,
+                warnings,
             });
         }
         problems.sort_by_key(|problem| match problem.provenance {
@@ -124,10 +117,7 @@ impl Config {
 #[derive(Default)]
 struct Loader {
     draft: ConfigDraft,
-    problems: Vec<Problem>,
-    /// Unknown names.
-    strangers: Vec<Problem>,
-    warnings: Vec<Problem>,
+    report: Report,
 }
 
 impl Loader {
@@ -136,8 +126,6 @@ impl Loader {
             .file()
             .map(|path| self.read_file(&path, sources.refuses_empty))
             .unwrap_or_default();
-        self.problems.append(&mut file.problems);
-        self.strangers.append(&mut file.strangers);
         self.apply(std::mem::take(&mut file.assignments));
         let variables = self.variables(sources);
         self.apply(variables);
@@ -147,12 +135,9 @@ impl Loader {
         self.read_lists(&file);
         self.read_secret_files();
         // A value that cannot be parsed would be validated as if it were the default.
-        if self.problems.is_empty() {
-            let (problems, warnings) = check::check(&self.draft, &file, sources.role);
-            self.problems.extend(problems);
-            self.warnings.extend(warnings);
+        if self.report.problems.is_empty() {
+            check::check(&self.draft, &file, sources.role, &mut self.report);
         }
-        self.problems.append(&mut self.strangers);
         // The endpoint identifies the lake in digests of objects, so it is normalized.
         let lake = &mut self.draft.config.lake.endpoint;
         for url in self.draft.config.lookup.nodes.iter_mut().chain([lake]) {
@@ -185,7 +170,7 @@ impl Loader {
         match small_file::read_text(path) {
             Err(error) if error.kind() == ErrorKind::UnexpectedEof && !refuses_empty => File::default(),
             Ok(text) => {
-                let file = file::read(path, &text);
+                let file = file::read(path, &text, &mut self.report);
                 if file.holds_secrets() {
                     let name = "the configuration file, which holds a secret,";
                     self.warn_if_public(path, &Provenance::Default, name);
@@ -196,7 +181,9 @@ impl Loader {
                 let file = path.display();
                 let what = format!("the configuration file {file} cannot be read: {error}");
                 let hint = "name it with --config FILE";
-                self.problems.push(Problem::new(&Provenance::Default, what, hint));
+                self.report
+                    .problems
+                    .push(Problem::new(&Provenance::Default, what, hint));
                 File::default()
             }
         }
@@ -216,7 +203,7 @@ impl Loader {
                 Ok(()) => self.draft.provenances[position] = provenance,
                 Err(fault) => {
                     let name = format!("[{}] {}", setting.section, setting.key);
-                    self.problems.push(fault.of(name, &provenance));
+                    self.report.problems.push(fault.of(name, &provenance));
                 }
             }
         }
@@ -227,13 +214,16 @@ impl Loader {
         for secret in &SECRETS {
             let given = |key: &str| {
                 let position = position(secret.section, key)?;
-                let written = |one: &&Assignment| one.position == position && !one.given.is_empty();
+                let is_empty = |given: &RawValue| matches!(given, RawValue::Bare(text) if text.is_empty());
+                let written = |one: &&Assignment| one.position == position && !is_empty(&one.given);
                 layer.iter().find(written).map(|one| &one.provenance)
             };
             let (inline, file) = (given(secret.key()), given(secret.file_key));
             if let (Some(_), Some(provenance)) = (inline, file) {
                 let title = format!("[{}]", secret.section);
-                self.problems.push(both_secrets(&title, secret.key(), provenance));
+                self.report
+                    .problems
+                    .push(both_secrets(&title, secret.key(), provenance));
             }
             if inline.or(file).is_some() {
                 let (inline, file) = (secret.of)(&mut self.draft);
@@ -267,16 +257,18 @@ impl Loader {
             removed.find(|(section, key, _)| variable_of(section, key) == name)
         {
             let what = format!("[{section}] {key} was removed");
-            self.strangers.push(Problem::new(provenance, what, *hint));
+            self.report.strangers.push(Problem::new(provenance, what, *hint));
             return;
         }
         let unknown = |hint: String| Problem::new(provenance, "unknown variable", hint);
         if let Some(known) = nearest_variable(name) {
-            self.strangers.push(unknown(format!("did you mean {known}?")));
+            self.report
+                .strangers
+                .push(unknown(format!("did you mean {known}?")));
         } else {
             let verb = role.verb();
             let hint = format!("it is ignored; `shoal {verb} --help` names those that are read");
-            self.warnings.push(unknown(hint));
+            self.report.warnings.push(unknown(hint));
         }
     }
 
@@ -309,7 +301,9 @@ impl Loader {
         let text = match small_file::read_text(path) {
             Ok(text) => text,
             Err(error) => {
-                self.problems.push(refuse(format!("cannot be read: {error}")));
+                self.report
+                    .problems
+                    .push(refuse(format!("cannot be read: {error}")));
                 return Vec::new();
             }
         };
@@ -320,7 +314,7 @@ impl Loader {
             } else {
                 "is not one line or two"
             };
-            self.problems.push(refuse(what.into()));
+            self.report.problems.push(refuse(what.into()));
             return Vec::new();
         }
         self.warn_if_public(path, provenance, key);
@@ -333,14 +327,8 @@ impl Loader {
             let path = path.display();
             let what = format!("{name} {path} can be read by every user of this machine");
             let hint = format!("chmod 600 {path}");
-            self.warnings.push(Problem::new(provenance, what, hint));
+            self.report.warnings.push(Problem::new(provenance, what, hint));
         }
-    }
-}
-
-impl RawValue {
-    fn is_empty(&self) -> bool {
-        matches!(self, Self::Bare(text) if text.is_empty())
     }
 }
 
