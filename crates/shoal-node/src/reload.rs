@@ -1,33 +1,24 @@
 //! Reloads the settings that can change while a node runs: identities, rules, certificates, bandwidth,
 //! operators' tokens and the access log. Other settings need a restart.
 
+use std::error::Error;
 use std::sync::Arc;
 
 use shoal_cache::freshness::FreshnessRules;
 use shoal_cache::write::{WriteConfig, WriteMode, WriteRules};
 use shoal_net::clock;
-use shoal_net::http::tls::{TlsError, TlsReloader};
+use shoal_net::http::tls::TlsReloader;
 use tokio::task::spawn_blocking;
 
-use crate::admin::auth::{AdminAuth, TokenError};
+use crate::admin::auth::AdminAuth;
 use crate::admin::reloads::Reloads;
 use crate::config::{self, Config, ConfigError};
 use crate::core::Core;
 use crate::front::serve::Front;
 
-/// Why a new configuration was rejected.
-#[derive(Debug, thiserror::Error)]
-pub enum ReloadError {
-    /// The new configuration is unreadable or invalid.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
-    /// A certificate cannot be used.
-    #[error(transparent)]
-    Certificate(#[from] TlsError),
-    /// The operators' tokens cannot be used.
-    #[error(transparent)]
-    Tokens(#[from] TokenError),
-}
+/// Why a new configuration was rejected: it is unreadable or invalid, or a certificate or the operators' tokens
+/// cannot be used.
+pub type ReloadError = Box<dyn Error + Send + Sync>;
 
 /// Applies new configurations, each completely or not at all.
 pub struct Reloader {
