@@ -15,6 +15,7 @@ use shoal_node::admin::allowed_hosts::AllowedHosts;
 use tokio::net::TcpListener;
 
 use super::Shared;
+use super::answer::responder::can_answer;
 use super::metrics::TABLE;
 
 /// The part reported as missing while no living node is known and every question is answered with SERVFAIL.
@@ -46,7 +47,7 @@ fn answer(shared: &Arc<Shared>, method: &Method, path: &str) -> Page {
     }
     match path {
         "/healthz" => text(StatusCode::OK, "alive\n"),
-        "/readyz" if shared.knows_a_node() => pages::ready(&[]),
+        "/readyz" if can_answer(&shared.live()) => pages::ready(&[]),
         "/readyz" => pages::ready(&[NODES]),
         _ => page(
             StatusCode::OK,

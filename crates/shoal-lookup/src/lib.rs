@@ -37,7 +37,7 @@ use shoal_node::admin::members::Members;
 use shoal_node::config;
 use tokio::task::JoinSet;
 
-use answer::responder::{Responder, Transport, can_answer};
+use answer::responder::{Responder, Transport};
 use explain::{Explanation, SilentNode};
 use listener::Sockets;
 use live_nodes::{LiveNode, LiveNodes};
@@ -241,10 +241,6 @@ impl Shared {
 
     fn live(&self) -> Vec<Arc<LiveNode>> {
         self.live_nodes.lock().live(clock::instant())
-    }
-
-    fn knows_a_node(&self) -> bool {
-        can_answer(&self.live())
     }
 
     /// Returns the answer to a message; `None` sends no answer.

@@ -1,7 +1,6 @@
 //! The page `/explain`: the location and the worth of an object's blocks, with reasons. It shows no content,
 //! and sends no request to the lake or to other nodes.
 
-use std::collections::hash_map::Entry as MapEntry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -319,10 +318,9 @@ impl Explainer<'_> {
             return Vec::new();
         };
         let mut noted = HashMap::new();
-        for group in blocks.iter().copied().map(Group::containing) {
-            if let MapEntry::Vacant(vacant) = noted.entry(group) {
-                vacant.insert(directory.extensions(group).await);
-            }
+        for members in blocks.chunk_by(|one, other| Group::containing(*one) == Group::containing(*other)) {
+            let group = Group::containing(members[0]);
+            noted.insert(group, directory.extensions(group).await);
         }
         let entries = stream::iter(blocks.to_vec()).map(async |block| {
             let entry = directory.entry(block).await?;

@@ -114,7 +114,12 @@ impl Explain {
         let known = nodes
             .into_iter()
             .find_map(|node| Some((node.node, node.version?)));
-        let (known_by, version) = known.ok_or_else(|| unknown(&self.object))?;
+        let unknown = || {
+            Failure::failed(format!("no node knows a version of {}", self.object)).hinting(
+                "the object was never read, or is not cacheable (shoal_uncached_total in /metrics counts reasons), or the nodes have forgotten it",
+            )
+        };
+        let (known_by, version) = known.ok_or_else(unknown)?;
         // Each node has reported the version that it knows; now ask all of them about the same one.
         query.version = version.id();
         query.count = self.blocks.min(version.blocks.saturating_sub(self.first));
@@ -163,12 +168,6 @@ async fn ask_member(client: &AdminClient, name: &str, path: String) -> Result<Ex
     };
     let node = name.to_owned();
     Err(SilentNode { node, why })
-}
-
-fn unknown(object: &S3Uri) -> Failure {
-    Failure::failed(format!("no node knows a version of {object}")).hinting(
-        "the object was never read, or is not cacheable (shoal_uncached_total in /metrics counts reasons), or the nodes have forgotten it",
-    )
 }
 
 fn to_text(found: &ClusterExplanation) -> String {

@@ -85,7 +85,9 @@ impl Order {
     }
 
     fn conclude(&self, name: &str, drain: &HandoffProgress) -> Result<(), Failure> {
-        end_progress();
+        if stderr().is_terminal() {
+            overwrite("");
+        }
         if drain.state == HandoffPhase::Serving {
             let what = format!("{name} serves again: another command has ended the draining");
             return Err(Failure::failed(what));
@@ -120,11 +122,5 @@ fn show(name: &str, drain: &HandoffProgress) {
         overwrite(&format!(
             "{name} is draining: {given} ({size}) handed over, {left} left{dirty}"
         ));
-    }
-}
-
-fn end_progress() {
-    if stderr().is_terminal() {
-        overwrite("");
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use shoal_base::terminal::{self, table};
-use shoal_net::{Condition, ConditionName};
+use shoal_net::ConditionName;
 use shoal_node::HandoffPhase;
 use shoal_node::admin::status::{CoherenceFigures, DirectoryPage, GwfFigures, TierPage};
 use shoal_orders::{JobStatus, TaskState};
@@ -216,8 +216,9 @@ pub(crate) fn remarks(node: &NodeView) -> String {
 }
 
 fn remarks_on(numbers: &Numbers) -> Vec<String> {
+    // The table shows which nodes drain.
     let conditions = numbers.conditions.iter();
-    let conditions = conditions.filter(|condition| !is_in_the_table(condition));
+    let conditions = conditions.filter(|condition| condition.condition != ConditionName::Draining.as_str());
     let mut remarks: Vec<String> = conditions.map(|condition| condition.detail.clone()).collect();
     if numbers.layers.len() > 1 {
         let layers = numbers.layers.iter().map(|layer| {
@@ -308,14 +309,10 @@ fn backlog(tier: &TierPage) -> String {
     text
 }
 
-/// Returns true if the condition is already shown in the table.
-fn is_in_the_table(condition: &Condition) -> bool {
-    condition.condition == ConditionName::Draining.as_str()
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use serde_json::json;
+    use shoal_net::Condition;
     use shoal_node::admin::status::{
         CoherenceFigures, Counters, DirectoryPage, DirectoryRequests, GwfFigures, LayerPage, LinkFigures,
         PinCounts, StorePage, TasksPage, TierPage,
@@ -324,7 +321,7 @@ pub(crate) mod tests {
     use shoal_orders::{JobCounts, Task};
 
     use super::super::overview::{LakeHealth, Numbers, PlanSummary, TasksView};
-    use super::{Answer, Condition, ConditionName, NodeView, Overview, Traffic, to_text};
+    use super::{Answer, ConditionName, NodeView, Overview, Traffic, to_text};
 
     const TRAFFIC: Traffic = Traffic {
         local_bytes: 3 << 20,

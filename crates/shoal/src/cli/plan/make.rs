@@ -39,7 +39,7 @@ pub(super) struct Make {
     history: HistoryFlags,
     /// Start of the window, such as 2026-11-20T02:00:00Z, or `now`; the default is the end of the history
     #[arg(long, value_name = "TIME", value_parser = start)]
-    from: Option<Start>,
+    from: Option<Moment>,
     /// Length of the window: jobs that are submitted in it are planned, until their deadlines
     #[arg(long, value_name = "TIME", default_value = "1d", value_parser = window)]
     window: Duration,
@@ -75,13 +75,6 @@ pub(super) struct Make {
     /// Print the answers to --explain and --what-if as JSON
     #[arg(long)]
     json: bool,
-}
-
-/// The start of a window.
-#[derive(Clone, Copy, Debug)]
-enum Start {
-    At(Moment),
-    Now,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
@@ -133,11 +126,7 @@ impl Make {
         let held_paths = held.len();
         let history = self.history.read()?;
         let end = Summary::new(&history).to.unwrap_or_default().plus_ms(1);
-        let from = match self.from {
-            None => end,
-            Some(Start::At(from)) => from,
-            Some(Start::Now) => now(),
-        };
+        let from = self.from.unwrap_or(end);
         if from.since_ms(end) > STALE_MS {
             let what = format!("the window begins at {from}, long after the history ended at {end}");
             let hint = "take a newer history: jobs that have changed since then are planned as they were";
@@ -300,13 +289,13 @@ fn now() -> Moment {
     Moment::from_ms(i64::try_from(millis_since_1970(utc_now())).unwrap_or(i64::MAX))
 }
 
-fn start(text: &str) -> Result<Start, String> {
-    if text == "now" {
-        return Ok(Start::Now);
-    }
-    Moment::parse(text)
-        .map(Start::At)
-        .ok_or_else(|| format!("hint: write {MOMENT_FORM}, or `now`"))
+fn start(text: &str) -> Result<Moment, String> {
+    let moment = if text == "now" {
+        Some(now())
+    } else {
+        Moment::parse(text)
+    };
+    moment.ok_or_else(|| format!("hint: write {MOMENT_FORM}, or `now`"))
 }
 
 fn size(text: &str) -> Result<Size, String> {

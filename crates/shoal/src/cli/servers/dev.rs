@@ -104,7 +104,10 @@ impl Dev {
     async fn start(&self, base: Config, folder: &Path) -> Result<Running, Failure> {
         let lake = match &self.lake {
             Some(_) => None,
-            None => Some(start_lake(&folder.join("lake"), self.lake_port).await?),
+            None => {
+                let started = EmbeddedLake::start(&folder.join("lake"), loopback(self.lake_port)).await;
+                Some(started.map_err(|error| Failure::new("the embedded lake cannot start", &error))?)
+            }
         };
         let endpoint = lake.as_ref().map_or(base.lake.endpoint.clone(), |lake| {
             format!("http://{}", lake.address())
@@ -214,7 +217,9 @@ impl Dev {
                 return Err(Failure::misused(what, hint));
             }
             if let Err(error) = TcpListener::bind(loopback(port)) {
-                return Err(taken(flag, &user, port, &error));
+                let what = format!("port {port} is not free for the {user}: {error}");
+                let hint = format!("choose another with {flag}; `ss -ltnp` names the process that has it");
+                return Err(Failure::failed(what).hinting(hint));
             }
         }
         Ok(())
@@ -257,12 +262,6 @@ fn in_the_words_of_dev(mut error: ConfigError) -> ConfigError {
     error
 }
 
-fn taken(flag: &str, user: &str, port: u16, error: &io::Error) -> Failure {
-    let what = format!("port {port} is not free for the {user}: {error}");
-    let hint = format!("choose another with {flag}; `ss -ltnp` names the process that has it");
-    Failure::failed(what).hinting(hint)
-}
-
 /// Returns port `first + index`; 0 means any free port and stays 0.
 fn port(first: u16, index: u16) -> Option<u16> {
     match first {
@@ -288,11 +287,6 @@ fn tier(folder: &Path) -> TierConfig {
 /// Returns the prefix of written-back objects.
 fn back_prefix() -> String {
     format!("s3://{BUCKET}/back/")
-}
-
-async fn start_lake(folder: &Path, port: u16) -> Result<EmbeddedLake, Failure> {
-    let started = EmbeddedLake::start(folder, loopback(port)).await;
-    started.map_err(|error| Failure::new("the embedded lake cannot start", &error))
 }
 
 /// Opens the folder of the lake and the nodes; a temporary one is removed at exit.
