@@ -20,6 +20,7 @@ pub use sending::{circuit_breaker, cleaning, outbox, pace};
 use std::fmt;
 use std::hash::Hash;
 
+use serde::{Deserialize, Serialize};
 use shoal_base::words;
 
 /// One fixed-size slice of one immutable version of an object: the unit of caching.
@@ -57,7 +58,7 @@ impl PartOf for BlockId {
 
 /// Digest that names one immutable version of one object of one lake: [`VersionId::OF_THE_OBJECT`] bytes of
 /// the object's digest, then bytes of SHA-256 over everything that distinguishes the version from others.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct VersionId(pub [u8; 16]);
 
 impl VersionId {
@@ -73,16 +74,16 @@ impl VersionId {
 }
 
 /// Digest that names an object (lake, bucket, key) whatever its version (128 bits of SHA-256).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ObjectId(pub [u8; 16]);
 
 /// Digest that names a node of the cluster (64 bits).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NodeId(pub u64);
 
 /// The scope in which nodes cache together: L1 is a single node, L2 the nodes of a cluster, L3 those of a
 /// data center.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Layer(pub u8);
 
 impl Layer {

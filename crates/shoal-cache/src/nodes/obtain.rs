@@ -7,26 +7,48 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
+use serde::{Deserialize, Serialize};
 use shoal_policy::eviction::gwf::Worth;
 use shoal_policy::{Layer, NodeId};
 use shoal_s3::range::ByteRange;
 
-/// How a node may obtain a block that it does not hold.
-#[derive(Clone, Debug)]
+/// How a node may obtain a block that it does not hold. Messages between nodes identify the ways by their
+/// order, which must not change.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Obtain {
+    /// From any stop of the route, or from the lake. The node serves the block as a member of this layer.
+    FromHomes(Layer),
     /// Not at all: it sends what it has, and asks no other node.
     Locally,
+    /// Only from this node, which hands the block over: it is leaving, or has written the block.
+    Handover(NodeId),
     /// From a fetch that runs on the node already, such as one under a claim in the directory: it streams the
     /// bytes as they arrive, and asks no other node.
     Join,
-    /// From any stop of the route, or from the lake. The node serves the block as a member of this layer.
-    FromHomes(Layer),
-    /// Only from this node, which hands the block over: it is leaving, or has written the block.
-    Handover(NodeId),
     /// Only from this node, which evicts the block. The block has this worth at the node that takes it.
-    Push(NodeId, Worth),
-    /// Only from where its bytes are kept: the lake does not have them under the object's name.
+    Push(NodeId, #[serde(with = "worth")] Worth),
+    /// Only from where its bytes are kept: the lake does not have them under the object's name, and no other
+    /// node can obtain them.
+    #[serde(skip)]
     Kept(Arc<dyn KeptBytes>),
+}
+
+/// A worth as two integers. The greatest integer stands for all weights beyond it.
+mod worth {
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+    use shoal_policy::eviction::gwf::{Weight, Worth};
+
+    pub fn serialize<S: Serializer>(worth: &Worth, serializer: S) -> Result<S::Ok, S::Error> {
+        let Worth { weight, since } = worth;
+        [weight, since]
+            .map(|part| part.to_u64_saturating())
+            .serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Worth, D::Error> {
+        let [weight, since] = <[u64; 2]>::deserialize(deserializer)?.map(Weight::from);
+        Ok(Worth { weight, since })
+    }
 }
 
 impl Obtain {

@@ -1,12 +1,14 @@
 //! Identifiers of objects, versions and blocks in a lake, and the lake's description of a version.
 
 mod headers;
+pub mod sent;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::{HeaderMap, HeaderValue};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use shoal_base::encoding::{Malformed, Reader, write_bytes, write_headers, write_time};
 use shoal_base::words;
@@ -17,7 +19,9 @@ pub use self::headers::of_caller;
 use crate::etag;
 
 /// An object's name as the lake knows it: the key is the path percent-decoded *once*.
-#[derive(Clone, Default, PartialEq, Eq, Hash)]
+///
+/// Messages between nodes have the fields in this order, which must not change.
+#[derive(Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ObjectName {
     /// Bucket name.
     pub bucket: Arc<str>,
@@ -54,23 +58,27 @@ impl fmt::Debug for ObjectName {
 }
 
 /// The lake's description of one immutable version of an object.
-#[derive(Clone, Debug)]
+///
+/// Messages between nodes have the fields in this order, which must not change.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Version {
-    /// The version's ID: a digest of the object, its ETag and its size.
-    pub id: VersionId,
     /// The object that this is a version of.
     pub object: ObjectId,
-    /// ETag exactly as the lake sent it, quotes included.
-    pub etag: Arc<str>,
+    /// The version's ID: a digest of the object, its ETag and its size.
+    pub id: VersionId,
     /// Whole size in bytes.
     pub size_bytes: u64,
     /// Size of every block except the last, in bytes.
     pub block_bytes: u64,
     /// `Last-Modified`, for date conditionals.
+    #[serde(with = "sent::time")]
     pub last_modified: Option<SystemTime>,
+    /// ETag exactly as the lake sent it, quotes included.
+    pub etag: Arc<str>,
     /// The headers of a GET that describe the version, without those meant for one caller. `Content-Length`
     /// and `Content-Range` are written with the response. A version that was written through this node and
     /// has not been read has its ETag alone.
+    #[serde(with = "sent::headers")]
     pub headers: HeaderMap,
 }
 

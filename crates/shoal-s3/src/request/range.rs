@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// The bytes requested by a `Range` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeRequest {
@@ -16,7 +18,7 @@ pub enum RangeRequest {
 }
 
 /// A non-empty run of bytes of an object; `end` is exclusive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByteRange {
     /// First byte.
     pub start: u64,

@@ -1,18 +1,17 @@
 //! The request by which one node asks another for a block.
 //!
-//! It is the body of a `QUERY` to [`BLOCKS`]: a read that has a body and may be repeated. The body is a
-//! [`Message`], serialized with `postcard`.
+//! It is the body of a `QUERY` to [`BLOCKS`]: a read that has a body and may be repeated. The body is
+//! serialized with `postcard`, which identifies fields only by their order.
 
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use shoal_base::encoding::Malformed;
-use shoal_policy::eviction::gwf::{Weight, Worth};
-use shoal_policy::{Layer, NodeId, ObjectId, VersionId};
+use shoal_policy::eviction::gwf::Worth;
+use shoal_policy::{Layer, NodeId};
 use shoal_s3::identity::Caller;
-use shoal_s3::object::{ObjectName, Version};
+use shoal_s3::object::{ObjectName, Version, sent};
 use shoal_s3::range::ByteRange;
 use shoal_s3::target;
 
@@ -24,15 +23,9 @@ pub const BLOCKS: &str = "/blocks";
 /// The size limit of a request in bytes: room for a long key and all headers that S3 keeps for an object.
 pub const REQUEST_BYTES_MAX: usize = 64 << 10;
 
-/// A request to another node for a part of a block.
-#[derive(Clone, Debug)]
+/// A request to another node for a part of a block. The order of the fields must not change.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BlockRequest {
-    /// The pinned version.
-    pub version: Version,
-    /// The index of the block in the version.
-    pub index: u32,
-    /// The requested bytes, relative to the start of the block.
-    pub part: ByteRange,
     /// How the receiving node may obtain the block.
     pub obtain: Obtain,
     /// The caller on whose behalf the lake is asked.
@@ -40,11 +33,18 @@ pub struct BlockRequest {
     /// The object that the version belongs to; `None` if the lake must not be asked.
     pub name: Option<ObjectName>,
     /// Further headers for the lake.
+    #[serde(with = "sent::headers")]
     pub headers: HeaderMap,
+    /// The pinned version.
+    pub version: Version,
+    /// The index of the block in the version.
+    pub index: u32,
+    /// The requested bytes, relative to the start of the block.
+    pub part: ByteRange,
 }
 
 /// The caller as nodes identify it to each other: without a secret key.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CallerName {
     /// An anonymous caller.
     Anonymous,
@@ -90,7 +90,7 @@ impl BlockRequest {
     /// Serializes the request; returns `None` if it would be too long, or if no other node can obtain the
     /// block in this way.
     pub fn to_bytes(&self) -> Option<Vec<u8>> {
-        let bytes = postcard::to_stdvec(&Message::of(self)?).expect("memory takes every message");
+        let bytes = postcard::to_stdvec(self).ok()?;
         (bytes.len() <= REQUEST_BYTES_MAX).then_some(bytes)
     }
 
@@ -103,194 +103,27 @@ impl BlockRequest {
         if bytes.len() > REQUEST_BYTES_MAX {
             return Err(Malformed);
         }
-        match postcard::take_from_bytes::<Message<'_>>(bytes) {
-            Ok((message, [])) => message.into_request(),
-            _ => Err(Malformed),
-        }
-    }
-}
-
-/// The serialized form of a [`BlockRequest`]. Fields are identified only by their order, which must not
-/// change.
-#[derive(Serialize, Deserialize)]
-struct Message<'a> {
-    role: RoleMessage,
-    /// Access key of the caller; `None` if anonymous.
-    caller: Option<&'a str>,
-    #[serde(borrow)]
-    name: Option<NameMessage<'a>>,
-    #[serde(borrow)]
-    headers: HeadersMessage<'a>,
-    #[serde(borrow)]
-    version: VersionMessage<'a>,
-    index: u32,
-    /// First byte of the part, and one past its last.
-    part: (u64, u64),
-}
-
-#[derive(Serialize, Deserialize)]
-enum RoleMessage {
-    Home { layer: u8 },
-    Holder,
-    Successor { giver: u64 },
-    Claimant,
-    Pushed { giver: u64, weight: u64, since: u64 },
-}
-
-#[derive(Serialize, Deserialize)]
-struct NameMessage<'a> {
-    bucket: &'a str,
-    key: &'a [u8],
-    version: Option<&'a str>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct VersionMessage<'a> {
-    object: [u8; 16],
-    id: [u8; 16],
-    size_bytes: u64,
-    block_bytes: u64,
-    /// The distance from the Unix epoch: after it, or (`Err`) before it.
-    last_modified: Option<Result<Duration, Duration>>,
-    etag: &'a str,
-    #[serde(borrow)]
-    headers: HeadersMessage<'a>,
-}
-
-/// Header names and values, in order.
-#[derive(Serialize, Deserialize)]
-struct HeadersMessage<'a>(#[serde(borrow)] Vec<(&'a str, &'a [u8])>);
-
-impl<'a> Message<'a> {
-    fn of(request: &'a BlockRequest) -> Option<Self> {
-        Some(Self {
-            role: match &request.obtain {
-                Obtain::FromHomes(layer) => RoleMessage::Home { layer: layer.0 },
-                Obtain::Locally => RoleMessage::Holder,
-                Obtain::Join => RoleMessage::Claimant,
-                Obtain::Handover(giver) => RoleMessage::Successor { giver: giver.0 },
-                Obtain::Push(giver, worth) => RoleMessage::Pushed {
-                    giver: giver.0,
-                    weight: worth.weight.to_u64_saturating(),
-                    since: worth.since.to_u64_saturating(),
-                },
-                Obtain::Kept(_) => return None,
-            },
-            caller: match &request.caller {
-                CallerName::Anonymous => None,
-                CallerName::AccessKey(key) => Some(key),
-            },
-            name: request.name.as_ref().map(|name| NameMessage {
-                bucket: &name.bucket,
-                key: &name.key,
-                version: name.version.as_deref(),
-            }),
-            headers: HeadersMessage::of(&request.headers),
-            version: VersionMessage::of(&request.version),
-            index: request.index,
-            part: (request.part.start, request.part.end),
-        })
-    }
-
-    fn into_request(self) -> Result<BlockRequest, Malformed> {
-        let request = BlockRequest {
-            obtain: match self.role {
-                // L1 is the requesting node itself.
-                RoleMessage::Home { layer } if layer <= Layer::L1.0 => return Err(Malformed),
-                RoleMessage::Home { layer } => Obtain::FromHomes(Layer(layer)),
-                RoleMessage::Holder => Obtain::Locally,
-                RoleMessage::Claimant => Obtain::Join,
-                RoleMessage::Successor { giver } => Obtain::Handover(NodeId(giver)),
-                RoleMessage::Pushed { giver, weight, since } => {
-                    let [weight, since] = [weight, since].map(Weight::from);
-                    Obtain::Push(NodeId(giver), Worth { weight, since })
-                }
-            },
-            caller: match self.caller {
-                None => CallerName::Anonymous,
-                Some(key) => CallerName::AccessKey(key.into()),
-            },
-            name: self.name.map(NameMessage::into_name).transpose()?,
-            headers: self.headers.into_headers()?,
-            version: self.version.into_version()?,
-            index: self.index,
-            part: ByteRange::new(self.part.0, self.part.1),
+        let Ok((mut request, [])) = postcard::take_from_bytes::<Self>(bytes) else {
+            return Err(Malformed);
         };
-        let is_consistent = request.index < request.version.block_count()
-            && request.part.start < request.part.end
-            && request.part.end <= request.version.block_len(request.index);
-        is_consistent.then_some(request).ok_or(Malformed)
+        request.version = request.version.verified()?;
+        request.is_consistent().then_some(request).ok_or(Malformed)
+    }
+
+    fn is_consistent(&self) -> bool {
+        // L1 is the requesting node itself.
+        let is_of_layer = !matches!(self.obtain, Obtain::FromHomes(layer) if layer <= Layer::L1);
+        is_of_layer
+            && self.name.as_ref().is_none_or(is_canonical)
+            && self.index < self.version.block_count()
+            && self.part.start < self.part.end
+            && self.part.end <= self.version.block_len(self.index)
     }
 }
 
-impl NameMessage<'_> {
-    fn into_name(self) -> Result<ObjectName, Malformed> {
-        let name = ObjectName {
-            bucket: self.bucket.into(),
-            key: self.key.into(),
-            version: self.version.map(Arc::from),
-        };
-        // The lake would be asked for the name in this spelling, so it must parse back to the same name.
-        let target = target::of_object(&name).map_err(|_| Malformed)?;
-        (target::object(&target).as_ref() == Some(&name))
-            .then_some(name)
-            .ok_or(Malformed)
-    }
-}
-
-impl<'a> VersionMessage<'a> {
-    fn of(version: &'a Version) -> Self {
-        Self {
-            object: version.object.0,
-            id: version.id.0,
-            size_bytes: version.size_bytes,
-            block_bytes: version.block_bytes,
-            last_modified: version.last_modified.map(|time| {
-                let since = time.duration_since(UNIX_EPOCH);
-                since.map_err(|before| before.duration())
-            }),
-            etag: &version.etag,
-            headers: HeadersMessage::of(&version.headers),
-        }
-    }
-
-    fn into_version(self) -> Result<Version, Malformed> {
-        let time = |since| match since {
-            Ok(since) => UNIX_EPOCH.checked_add(since).ok_or(Malformed),
-            Err(before) => UNIX_EPOCH.checked_sub(before).ok_or(Malformed),
-        };
-        Version {
-            object: ObjectId(self.object),
-            id: VersionId(self.id),
-            size_bytes: self.size_bytes,
-            block_bytes: self.block_bytes,
-            last_modified: self.last_modified.map(time).transpose()?,
-            etag: self.etag.into(),
-            headers: self.headers.into_headers()?,
-        }
-        .verified()
-    }
-}
-
-impl<'a> HeadersMessage<'a> {
-    fn of(headers: &'a HeaderMap) -> Self {
-        let fields = headers.iter();
-        Self(
-            fields
-                .map(|(name, value)| (name.as_str(), value.as_bytes()))
-                .collect(),
-        )
-    }
-
-    fn into_headers(self) -> Result<HeaderMap, Malformed> {
-        let mut headers = HeaderMap::new();
-        for (name, value) in self.0 {
-            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Malformed)?;
-            let value = HeaderValue::from_bytes(value).map_err(|_| Malformed)?;
-            headers.try_append(name, value).map_err(|_| Malformed)?;
-        }
-        Ok(headers)
-    }
+/// Returns true if a name parses back from the spelling in which the lake would be asked for it.
+fn is_canonical(name: &ObjectName) -> bool {
+    target::of_object(name).is_ok_and(|spelling| target::object(&spelling).as_ref() == Some(name))
 }
 
 #[cfg(test)]
@@ -305,7 +138,7 @@ mod tests {
     use shoal_s3::object::{ObjectName, Version};
     use shoal_s3::range::ByteRange;
 
-    use super::{BlockRequest, CallerName, Message, Obtain, REQUEST_BYTES_MAX};
+    use super::{BlockRequest, CallerName, Obtain, REQUEST_BYTES_MAX};
 
     fn request() -> BlockRequest {
         let object = ObjectId([7; 16]);
@@ -426,7 +259,7 @@ mod tests {
         let value = HeaderValue::try_from("x".repeat(REQUEST_BYTES_MAX)).unwrap();
         long.headers.insert("x-amz-meta-long", value);
         assert!(long.to_bytes().is_none());
-        let bytes = postcard::to_stdvec(&Message::of(&long).unwrap()).unwrap();
+        let bytes = postcard::to_stdvec(&long).unwrap();
         assert!(BlockRequest::of_bytes(&bytes).is_err());
     }
 
