@@ -85,15 +85,15 @@ pub enum Question {
     /// Which of the first blocks of these versions do you hold?
     Held(Vec<([u8; 16], u32)>),
     /// Pin these objects.
-    Pin(Pin, #[serde(with = "objects")] Vec<ObjectId>),
+    Pin(Pin, Vec<ObjectId>),
     /// End the pins of these objects by orders before this one.
-    Unpin(u128, #[serde(with = "objects")] Vec<ObjectId>),
+    Unpin(u128, Vec<ObjectId>),
     /// Remove the blocks of these objects, unless they are pinned.
-    Evict(#[serde(with = "objects")] Vec<ObjectId>),
+    Evict(Vec<ObjectId>),
     /// Send the list of this task, from an offset on.
     Manifest(u128, u64),
     /// Let clients' reads of these objects have a rate of their own on the link.
-    Promise(PromisedRead, #[serde(with = "objects")] Vec<ObjectId>),
+    Promise(PromisedRead, Vec<ObjectId>),
 }
 
 /// An answer.
@@ -289,21 +289,6 @@ impl From<Result<Option<Source>, NotFilled>> for Answer {
             Err(NotFilled::Changed) => Self::Changed,
             Err(NotFilled::Failed(why)) => Self::Failed(why),
         }
-    }
-}
-
-/// Objects as their digests.
-mod objects {
-    use serde::{Deserialize as _, Deserializer, Serializer};
-    use shoal_policy::ObjectId;
-
-    pub fn serialize<S: Serializer>(objects: &[ObjectId], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(objects.iter().map(|object| object.0))
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ObjectId>, D::Error> {
-        let digests = Vec::<[u8; 16]>::deserialize(deserializer)?;
-        Ok(digests.into_iter().map(ObjectId).collect())
     }
 }
 
