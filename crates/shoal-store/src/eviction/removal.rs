@@ -18,7 +18,6 @@ use crate::ground::Ground;
 use crate::ledger::Victim;
 
 /// Removes blocks from the store and their files from the disk.
-#[derive(Debug)]
 pub struct Removal {
     ground: Arc<Ground>,
     quarantine: Mutex<Quarantine>,
@@ -29,31 +28,17 @@ pub struct Removal {
 /// A file whose room stays reserved until it is gone from the disk.
 #[derive(Debug)]
 struct PendingRemoval {
-    file: FileName,
-    room: Room,
+    file: Doomed,
     /// Readers keep an unlinked file on the disk while they hold its mapping.
     mapping: Option<Weak<Mapping>>,
     unlinked: bool,
 }
 
+/// A file to remove, and its room.
 #[derive(Debug)]
-enum FileName {
-    Block(BlockId),
-    Other(PathBuf),
-}
-
-#[derive(Debug)]
-enum Room {
-    Leaving(Leaving<BlockId>),
-    Reserved(Reservation),
-}
-
-impl PendingRemoval {
-    fn is_held(&self) -> bool {
-        self.mapping
-            .as_ref()
-            .is_some_and(|mapping| mapping.strong_count() > 0)
-    }
+enum Doomed {
+    Block(Leaving<BlockId>),
+    Other(PathBuf, Reservation),
 }
 
 impl Removal {
@@ -126,15 +111,14 @@ impl Removal {
         }
         self.ground.removed(&victim, reason);
         let mapping = victim.mapping.map(|mapping| Arc::downgrade(&mapping));
-        let is_held = mapping.as_ref().is_some_and(|held| held.strong_count() > 0);
         // A file that readers still hold is unlinked, so that its room is released when they are done.
-        let unmoved = if is_held {
+        let unmoved = if is_held(mapping.as_ref()) {
             Err(victim.leaving)
         } else {
             self.quarantine_block(victim.leaving)
         };
         if let Err(leaving) = unmoved {
-            self.remove_block(leaving, mapping);
+            self.remove_file(Doomed::Block(leaving), mapping);
         }
     }
 
@@ -145,12 +129,7 @@ impl Removal {
 
     /// Removes a file other than a block.
     fn discard(&self, path: PathBuf, room: Reservation) {
-        self.remove_file(PendingRemoval {
-            file: FileName::Other(path),
-            room: Room::Reserved(room),
-            mapping: None,
-            unlinked: false,
-        });
+        self.remove_file(Doomed::Other(path, room), None);
     }
 
     /// Retries the removals that could not be finished before.
@@ -172,21 +151,17 @@ impl Removal {
         for victim in victims {
             self.ground.removed(&victim, reason);
             let mapping = victim.mapping.map(|mapping| Arc::downgrade(&mapping));
-            self.remove_block(victim.leaving, mapping);
+            self.remove_file(Doomed::Block(victim.leaving), mapping);
         }
     }
 
-    fn remove_block(&self, leaving: Leaving<BlockId>, mapping: Option<Weak<Mapping>>) {
-        self.remove_file(PendingRemoval {
-            file: FileName::Block(leaving.key),
-            room: Room::Leaving(leaving),
+    /// Unlinks a file and releases its room, now or as soon as possible.
+    fn remove_file(&self, file: Doomed, mapping: Option<Weak<Mapping>>) {
+        let removal = PendingRemoval {
+            file,
             mapping,
             unlinked: false,
-        });
-    }
-
-    /// Unlinks a file and releases its room, now or as soon as possible.
-    fn remove_file(&self, removal: PendingRemoval) {
+        };
         if let Some(removal) = self.try_remove(removal) {
             self.pending.lock().push(removal);
             self.ground.maintenance.wake();
@@ -202,21 +177,21 @@ impl Removal {
             }
             removal.unlinked = true;
         }
-        if removal.is_held() {
+        if is_held(removal.mapping.as_ref()) {
             return Some(removal);
         }
-        debug_assert!(removal.unlinked, "room is given back after its file is gone");
-        match removal.room {
-            Room::Leaving(leaving) => self.ground.ledger.left(leaving),
-            Room::Reserved(room) => self.ground.ledger.cancel(room),
+        assert!(removal.unlinked, "room is given back after its file is gone");
+        match removal.file {
+            Doomed::Block(leaving) => self.ground.ledger.left(leaving),
+            Doomed::Other(_, room) => self.ground.ledger.cancel(room),
         }
         None
     }
 
-    fn unlink(&self, file: &FileName) -> io::Result<()> {
+    fn unlink(&self, file: &Doomed) -> io::Result<()> {
         match file {
-            FileName::Block(block) => self.unlink_block(*block),
-            FileName::Other(path) => self.ground.disk.unlink(path),
+            Doomed::Block(leaving) => self.unlink_block(leaving.key),
+            Doomed::Other(path, _) => self.ground.disk.unlink(path),
         }
     }
 
@@ -325,6 +300,11 @@ impl Removal {
             self.discard(self.ground.disk.quarantine_path(&name), room);
         }
     }
+}
+
+/// Returns true if a reader holds bytes of a file.
+fn is_held(mapping: Option<&Weak<Mapping>>) -> bool {
+    mapping.is_some_and(|mapping| mapping.strong_count() > 0)
 }
 
 /// Returns the disk space that is charged for an unrecognised file.
