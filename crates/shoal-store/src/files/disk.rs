@@ -344,7 +344,7 @@ pub(crate) fn read_footer(file: &File, file_bytes: u64) -> Result<Footer, ReadEr
         end = read_end(file, file_bytes, tail.footer_bytes() as u64)?;
     }
     let footer = Footer::decode(&end, tail)?;
-    if tail.data(file_bytes) != (0..footer.data_bytes) {
+    if file_bytes.checked_sub(tail.footer_bytes() as u64) != Some(footer.data_bytes) {
         return Err(FooterError::Malformed.into());
     }
     Ok(footer)

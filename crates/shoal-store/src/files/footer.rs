@@ -9,8 +9,6 @@
 //! before it. The tail ends the file, so a truncated or extended file has no valid tail at its end. Recovery
 //! needs nothing but footer and file name.
 
-use std::ops::Range;
-
 use crc_fast::{CrcAlgorithm, Digest};
 use shoal_base::encoding::{Malformed, Reader};
 use shoal_policy::{BlockId, ObjectId};
@@ -200,11 +198,6 @@ impl Tail {
     pub(crate) const fn footer_bytes(self) -> usize {
         self.description_bytes as usize + TAIL_BYTES
     }
-
-    /// Returns the position of the data in a file of `file_bytes`.
-    pub(crate) fn data(self, file_bytes: u64) -> Range<u64> {
-        0..file_bytes.saturating_sub(self.footer_bytes() as u64)
-    }
 }
 
 #[cfg(test)]
@@ -258,7 +251,7 @@ mod tests {
         file.extend(written.encode().unwrap());
         assert!(same(&decode(&file).unwrap(), &written));
         let tail = Tail::decode(&file).unwrap();
-        assert_eq!(tail.data(file.len() as u64), 0..50);
+        assert_eq!(file.len() - tail.footer_bytes(), 50);
     }
 
     #[test]

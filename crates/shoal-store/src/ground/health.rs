@@ -1,7 +1,6 @@
 //! Tracks whether the disk accepts new blocks. A failed operation pauses writing until a probe succeeds.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use shoal_base::words::Count;
@@ -26,8 +25,6 @@ pub enum Health {
 #[derive(Default)]
 pub(crate) struct DiskHealth {
     health: Mutex<Health>,
-    /// True if `health` is [`Health::Paused`]; read without the lock.
-    paused: AtomicBool,
     io_errors: Count,
 }
 
@@ -37,7 +34,7 @@ impl DiskHealth {
     }
 
     pub(crate) fn is_paused(&self) -> bool {
-        self.paused.load(Ordering::Acquire)
+        *self.health.lock() != Health::Serving
     }
 
     /// Returns the number of disk operations that failed.
@@ -62,7 +59,6 @@ impl DiskHealth {
                 "the store's disk fails; blocks are not stored until it works again"
             );
             *health = Health::Paused { why };
-            self.paused.store(true, Ordering::Release);
         }
     }
 
@@ -82,7 +78,6 @@ impl DiskHealth {
             match disk.probe() {
                 Ok(()) => {
                     *self.health.lock() = Health::Serving;
-                    self.paused.store(false, Ordering::Release);
                     tracing::info!("the store's disk works again");
                 }
                 Err(error) => self.failed("write a file to see whether it works", &error),
