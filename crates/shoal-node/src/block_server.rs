@@ -150,7 +150,6 @@ impl BlockServer {
         let range = ByteRange::new(start + part.start, start + part.end);
         let (version, context) = (Arc::new(block.version), Arc::new(context));
         let reader = BlockReader {
-            store: Arc::clone(&self.core.store),
             fetcher: Arc::clone(&self.core.fetcher),
             version,
             context,

@@ -59,7 +59,7 @@ impl Cluster {
         let store = Arc::clone(&core.store);
         let place = move |hierarchy| {
             if has_layers {
-                store.layers().set_hierarchy(hierarchy);
+                store.layers.set_hierarchy(hierarchy);
             }
         };
         let channel = Arc::clone(cooperation.channel());

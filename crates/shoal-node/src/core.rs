@@ -7,7 +7,7 @@ use shoal_cache::cache_events::EventExchange;
 use shoal_cache::coherence::Coherence;
 use shoal_cache::cooperation::{Cooperation, CooperationMode};
 use shoal_cache::directory::BlockDirectory;
-use shoal_cache::fetch::{Fetcher, FetcherParts};
+use shoal_cache::fetch::{CacheParts, Fetcher};
 use shoal_cache::grants::Grants;
 use shoal_cache::gwf::Keeper;
 use shoal_cache::messages::Messages;
@@ -90,7 +90,7 @@ impl Core {
         );
         let split = Arc::new(split);
         let cooperation = Arc::new(cooperation(&config));
-        let fetching = FetcherParts {
+        let parts = CacheParts {
             lake: Arc::clone(&lake),
             grants: Arc::clone(&grants),
             cooperation: Arc::clone(&cooperation),
@@ -98,23 +98,16 @@ impl Core {
             split: Arc::clone(&split),
             store: Arc::clone(&store),
             single_flight: Arc::clone(&single_flight),
+            ahead: limits.read_ahead_blocks,
+            block_bytes: config.store.block_bytes,
         };
-        let fetcher = Fetcher::new(fetching, limits.fill_bytes, limits.read_ahead_blocks);
-        let fetcher = Arc::new(fetcher);
+        let fetcher = Arc::new(Fetcher::new(parts, limits.fill_bytes));
         let coherence = directory
             .as_ref()
             .and_then(|directory| Coherence::new(&config.freshness, lake.url(), directory, &cooperation));
-        let keeper = directory.as_ref();
-        let keeper = keeper.and_then(|directory| Keeper::new(&store, directory, &cooperation, &fetcher));
         let messages = Messages::new(&cooperation);
         let events = EventExchange::new(config.cooperation.mode, &store, &cooperation, &messages);
-        let write_through = WriteThrough::new(
-            Arc::clone(&store),
-            Arc::clone(&fetcher),
-            Arc::clone(&cooperation),
-            Arc::clone(&grants),
-            &config.store,
-        );
+        let write_through = WriteThrough::new(Arc::clone(&fetcher), config.store.capacity_bytes);
         Self {
             addresses,
             lake,
@@ -128,7 +121,7 @@ impl Core {
             cooperation,
             directory,
             coherence,
-            keeper,
+            keeper: Keeper::new(&fetcher),
             fetcher,
             write_rules: WriteRules::new(&config.write, &config.tier_names()),
             write_through: Arc::new(write_through),

@@ -93,7 +93,7 @@ async fn put_many(
     for version in &versions {
         let pieces = vec![data.clone()];
         let stored = store
-            .publisher()
+            .publisher
             .put(version.block(0), Arc::clone(version), pieces, Urgency::Now)
             .await;
         stored.expect("there is room");

@@ -14,25 +14,11 @@ pub struct StoreConfig {
     /// The eviction policy. `None` selects the default policy, or the one that suits the node's
     /// configuration.
     pub policy: Option<PolicyName>,
-    /// The share of the room that pinned blocks may take. Not a setting: with half the room, neither pins nor
-    /// the other blocks starve.
-    pub pinned_share: Share,
+    /// The share of the room that pinned blocks may take, in percent. Not a setting: with half the room,
+    /// neither pins nor the other blocks starve.
+    pub pinned_percent: u8,
     /// Size of a block. After a change, stored blocks of another size are discarded.
     pub block_bytes: u64,
-}
-
-/// A share of the room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
-    /// In percent.
-    pub percent: u32,
-}
-
-impl Share {
-    /// Returns this share of `bytes`.
-    pub const fn part_of(self, bytes: u64) -> u64 {
-        (bytes as u128 * self.percent as u128 / 100) as u64
-    }
 }
 
 impl Default for StoreConfig {
@@ -41,7 +27,7 @@ impl Default for StoreConfig {
             path: "/var/cache/shoal".into(),
             capacity_bytes: 100 << 30,
             policy: None,
-            pinned_share: Share { percent: 50 },
+            pinned_percent: 50,
             block_bytes: 4 << 20,
         }
     }

@@ -112,9 +112,3 @@ impl Ground {
         })
     }
 }
-
-impl std::fmt::Debug for Ground {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ground").finish_non_exhaustive()
-    }
-}

@@ -82,14 +82,6 @@ pub(super) struct Victim {
     pub(super) mapping: Option<Arc<Mapping>>,
 }
 
-/// The answer to a request for room.
-pub(super) struct Attempt {
-    /// The reservation, or why there is none.
-    pub(super) room: Result<Reservation, Refusal>,
-    /// True if room has to be made ahead of demand.
-    pub(super) is_crowded: bool,
-}
-
 /// Protects a block from eviction while it is read.
 pub(super) struct BlockRead<'a> {
     ledger: &'a Ledger,
@@ -257,14 +249,13 @@ impl Ledger {
         state.residency.policy().admits(block)
     }
 
-    /// Reports `uses` to the policy and reserves room.
-    pub(super) fn reserve(&self, bytes: u64, uses: &[BlockId]) -> Attempt {
+    /// Reports `uses` to the policy and reserves room. Also returns true if room has to be made ahead of
+    /// demand.
+    pub(super) fn reserve(&self, bytes: u64, uses: &[BlockId]) -> (Result<Reservation, Refusal>, bool) {
         let mut state = self.state.lock();
         state.touch(uses);
-        Attempt {
-            room: state.residency.reserve(bytes),
-            is_crowded: state.residency.room().is_crowded(),
-        }
+        let room = state.residency.reserve(bytes);
+        (room, state.residency.room().is_crowded())
     }
 
     /// Waits until there is room for `bytes`, at most until `until`. Returns true if there is.

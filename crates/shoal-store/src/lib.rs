@@ -63,9 +63,9 @@ use shoal_s3::object::Version;
 pub use self::blocks::draft::Draft;
 pub use self::blocks::publish::Publisher;
 pub use self::blocks::writers::Urgency;
-pub use self::config::{Share, StoreConfig};
+pub use self::config::StoreConfig;
 pub use self::counters::{Counters, PinCounts, RemovalReason, ScrubCounts};
-pub use self::eviction::cache_events::{CacheEvent, CacheEvents, Forgetting};
+pub use self::eviction::cache_events::{CacheEvent, CacheEvents};
 pub use self::eviction::evictor::Evictor;
 pub use self::eviction::layers::Layers;
 pub use self::eviction::removal::Removal;
@@ -87,7 +87,7 @@ use self::blocks::writers::Writers;
 use self::files::blocking::run_blocking;
 use self::files::disk::Disk;
 use self::ground::Ground;
-use self::upkeep::maintenance::{self, Housekeeping, Maintenance};
+use self::upkeep::maintenance::{self, Maintenance};
 
 /// The blocks of this node.
 ///
@@ -100,16 +100,22 @@ pub struct Store {
     /// The configured capacity. The ledger's is smaller by the room of the folders.
     capacity_bytes: u64,
     ground: Arc<Ground>,
-    layers: Arc<Layers>,
-    cache_events: CacheEvents,
-    worths: Worths,
-    removal: Arc<Removal>,
-    evictor: Arc<Evictor>,
-    pinning: Arc<Pinning>,
+    /// The layers of this node, which share the room.
+    pub layers: Arc<Layers>,
+    /// Block events to exchange with other nodes under C2P.
+    pub cache_events: CacheEvents,
+    /// The worths of the blocks under GWF.
+    pub worths: Worths,
+    /// The part that removes blocks.
+    pub removal: Arc<Removal>,
+    /// The part that makes room for blocks.
+    pub evictor: Arc<Evictor>,
+    /// The pins of objects.
+    pub pinning: Arc<Pinning>,
     loader: Arc<Loader>,
-    publisher: Arc<Publisher>,
+    /// The part that stores blocks.
+    pub publisher: Arc<Publisher>,
     writers: Arc<Writers>,
-    housekeeping: Arc<Housekeeping>,
     maintenance: Maintenance,
 }
 
@@ -120,41 +126,6 @@ impl Store {
     /// effect.
     pub fn watch(&self, watcher: impl Fn(BlockId, u64, BlockEvent) + Send + Sync + 'static) {
         let _ = self.ground.watcher.set(Box::new(watcher));
-    }
-
-    /// Block events to exchange with other nodes under C2P.
-    pub fn cache_events(&self) -> &CacheEvents {
-        &self.cache_events
-    }
-
-    /// The worths of the blocks under GWF.
-    pub fn worths(&self) -> &Worths {
-        &self.worths
-    }
-
-    /// Returns the layers of this node, which share the room.
-    pub fn layers(&self) -> &Layers {
-        &self.layers
-    }
-
-    /// Returns the part that stores blocks.
-    pub fn publisher(&self) -> &Arc<Publisher> {
-        &self.publisher
-    }
-
-    /// Returns the part that removes blocks.
-    pub fn removal(&self) -> &Arc<Removal> {
-        &self.removal
-    }
-
-    /// Returns the part that makes room for blocks.
-    pub fn evictor(&self) -> &Arc<Evictor> {
-        &self.evictor
-    }
-
-    /// Returns the pins of objects.
-    pub fn pinning(&self) -> &Arc<Pinning> {
-        &self.pinning
     }
 
     /// Stops the background threads; stored blocks stay. The folder is unlocked once the last `Arc`, the last
@@ -182,7 +153,7 @@ impl Store {
         if !self.contains(block) {
             return None;
         }
-        read(&self.loader, move |loader| loader.peek(block)).await
+        read(&self.loader, move |loader| loader.load(block, false)).await
     }
 
     /// Reads the block from disk, verifies and maps it. `None` if it is not stored or is damaged.
@@ -190,7 +161,7 @@ impl Store {
         if !self.contains(block) {
             return None;
         }
-        read(&self.loader, move |loader| loader.load(block)).await
+        read(&self.loader, move |loader| loader.load(block, true)).await
     }
 
     /// Returns true if the block is stored.

@@ -33,7 +33,6 @@ const RECORD_OBJECTS: usize = 4096;
 const PAIR_BYTES: u64 = 16;
 
 /// The pins of a store: objects whose blocks are exempt from eviction.
-#[derive(Debug)]
 pub struct Pinning {
     ground: Arc<Ground>,
     journal: Mutex<Option<Journal>>,

@@ -93,9 +93,7 @@ impl ReadTally {
 
 /// Opens blocks of one version on behalf of one caller.
 pub struct BlockReader {
-    /// Blocks on this node's disk.
-    pub store: Arc<Store>,
-    /// Fetches blocks that are not on disk.
+    /// Fetches blocks that are not on the disk of its store.
     pub fetcher: Arc<Fetcher>,
     /// The pinned version.
     pub version: Arc<Version>,
@@ -144,21 +142,25 @@ impl BlockReader {
         self.obtain.is_passive() && self.fetcher.counts_uses_by_reader(block_bytes)
     }
 
+    fn store(&self) -> &Store {
+        &self.fetcher.parts.store
+    }
+
     /// Returns the block if its bytes are available without disk I/O.
     fn resident(&self, id: BlockId) -> Option<Bytes> {
         if self.is_used_elsewhere(id) {
-            self.store.peek_resident(id)
+            self.store().peek_resident(id)
         } else {
-            self.store.get_resident(id)
+            self.store().get_resident(id)
         }
     }
 
     /// Reads the block from disk.
     async fn load(&self, id: BlockId) -> Option<Bytes> {
         if self.is_used_elsewhere(id) {
-            self.store.peek(id).await
+            self.store().peek(id).await
         } else {
-            self.store.load(id).await
+            self.store().load(id).await
         }
     }
 
@@ -175,7 +177,7 @@ impl BlockReader {
             if let Some(running) = running {
                 return BlockState::Fetching(running);
             }
-            if self.store.contains(id)
+            if self.store().contains(id)
                 && let Some(block) = self.load(id).await
             {
                 self.fetcher.hit(&self.version, index);

@@ -40,17 +40,16 @@ use crate::split::{MissTimer, Split};
 
 /// Fetches blocks from peers and from the lake for waiting readers and for the store.
 pub struct Fetcher {
-    parts: FetcherParts,
+    /// The parts of the node that it uses, and all who read and write by it.
+    pub parts: CacheParts,
     peers: PeerSource,
     memory: MemoryWindow,
     /// True if the store evicts by GWF.
     has_gwf: bool,
-    /// Number of blocks announced ahead of the one that a response is filling.
-    ahead: u32,
 }
 
-/// The parts of a node that a [`Fetcher`] uses.
-pub struct FetcherParts {
+/// The parts of a node that all who read and write blocks use.
+pub struct CacheParts {
     /// The lake behind this node.
     pub lake: Arc<Endpoint>,
     /// Grants, which an answer of the lake may revoke.
@@ -65,6 +64,11 @@ pub struct FetcherParts {
     pub store: Arc<Store>,
     /// Blocks in flight.
     pub single_flight: Arc<SingleFlight>,
+    /// Maximum read-ahead of one reader, in blocks; a response of the lake announces as many ahead of the one
+    /// that it is filling.
+    pub ahead: usize,
+    /// Block size in bytes.
+    pub block_bytes: u64,
 }
 
 /// Returns when a block obtained in this way is written to disk. A node that hands a block over waits for
@@ -90,14 +94,12 @@ enum Arrival {
 }
 
 impl Fetcher {
-    /// Creates a fetcher that keeps at most `window_bytes` in flight; `ahead` is a reader's read-ahead in
-    /// blocks.
-    pub fn new(parts: FetcherParts, window_bytes: u64, ahead: usize) -> Self {
+    /// Creates a fetcher that keeps at most `window_bytes` in flight.
+    pub fn new(parts: CacheParts, window_bytes: u64) -> Self {
         Self {
             peers: PeerSource::new(Arc::clone(&parts.cooperation), parts.directory.clone()),
             memory: MemoryWindow::new(window_bytes),
-            has_gwf: parts.store.worths().ranks().is_some(),
-            ahead: ahead as u32,
+            has_gwf: parts.store.worths.ranks().is_some(),
             parts,
         }
     }
@@ -142,7 +144,7 @@ impl Fetcher {
     /// worth more than the average block here.
     pub fn takes_push(&self, worth: Worth) -> bool {
         let is_worth_it = |ranks: Ranks| worth.rank() > ranks.average;
-        !self.memory.is_busy() && self.parts.store.worths().ranks().is_some_and(is_worth_it)
+        !self.memory.is_busy() && self.parts.store.worths.ranks().is_some_and(is_worth_it)
     }
 
     /// Returns true if blocks of this length are located by their homes and not by the directory.
@@ -235,10 +237,10 @@ impl Fetcher {
         Some(async move {
             let block = version.block(index);
             let stored = store
-                .publisher()
+                .publisher
                 .put(block, version, leader.pieces(), urgency)
                 .await;
-            store.cache_events().added(block);
+            store.cache_events.added(block);
             // A block that was not stored costs time but fails no read; the store has counted the reason.
             leader.complete(stored.ok());
         })
@@ -253,7 +255,7 @@ impl Fetcher {
     /// miss that is to be measured.
     fn requested(&self, version: &Version, index: u32, held: bool) -> Option<MissTimer> {
         let block = version.block(index);
-        let layer = self.parts.store.layers().layer_of(block);
+        let layer = self.parts.store.layers.layer_of(block);
         self.parts
             .split
             .requested(layer, block, version.block_len(index), held)
@@ -328,13 +330,13 @@ impl Fetcher {
         let store = Arc::clone(&self.parts.store);
         self.parts
             .store
-            .publisher()
+            .publisher
             .put_then(block, version, pieces, urgency, move |stored| {
                 match arrival {
                     Arrival::Used => {}
-                    Arrival::Copy => store.worths().weigh_as_copy(block),
-                    Arrival::Pushed(worth) => store.worths().weigh(block, worth),
-                    Arrival::Given => store.cache_events().added(block),
+                    Arrival::Copy => store.worths.weigh_as_copy(block),
+                    Arrival::Pushed(worth) => store.worths.weigh(block, worth),
+                    Arrival::Given => store.cache_events.added(block),
                 }
                 if let Some(claim) = claim
                     && stored.is_ok()

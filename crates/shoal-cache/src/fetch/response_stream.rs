@@ -119,7 +119,7 @@ impl ResponseStream {
     /// is fetched for its readers and not for the stream itself.
     fn announce(&mut self) -> Option<Waiter> {
         let mut first = None;
-        while self.next < self.end && self.announced.len() <= self.fetcher.ahead as usize {
+        while self.next < self.end && self.announced.len() <= self.fetcher.parts.ahead {
             let first_byte = std::mem::take(&mut self.first);
             match self.fetcher.join_or_lead(
                 span_of(&self.version, self.next, first_byte),

@@ -46,7 +46,6 @@ use shoal_net::shutdown::Shutdown;
 
 use self::pushes::Pushes;
 use crate::fetch::Fetcher;
-use crate::nodes::cooperation::Cooperation;
 use crate::nodes::directory::BlockDirectory;
 use crate::nodes::peer::{BlockRequest, PeerError};
 
@@ -77,9 +76,7 @@ type Weights = BTreeMap<Group, Vec<(u32, u64)>>;
 
 /// Evicts blocks on a node whose store uses GWF.
 pub struct Keeper {
-    store: Arc<Store>,
     directory: Arc<BlockDirectory>,
-    cooperation: Arc<Cooperation>,
     fetcher: Arc<Fetcher>,
     /// The most recently exchanged states of the other nodes; empty while the directory does not answer.
     others: Mutex<Vec<NodeState>>,
@@ -108,22 +105,16 @@ pub struct GwfFigures {
 }
 
 impl Keeper {
-    /// Creates the keeper of a node, which wakes when room in `store` is short. Returns `None` if the store
-    /// uses another policy.
-    pub fn new(
-        store: &Arc<Store>,
-        directory: &Arc<BlockDirectory>,
-        cooperation: &Arc<Cooperation>,
-        fetcher: &Arc<Fetcher>,
-    ) -> Option<Arc<Self>> {
-        store.worths().ranks()?;
+    /// Creates the keeper of a node, which wakes when room in the store is short. Returns `None` without a
+    /// directory, or if the store uses another policy.
+    pub fn new(fetcher: &Arc<Fetcher>) -> Option<Arc<Self>> {
+        let store = &fetcher.parts.store;
+        store.worths.ranks()?;
         let is_short = Arc::<Notify>::default();
         let notified = Arc::clone(&is_short);
-        store.evictor().evict_by(move || notified.notify_one());
+        store.evictor.evict_by(move || notified.notify_one());
         Some(Arc::new(Self {
-            store: Arc::clone(store),
-            directory: Arc::clone(directory),
-            cooperation: Arc::clone(cooperation),
+            directory: fetcher.parts.directory.clone()?,
             fetcher: Arc::clone(fetcher),
             others: Mutex::default(),
             pushes: Pushes::default(),
@@ -131,6 +122,10 @@ impl Keeper {
             kept: AtomicU64::new(0),
             is_short,
         }))
+    }
+
+    fn store(&self) -> &Arc<Store> {
+        &self.fetcher.parts.store
     }
 
     /// Evicts and exchanges states until the node stops.
@@ -161,7 +156,7 @@ impl Keeper {
 
     /// Returns the counters since the node started, and the current ranks.
     pub fn figures(&self) -> GwfFigures {
-        let ranks = self.store.worths().ranks().unwrap_or_default();
+        let ranks = self.store().worths.ranks().unwrap_or_default();
         GwfFigures {
             age: ranks.age.to_u64_saturating(),
             average_rank: ranks.average.to_u64_saturating(),
@@ -173,9 +168,9 @@ impl Keeper {
 
     /// Publishes this node's state to the directory, and fetches those of the others.
     async fn exchange(&self) {
-        let ranks = self.store.worths().ranks().unwrap_or_default();
+        let ranks = self.store().worths.ranks().unwrap_or_default();
         let mine = NodeState {
-            node: self.cooperation.me(),
+            node: self.fetcher.parts.cooperation.me(),
             age: ranks.age.to_u64_saturating().min(WEIGHT_MAX),
             average_rank: ranks.average.to_u64_saturating(),
             takes_pushes: self.takes_pushes(),
@@ -187,21 +182,21 @@ impl Keeper {
         let ages = others.iter().map(|state| state.age);
         // No node reports a greater age. Such an age would make all blocks equal.
         if let Some(age) = ages.filter(|age| *age <= WEIGHT_MAX).max() {
-            self.store.worths().learn_age(Weight::from(age));
+            self.store().worths.learn_age(Weight::from(age));
         }
         *self.others.lock() = others;
     }
 
     /// Returns true if this node can accept pushed blocks: its disk works and its memory window is not busy.
     fn takes_pushes(&self) -> bool {
-        self.store.health() == Health::Serving && !self.fetcher.memory().is_busy()
+        self.store().health() == Health::Serving && !self.fetcher.memory().is_busy()
     }
 
     /// Evicts blocks until there is enough room.
     async fn make_room(self: &Arc<Self>) {
         let mut started = false;
         loop {
-            let least = self.store.worths().least(started, BATCH, &self.pushes.blocks());
+            let least = self.store().worths.least(started, BATCH, &self.pushes.blocks());
             if least.is_empty() {
                 return;
             }
@@ -210,7 +205,7 @@ impl Keeper {
             let has_given_up = self.give_up_copies(&least, &left).await;
             let has_judged = self.judge_last_copies(left).await;
             if !has_given_up && !has_judged {
-                self.store.evictor().evict_ahead().await;
+                self.store().evictor.evict_ahead().await;
                 return;
             }
         }
@@ -220,7 +215,7 @@ impl Keeper {
     /// it does not answer are omitted.
     async fn leave(&self, least: &[Least]) -> HashMap<BlockId, Left> {
         let (mut left, mut groups) = (HashMap::new(), Weights::new());
-        let homes = self.cooperation.hierarchy();
+        let homes = self.fetcher.parts.cooperation.hierarchy();
         for each in least {
             let block = each.block;
             if BlockDirectory::enters(each.data_bytes) {
@@ -252,13 +247,13 @@ impl Keeper {
         for Least { block, worth, .. } in least {
             if left.get(block) == Some(&Left::Copied) {
                 self.decisions.lock().put(*block, Decision::Copied);
-                self.store.worths().learn_age(worth.rank());
+                self.store().worths.learn_age(worth.rank());
                 copies.push((*block, RemovalReason::Copied));
             }
         }
         let has_given_up = !copies.is_empty();
         // These were read in the meantime and stay.
-        let kept: HashSet<_> = self.store.removal().part_with(copies).await.into_iter().collect();
+        let kept: HashSet<_> = self.store().removal.part_with(copies).await.into_iter().collect();
         for kept in least.iter().filter(|each| kept.contains(&each.block)) {
             self.directory.holds(kept.block, kept.data_bytes);
         }
@@ -270,7 +265,7 @@ impl Keeper {
     async fn judge_last_copies(self: &Arc<Self>, mut left: HashMap<BlockId, Left>) -> bool {
         let (mut has_judged, mut dropped, mut taken) = (false, Vec::new(), Weights::new());
         let mut spared = self.pushes.blocks();
-        while let Some(next) = self.store.worths().candidate(&spared) {
+        while let Some(next) = self.store().worths.candidate(&spared) {
             let candidate = next.candidate;
             let Some(Left::Last(global_weight)) = left.insert(candidate.key, Left::Last(0)) else {
                 break;
@@ -284,7 +279,7 @@ impl Keeper {
                 global_weight: Weight::from(global_weight.min(WEIGHT_MAX)),
                 is_last_copy: true,
                 next_rank: candidate.next_rank,
-                age: self.store.worths().ranks().unwrap_or_default().age,
+                age: self.store().worths.ranks().unwrap_or_default().age,
                 peers: &peers,
             };
             let block = candidate.key;
@@ -300,10 +295,10 @@ impl Keeper {
                     Action::TakeGlobalWeight(weight) => note_weight(&mut taken, block, weight),
                     // The directory added it when it was queried.
                     Action::AddGlobalWeight(_) => {}
-                    Action::RaiseAge(age) => self.store.worths().learn_age(age),
+                    Action::RaiseAge(age) => self.store().worths.learn_age(age),
                     Action::Push { to, local } => push = Some((to, local)),
                     Action::Keep { local } => {
-                        self.store.worths().weigh(block, local);
+                        self.store().worths.weigh(block, local);
                         self.kept.fetch_add(1, Ordering::Relaxed);
                         self.decisions.lock().put(block, Decision::Kept);
                     }
@@ -318,7 +313,7 @@ impl Keeper {
                     }
                 }
             }
-            if self.store.worths().least(true, 1, &spared).is_empty() {
+            if self.store().worths.least(true, 1, &spared).is_empty() {
                 break;
             }
         }
@@ -329,7 +324,7 @@ impl Keeper {
             .iter()
             .map(|(group, weights)| guard.ask(Kind::Leave, |directory| directory.take(*group, weights)));
         join_all(taken).await;
-        self.store.removal().part_with(dropped).await;
+        self.store().removal.part_with(dropped).await;
         has_judged
     }
 
@@ -339,7 +334,7 @@ impl Keeper {
         let willing = others.iter().filter(|state| {
             state.takes_pushes
                 && self.pushes.has_room_to(state.node)
-                && self.cooperation.can_keep_blocks(state.node)
+                && self.fetcher.parts.cooperation.can_keep_blocks(state.node)
         });
         willing
             .map(|state| Peer {
@@ -362,7 +357,7 @@ impl Keeper {
                 }
             };
             this.decisions.lock().put(block, decision);
-            this.store.removal().part_with(vec![(block, reason)]).await;
+            this.store().removal.part_with(vec![(block, reason)]).await;
             this.pushes.end(block, outcome);
             this.is_short.notify_one();
         });
@@ -372,11 +367,11 @@ impl Keeper {
         if self.directory.is_short(block).await {
             return PushOutcome::ShortLived;
         }
-        let Some(version) = self.store.version_of(block).await else {
+        let Some(version) = self.store().version_of(block).await else {
             return PushOutcome::Gone;
         };
-        let request = BlockRequest::push(&version, block.index, self.cooperation.me(), worth);
-        match self.cooperation.offer(&request, to).await {
+        let request = BlockRequest::push(&version, block.index, self.fetcher.parts.cooperation.me(), worth);
+        match self.fetcher.parts.cooperation.offer(&request, to).await {
             Some(Ok(())) => PushOutcome::Taken,
             Some(Err(PeerError::Refused { .. })) => PushOutcome::Refused,
             Some(Err(error)) => {

@@ -20,25 +20,23 @@ use shoal_s3::hop_by_hop::end_to_end;
 use shoal_s3::operation::{COPY_SOURCE, Classified, CopySource, Effect, Operation};
 use shoal_s3::payload::{CheckedBody, Outcome};
 
-use super::{PlainLakeParts, errors};
+use super::{PlainLake, errors};
 use crate::exchange::respond::{relay, relay_addressed};
 use crate::exchange::{Admitted, ResponseBody};
-use crate::fetch::sent_range;
+use crate::fetch::{CacheParts, sent_range};
 use crate::grants::{Grants, is_refusal};
 use crate::write::BodyCopy;
 
-/// Forwards requests to the lake, and returns its responses. Grants for what a request may change are
-/// invalidated, and responses name the addresses of this node.
-pub(super) struct Forwarder(pub(super) Arc<PlainLakeParts>);
-
-impl Forwarder {
+/// Forwarding. Grants for what a request may change are invalidated, and responses name the addresses of this
+/// node.
+impl PlainLake {
     /// Forwards a request to the lake, and returns the response for the client.
     ///
     /// # Errors
     ///
-    /// As for [`Forwarder::send`].
+    /// As for [`Self::send_admitted`].
     pub(super) async fn pass_on(&self, admitted: Box<Admitted>) -> Result<Response<ResponseBody>, S3Error> {
-        let relocation = self.0.addresses.relocation(&admitted);
+        let relocation = self.parts.addresses.relocation(&admitted);
         // The node does not read the response if the request changes no object, so the client may get it
         // encoded. The response to a change may report an error in its document.
         let is_unread =
@@ -60,7 +58,7 @@ impl Forwarder {
     ///
     /// The lake does not answer, or the body does not match its signature, length or checksum. In the latter
     /// case the lake received an incomplete request and stored nothing.
-    pub(super) async fn send(
+    pub(super) async fn send_admitted(
         &self,
         admitted: Box<Admitted>,
         gathering: Option<BodyCopy>,
@@ -68,7 +66,7 @@ impl Forwarder {
         self.exchange(admitted, gathering, None).await
     }
 
-    /// Like [`Forwarder::send`], but the lake may encode its response with one of `encodings`.
+    /// Like [`Self::send_admitted`], but the lake may encode its response with one of `encodings`.
     async fn exchange(
         &self,
         admitted: Box<Admitted>,
@@ -83,11 +81,7 @@ impl Forwarder {
             permit,
             ..
         } = *admitted;
-        let PlainLakeParts {
-            endpoint: lake,
-            grants,
-            ..
-        } = &*self.0;
+        let CacheParts { lake, grants, .. } = self.cache();
         let _forgotten = Forget::of(grants, &classified);
         let caller = verified.caller.id();
         let (account, payer) = (lake.account_for(&verified.caller), verified.caller.payer());

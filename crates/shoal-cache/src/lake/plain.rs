@@ -6,7 +6,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use shoal_net::clock;
-use shoal_net::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeBody};
+use shoal_net::endpoint::{EndpointError, EndpointRequest, LakeBody};
 use shoal_policy::ObjectId;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Uncacheable, Version, of_caller};
@@ -14,54 +14,38 @@ use shoal_s3::operation::{Classified, Operation};
 use shoal_s3::range::{ByteRange, RangeRequest};
 use shoal_s3::read_head::Question;
 use shoal_s3::xml::ListedObject;
-use shoal_store::Store;
 
-use super::forward::Forwarder;
 use super::{
     Asked, Lake, LakeQuestion, LakeRefusal, PageRequest, PinOutcome, Pinned, ReadError, ReadRequest, Write,
 };
 use crate::exchange::location::Addresses;
 use crate::exchange::{Admitted, ResponseResult};
-use crate::fetch::{Fetcher, range_header, sent_range};
+use crate::fetch::{CacheParts, Fetcher, range_header, sent_range};
 use crate::grants::freshness::Reuse;
-use crate::grants::{Checksums, Grants, QuestionStamp, is_refusal};
+use crate::grants::{Checksums, QuestionStamp, is_refusal};
 use crate::nodes::coherence::Coherence;
-use crate::nodes::cooperation::Cooperation;
 use crate::nodes::obtain::KeptBytes;
 use crate::single_flight::Underway;
 use crate::write::{WriteMode, WriteThrough};
 
 /// The parts of a node that [`PlainLake`] uses.
 pub struct PlainLakeParts {
-    /// The lake that this node caches.
-    pub endpoint: Arc<Endpoint>,
-    /// Blocks on this node's disk.
-    pub store: Arc<Store>,
-    /// Known versions, and which callers may read them.
-    pub grants: Arc<Grants>,
-    /// Fetches blocks from peers and from the lake.
+    /// Fetches blocks from peers and from the lake, with the parts that it uses.
     pub fetcher: Arc<Fetcher>,
-    /// The nodes that share blocks with this one.
-    pub cooperation: Arc<Cooperation>,
     /// Tracks changes to coherent objects; `None` if no object is coherent.
     pub coherence: Option<Arc<Coherence>>,
     /// Caches the objects that are written through.
     pub through: Arc<WriteThrough>,
     /// The addresses at which clients reach this node.
     pub addresses: Arc<Addresses>,
-    /// Maximum read-ahead of one reader, in blocks.
-    pub ahead: usize,
-    /// Block size in bytes.
-    pub block_bytes: u64,
 }
 
 /// The lake, asked in the name of each caller.
 pub struct PlainLake {
-    pub(super) parts: Arc<PlainLakeParts>,
+    pub(super) parts: PlainLakeParts,
     /// Objects that are opened for the first time, each by one read. Like nginx's `proxy_cache_lock`, other
     /// reads wait until it finishes.
     opening: Underway,
-    forwarder: Forwarder,
 }
 
 impl Lake for PlainLake {
@@ -149,7 +133,7 @@ impl Lake for PlainLake {
     fn put<'a>(&'a self, admitted: Box<Admitted>, write: Write<'a>) -> BoxFuture<'a, ResponseResult> {
         match write.mode {
             WriteMode::Around => self.forward(admitted),
-            WriteMode::Through | WriteMode::Back => self.forwarder.write(admitted, write.name).boxed(),
+            WriteMode::Through | WriteMode::Back => self.write(admitted, write.name).boxed(),
         }
     }
 
@@ -172,8 +156,8 @@ impl Lake for PlainLake {
     fn forward(&self, admitted: Box<Admitted>) -> BoxFuture<'_, ResponseResult> {
         let is_abort = admitted.classified.operation == Operation::AbortMultipartUpload;
         match admitted.classified.object.clone().filter(|_| is_abort) {
-            Some(name) => async move { self.forwarder.abort(admitted, &name).await }.boxed(),
-            None => self.forwarder.pass_on(admitted).boxed(),
+            Some(name) => async move { self.abort(admitted, &name).await }.boxed(),
+            None => self.pass_on(admitted).boxed(),
         }
     }
 
@@ -185,12 +169,8 @@ impl Lake for PlainLake {
 impl PlainLake {
     /// Asks the lake, and remembers its answers.
     pub fn new(parts: PlainLakeParts) -> Self {
-        let parts = Arc::new(parts);
-        Self {
-            forwarder: Forwarder(Arc::clone(&parts)),
-            parts,
-            opening: Underway::default(),
-        }
+        let opening = Underway::default();
+        Self { parts, opening }
     }
 
     /// Returns a stamp for a request to the lake that is about to be sent. It accompanies the response.
@@ -204,8 +184,13 @@ impl PlainLake {
         }
     }
 
+    /// Returns the parts of the cache.
+    pub(super) fn cache(&self) -> &CacheParts {
+        &self.parts.fetcher.parts
+    }
+
     pub(super) fn stamp_now(&self, request: &ReadRequest) -> QuestionStamp {
-        self.parts
+        self.cache()
             .grants
             .stamp(request.caller, &request.name, request.object, clock::instant())
     }
@@ -223,7 +208,7 @@ impl PlainLake {
             // In a cluster, blocks are fetched through their homes, so the lake is asked only for the
             // version.
             if request.only_if_cached
-                || !self.parts.cooperation.is_alone()
+                || !self.cache().cooperation.is_alone()
                 || self.knows(request.object).await
             {
                 return self.ask_for_version(request, stamp).await;
@@ -246,7 +231,7 @@ impl PlainLake {
         if within.is_zero() || (coherent && stamp.tokens().is_none()) {
             return None;
         }
-        let grants = &self.parts.grants;
+        let grants = &self.cache().grants;
         let (version, checksums) = grants.granted(request.caller, request.object, stamp, within)?;
         let is_enough = checksums == Checksums::Requested || !wants_checksums(request);
         is_enough.then_some(version)
@@ -254,12 +239,12 @@ impl PlainLake {
 
     /// Returns true if a version of the object is known, so that some of its blocks may be cached.
     async fn knows(&self, object: ObjectId) -> bool {
-        if self.parts.grants.version(object).is_some() {
+        if self.cache().grants.version(object).is_some() {
             return true;
         }
         // Blocks of another size cannot be used; eviction removes them eventually.
-        let described = self.parts.store.describe(object).await;
-        described.is_some_and(|version| version.block_bytes == self.parts.block_bytes)
+        let described = self.cache().store.describe(object).await;
+        described.is_some_and(|version| version.block_bytes == self.cache().block_bytes)
     }
 
     /// Asks the lake in one request whether this caller may read the object, which version is current, and
@@ -307,9 +292,9 @@ impl PlainLake {
         request: &ReadRequest,
         lake_request: EndpointRequest,
     ) -> Result<Response<LakeBody>, EndpointError> {
-        let response = self.parts.endpoint.send(lake_request).await?;
+        let response = self.cache().lake.send(lake_request).await?;
         if is_refusal(response.status()) {
-            self.parts.grants.revoke(request.caller, request.object);
+            self.cache().grants.revoke(request.caller, request.object);
         }
         Ok(response)
     }
@@ -318,7 +303,7 @@ impl PlainLake {
     async fn open(&self, request: &ReadRequest, stamp: QuestionStamp) -> Result<PinOutcome, ReadError> {
         let mut lake_request = request.context.request(Method::GET);
         lake_request.headers.extend(request.context.conditions());
-        if let Some(range) = opening_range(request.range, self.parts.block_bytes, self.parts.ahead) {
+        if let Some(range) = opening_range(request.range, self.cache().block_bytes, self.cache().ahead) {
             lake_request.headers.insert(header::RANGE, range);
         }
         let response = self.send(request, lake_request).await?;
@@ -353,7 +338,7 @@ impl PlainLake {
         stamp: QuestionStamp,
     ) -> Result<(Arc<Version>, ByteRange), Uncacheable> {
         let (range, size_bytes) = sent_range(status, headers).ok_or(Uncacheable::NoLength)?;
-        let version = Version::from_response(request.object, headers, size_bytes, self.parts.block_bytes)?;
+        let version = Version::from_response(request.object, headers, size_bytes, self.cache().block_bytes)?;
         // Checksums in a `206` need not cover the whole object.
         let (version, checksums) = match (status, request.checksum_mode) {
             (StatusCode::PARTIAL_CONTENT, _) => (version.without_checksums(), Checksums::NotRequested),
@@ -361,7 +346,7 @@ impl PlainLake {
             (_, false) => (version, Checksums::NotRequested),
         };
         let version = Arc::new(version);
-        self.parts.grants.learn(
+        self.cache().grants.learn(
             request.caller,
             &request.name,
             &version,

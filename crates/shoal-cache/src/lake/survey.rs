@@ -38,7 +38,7 @@ impl PlainLake {
         caller: &Caller,
         page: PageRequest<'_>,
     ) -> Result<Vec<ListedObject>, LakeRefusal> {
-        let client = S3Client::of_caller(&self.parts.endpoint, caller);
+        let client = S3Client::of_caller(&self.cache().lake, caller);
         let (_, Listing { objects, .. }) = client.list(page).await?;
         if objects.iter().any(|object| !object.key.starts_with(page.prefix)) {
             return Err(LakeRefusal::Trouble(
@@ -56,7 +56,7 @@ impl PlainLake {
         if !target::fits(name) {
             return Err(LakeRefusal::Trouble("its name is too long".into()));
         }
-        let lake = &self.parts.endpoint;
+        let lake = &self.cache().lake;
         let account = lake.account_for(caller);
         let context = ReadContext::of_peer(account, caller.clone(), Some(name.clone()), HeaderMap::new());
         let request = ReadRequest {

@@ -6,12 +6,12 @@ use shoal_s3::error::S3Error;
 use shoal_s3::object::ObjectName;
 use shoal_s3::operation::Operation;
 
-use super::forward::Forwarder;
+use super::PlainLake;
 use crate::exchange::respond::{self, relay};
 use crate::exchange::{Admitted, ResponseBody};
 use crate::write::{Spread, Uncached, Upload};
 
-impl Forwarder {
+impl PlainLake {
     /// Writes an object or a part of an upload. The node caches the object that the lake commits; otherwise
     /// the response contains the reason.
     pub(super) async fn write(
@@ -27,15 +27,20 @@ impl Forwarder {
         let Admitted {
             parts, classified, ..
         } = &*admitted;
-        let gathering = self.0.through.gather(classified, parts);
-        let mut relayed = relay(self.send(admitted, gathering.as_ref().ok().cloned()).await?);
+        let gathering = self.parts.through.gather(classified, parts);
+        let mut relayed = relay(
+            self.send_admitted(admitted, gathering.as_ref().ok().cloned())
+                .await?,
+        );
         if relayed.status() != StatusCode::OK {
             return Ok(relayed);
         }
-        let object = name.id(self.0.endpoint.url());
+        let object = name.id(self.cache().lake.url());
         let cached = gathering.and_then(|gathering| {
             let answer = relayed.headers();
-            self.0.through.commit(&gathering, (object, answer), Spread::Homes)
+            self.parts
+                .through
+                .commit(&gathering, (object, answer), Spread::Homes)
         });
         respond::written(relayed.headers_mut(), cached);
         Ok(relayed)
@@ -48,17 +53,17 @@ impl Forwarder {
         admitted: Box<Admitted>,
         name: &ObjectName,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let object = name.id(self.0.endpoint.url());
+        let object = name.id(self.cache().lake.url());
         let gathered = self
-            .0
+            .parts
             .through
             .gather_part(object, &admitted.classified, &admitted.parts.headers);
         let gathering = gathered.as_ref().ok().map(|(_, gathering)| gathering.clone());
-        let mut relayed = relay(self.send(admitted, gathering).await?);
+        let mut relayed = relay(self.send_admitted(admitted, gathering).await?);
         if relayed.status() == StatusCode::OK {
             let kept = gathered.and_then(|(part, gathering)| {
                 let etag = relayed.headers().get(header::ETAG);
-                self.0.through.keep_part(part, &gathering, etag)
+                self.parts.through.keep_part(part, &gathering, etag)
             });
             respond::written(relayed.headers_mut(), kept);
         }
@@ -72,11 +77,11 @@ impl Forwarder {
         admitted: Box<Admitted>,
         name: &ObjectName,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let upload = Upload::named(name.id(self.0.endpoint.url()), &admitted.classified);
+        let upload = Upload::named(name.id(self.cache().lake.url()), &admitted.classified);
         let mut relayed = self.pass_on(admitted).await?;
         if relayed.status() == StatusCode::OK {
             let upload = upload.ok_or(Uncached::Multipart);
-            let committed = upload.and_then(|upload| self.0.through.commit_upload(&upload));
+            let committed = upload.and_then(|upload| self.parts.through.commit_upload(&upload));
             respond::written(relayed.headers_mut(), committed);
         }
         Ok(relayed)
@@ -88,10 +93,10 @@ impl Forwarder {
         admitted: Box<Admitted>,
         name: &ObjectName,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let upload = Upload::named(name.id(self.0.endpoint.url()), &admitted.classified);
+        let upload = Upload::named(name.id(self.cache().lake.url()), &admitted.classified);
         let response = self.pass_on(admitted).await?;
         if let Some(upload) = upload.filter(|_| response.status().is_success()) {
-            self.0.through.forget_upload(&upload);
+            self.parts.through.forget_upload(&upload);
         }
         Ok(response)
     }

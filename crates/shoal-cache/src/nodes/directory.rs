@@ -206,7 +206,7 @@ impl BlockDirectory {
     /// Reports every change of the store's blocks from now on. A store that keeps objects complete learns
     /// from the responses which blocks other nodes hold.
     pub fn follow(&self, store: &Arc<Store>) {
-        if store.cache_events().are_of_use() {
+        if store.cache_events.are_of_use() {
             // Weak, because the store keeps the directory alive through its watcher, below.
             let learning = Arc::downgrade(store);
             self.guard.listen(move |group, elsewhere| {
@@ -215,7 +215,7 @@ impl BlockDirectory {
                     index: group.number * GROUP_BLOCKS,
                 };
                 if let Some(store) = learning.upgrade() {
-                    store.cache_events().learn(first, elsewhere);
+                    store.cache_events.learn(first, elsewhere);
                 }
             });
         }

@@ -9,13 +9,11 @@ use std::sync::Arc;
 use shoal_policy::{BlockId, Layer};
 use shoal_s3::object::Uncacheable;
 use shoal_s3::range::RangeRequest;
-use shoal_store::Store;
 
 pub use self::answer::GetAnswer;
 
 use crate::blocks::{BlockReader, BlockStream, ReadAheadWindow, Reading, Residency};
 use crate::fetch::Fetcher;
-use crate::grants::Grants;
 use crate::lake::{Lake, NoBytes, PinOutcome, Pinned, ReadError, ReadRequest};
 use crate::nodes::obtain::{KeptBytes, Obtain};
 use crate::single_flight::FetchError;
@@ -27,14 +25,8 @@ const RESTARTS: usize = 4;
 pub struct ObjectReader {
     /// The lake that this node caches.
     pub lake: Arc<dyn Lake>,
-    /// Blocks on this node's disk.
-    pub store: Arc<Store>,
-    /// Known versions, which a contradicting answer voids.
-    pub grants: Arc<Grants>,
     /// Fetches blocks from peers and from the lake.
     pub fetcher: Arc<Fetcher>,
-    /// Maximum read-ahead of one reader, in blocks.
-    pub ahead: usize,
 }
 
 impl ObjectReader {
@@ -48,7 +40,7 @@ impl ObjectReader {
         let mut attempts = RESTARTS;
         if let Some(version) = self.lake.granted(request) {
             match self.start(request, Pinned::granted(version)).await {
-                Err(FetchError::Changed) => self.grants.invalidate_object(&request.name),
+                Err(FetchError::Changed) => self.fetcher.parts.grants.invalidate_object(&request.name),
                 started => return answered(started),
             }
             attempts -= 1;
@@ -74,7 +66,7 @@ impl ObjectReader {
             }
             match (self.start(request, pinned).await, kept) {
                 (Err(error @ FetchError::Kept(_)), Some(kept)) => unread = Some((kept, error)),
-                (Err(FetchError::Changed), _) => self.grants.invalidate_object(&request.name),
+                (Err(FetchError::Changed), _) => self.fetcher.parts.grants.invalidate_object(&request.name),
                 (started, _) => return answered(started),
             }
         }
@@ -109,13 +101,12 @@ impl ObjectReader {
             return Ok(GetAnswer::NoBytes(NoBytes::NotCached, version, caller_headers));
         }
         let reader = BlockReader {
-            store: Arc::clone(&self.store),
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::clone(&version),
             context: Arc::clone(&request.context),
             obtain: kept.map_or(Obtain::FromHomes(Layer::L1), Obtain::Kept),
         };
-        let window = window(request, self.ahead);
+        let window = window(request, self.fetcher.parts.ahead);
         let mut blocks = Box::new(BlockStream::new(Arc::new(reader), range, window, stream_handle));
         blocks.first_piece().await?;
         let reading = Reading {
@@ -130,7 +121,7 @@ impl ObjectReader {
     /// Returns true if the block is on disk or about to be written there. Checks the mapped blocks first,
     /// because a lookup in the store's index takes a lock that all readers share.
     fn holds(&self, block: BlockId) -> bool {
-        self.store.is_mapped(block) || self.fetcher.holds(block)
+        self.fetcher.parts.store.is_mapped(block) || self.fetcher.holds(block)
     }
 }
 

@@ -131,7 +131,7 @@ impl Split {
     /// Sets the initial targets of the store's layers by `rule`. A fixed split has one share per layer,
     /// unless there is only one layer; an adaptive one is computed again after each `period`.
     pub fn new(store: Arc<Store>, rule: &SplitRule, period: Duration, block_bytes: u64) -> Self {
-        let (layers, room_bytes) = (store.layers().rooms().len(), store.layers().room_bytes());
+        let (layers, room_bytes) = (store.layers.rooms().len(), store.layers.room_bytes());
         let (targets, partition) = match rule {
             _ if layers == 1 => (vec![room_bytes], None),
             SplitRule::Fixed(percents) => (divide(room_bytes, percents), None),
@@ -140,7 +140,7 @@ impl Split {
                 (sizes(&partition, layers), Some(partition))
             }
         };
-        store.layers().resize(&targets);
+        store.layers.resize(&targets);
         Self {
             store,
             period,
@@ -205,7 +205,7 @@ impl Split {
             partition.adapt(self.pace, &pending);
             sizes(partition, self.counts.len())
         };
-        self.store.layers().resize(&targets);
+        self.store.layers.resize(&targets);
     }
 
     fn now(&self) -> Duration {

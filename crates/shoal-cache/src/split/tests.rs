@@ -48,7 +48,7 @@ impl Node {
 
     fn targets(&self) -> Vec<u64> {
         self.store
-            .layers()
+            .layers
             .rooms()
             .iter()
             .map(|room| room.target_bytes)
@@ -80,7 +80,7 @@ fn block(version: u8, index: u32) -> BlockId {
 #[tokio::test]
 async fn room_goes_to_the_layer_whose_misses_it_saves_a_twentieth_at_a_time() {
     let node = Node::new(2, &SplitRule::Adaptive);
-    let room_bytes = node.store.layers().room_bytes();
+    let room_bytes = node.store.layers.room_bytes();
     assert_eq!(node.targets(), [room_bytes.div_ceil(2), room_bytes / 2]);
     let mut before = node.targets();
     for _ in 0..9 {
@@ -98,10 +98,10 @@ async fn room_goes_to_the_layer_whose_misses_it_saves_a_twentieth_at_a_time() {
 async fn a_layer_goes_one_step_at_a_time_and_forgets_at_its_pace() {
     for (step, decay, steps) in [(5, 100.0, 1), (5, 0.0, 3), (12, 0.0, 3)] {
         let node = Node::with(2, &SplitRule::Adaptive, |split| {
-            split.pace.limit_bytes = split.store.layers().room_bytes() * step / 100;
+            split.pace.limit_bytes = split.store.layers.room_bytes() * step / 100;
             split.pace.kept = 1.0 - decay / 100.0;
         });
-        let (before, room_bytes) = (node.targets(), node.store.layers().room_bytes());
+        let (before, room_bytes) = (node.targets(), node.store.layers.room_bytes());
         node.is_asked();
         for _ in 0..3 {
             node.split.adapt();
@@ -124,7 +124,7 @@ async fn without_requests_the_split_stays_as_it_is() {
 #[tokio::test]
 async fn a_fixed_split_is_what_was_configured_whatever_is_asked_for() {
     let node = Node::new(2, &SplitRule::Fixed(vec![0, 100]));
-    let expected = [0, node.store.layers().room_bytes()];
+    let expected = [0, node.store.layers.room_bytes()];
     assert_eq!(node.targets(), expected);
     let timed = || node.split.requested(Layer::L2, block(1, 1), BLOCK_BYTES, false);
     assert!(timed().is_none() && timed().is_none());
@@ -136,7 +136,7 @@ async fn a_fixed_split_is_what_was_configured_whatever_is_asked_for() {
 async fn a_node_alone_has_one_layer_with_all_the_room() {
     for rule in [SplitRule::Adaptive, SplitRule::Fixed(vec![50, 50])] {
         let node = Node::new(1, &rule);
-        assert_eq!(node.targets(), [node.store.layers().room_bytes()]);
+        assert_eq!(node.targets(), [node.store.layers.room_bytes()]);
     }
 }
 

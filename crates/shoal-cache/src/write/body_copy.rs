@@ -10,7 +10,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use shoal_base::piece_buffer::PieceBuffer;
 use shoal_policy::admission::Refusal;
-use shoal_store::{Draft, Store};
+use shoal_store::Draft;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 
@@ -22,10 +22,8 @@ use crate::fetch::Fetcher;
 pub struct BodyCopy(Arc<Mutex<State>>);
 
 struct State {
-    store: Arc<Store>,
     fetcher: Arc<Fetcher>,
     size_bytes: u64,
-    block_bytes: u64,
     received_bytes: u64,
     /// The blocks that are on disk or being written there.
     drafts: Drafts,
@@ -68,13 +66,11 @@ pub(super) struct CopiedBody {
 }
 
 impl BodyCopy {
-    /// Copies an object of `size_bytes` in blocks of `block_bytes`.
-    pub(super) fn new(store: Arc<Store>, fetcher: Arc<Fetcher>, size_bytes: u64, block_bytes: u64) -> Self {
+    /// Copies an object of `size_bytes` in blocks.
+    pub(super) fn new(fetcher: Arc<Fetcher>, size_bytes: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
-            store,
             fetcher,
             size_bytes,
-            block_bytes,
             received_bytes: 0,
             drafts: Drafts::default(),
             in_memory: Vec::new(),
@@ -107,7 +103,7 @@ impl BodyCopy {
         let blocks = state.drafts.0.len() + state.in_memory.len();
         assert_eq!(
             blocks as u64,
-            state.size_bytes.div_ceil(state.block_bytes),
+            state.size_bytes.div_ceil(state.fetcher.parts.block_bytes),
             "a copy has every block of its object"
         );
         Ok(CopiedBody {
@@ -149,7 +145,11 @@ impl State {
     }
 
     fn begin_block(&self) -> Result<InMemory, Uncached> {
-        let missing_bytes = self.block_bytes.min(self.size_bytes - self.received_bytes);
+        let missing_bytes = self
+            .fetcher
+            .parts
+            .block_bytes
+            .min(self.size_bytes - self.received_bytes);
         if missing_bytes == 0 {
             return Err(Uncached::Incomplete);
         }
@@ -168,10 +168,10 @@ impl State {
     /// Writes the complete blocks to disk, which frees their memory once they are there.
     fn set_aside(&mut self) {
         for complete in self.in_memory.drain(..) {
-            let store = Arc::clone(&self.store);
+            let store = Arc::clone(&self.fetcher.parts.store);
             let (pieces, room) = complete.into_pieces();
             self.drafts.0.push(tokio::spawn(async move {
-                let draft = store.publisher().draft(pieces).await;
+                let draft = store.publisher.draft(pieces).await;
                 drop(room);
                 draft
             }));

@@ -93,7 +93,8 @@ impl WriteThrough {
         };
         let mut headers = HeaderMap::new();
         headers.insert(header::ETAG, etag);
-        let version = Version::from_response(name.id(""), &headers, size_bytes, self.block_bytes);
+        let version =
+            Version::from_response(name.id(""), &headers, size_bytes, self.fetcher.parts.block_bytes);
         version.map_err(|_| Uncached::TooLarge)
     }
 
@@ -117,7 +118,7 @@ impl WriteThrough {
             for part in parts {
                 // Blocks of a part that are still being written would arrive after the removal.
                 let _ = part.landed.await;
-                this.store.removal().remove_version(part.version.id);
+                this.fetcher.parts.store.removal.remove_version(part.version.id);
             }
         });
     }
@@ -133,7 +134,7 @@ impl WriteThrough {
         let size_bytes = parts.iter().map(|part| part.version.size_bytes).sum();
         let mut named = HeaderMap::new();
         named.insert(header::ETAG, etag_of(&parts));
-        let version = Version::from_write(upload.object, &named, size_bytes, self.block_bytes);
+        let version = Version::from_write(upload.object, &named, size_bytes, self.fetcher.parts.block_bytes);
         let version = Arc::new(version.map_err(|_| Uncached::TooLarge)?);
         let pending = self.pending_commits.begin(upload.object);
         let (this, underway) = (Arc::clone(self), Arc::clone(&self.underway));
@@ -157,14 +158,16 @@ impl WriteThrough {
                 let block = version.block(index);
                 // A missing block costs a request to the lake; the store has counted the reason.
                 let _refused = self
+                    .fetcher
+                    .parts
                     .store
-                    .publisher()
+                    .publisher
                     .put(block, Arc::clone(version), pieces, Urgency::Now)
                     .await;
             }
         }
         for part in parts {
-            self.store.removal().remove_version(part.id);
+            self.fetcher.parts.store.removal.remove_version(part.id);
         }
     }
 
@@ -178,7 +181,7 @@ impl WriteThrough {
             let part = &parts[at];
             let blocks = vec![part.block_bytes; part.block_count() as usize];
             for (block, inner) in overlaps(&blocks, within) {
-                let bytes = self.store.load(part.block(block as u32)).await?;
+                let bytes = self.fetcher.parts.store.load(part.block(block as u32)).await?;
                 pieces.push(bytes.slice(inner.start as usize..inner.end as usize));
             }
         }

@@ -11,14 +11,12 @@ use shoal_policy::route::Stop;
 use shoal_policy::{Layer, ObjectId};
 use shoal_s3::object::Version;
 use shoal_s3::operation::{Classified, Operation};
-use shoal_store::{Store, StoreConfig, Urgency};
+use shoal_store::Urgency;
 
 use super::Uncached;
 use super::body_copy::{BodyCopy, CopiedBody};
 use super::parts::PartTable;
 use crate::fetch::Fetcher;
-use crate::grants::Grants;
-use crate::nodes::cooperation::Cooperation;
 use crate::nodes::peer::BlockRequest;
 use crate::single_flight::Underway;
 
@@ -34,11 +32,7 @@ const OFFERS: usize = 4;
 
 /// Stores written blocks where a read would have stored them.
 pub struct WriteThrough {
-    pub(super) store: Arc<Store>,
-    fetcher: Arc<Fetcher>,
-    cooperation: Arc<Cooperation>,
-    grants: Arc<Grants>,
-    pub(super) block_bytes: u64,
+    pub(super) fetcher: Arc<Fetcher>,
     pub(super) object_bytes_max: u64,
     /// Objects that the lake has committed but whose blocks cannot be found yet.
     pub(super) pending_commits: Underway,
@@ -58,22 +52,11 @@ pub enum Spread {
 }
 
 impl WriteThrough {
-    /// Stores blocks in `store`, which has this configuration, offers them to the homes that `cooperation`
-    /// determines, and introduces the versions to `grants`.
-    pub fn new(
-        store: Arc<Store>,
-        fetcher: Arc<Fetcher>,
-        cooperation: Arc<Cooperation>,
-        grants: Arc<Grants>,
-        config: &StoreConfig,
-    ) -> Self {
+    /// Stores blocks among the parts of `fetcher`, whose store has this capacity.
+    pub fn new(fetcher: Arc<Fetcher>, capacity_bytes: u64) -> Self {
         Self {
-            store,
             fetcher,
-            cooperation,
-            grants,
-            block_bytes: config.block_bytes,
-            object_bytes_max: config.capacity_bytes / OBJECT_PART_OF_CAPACITY,
+            object_bytes_max: capacity_bytes / OBJECT_PART_OF_CAPACITY,
             pending_commits: Underway::default(),
             underway: Arc::default(),
             aside: PartTable::default(),
@@ -98,8 +81,7 @@ impl WriteThrough {
         if size_bytes > self.object_bytes_max {
             return Err(Uncached::TooLarge);
         }
-        let (store, fetcher) = (Arc::clone(&self.store), Arc::clone(&self.fetcher));
-        Ok(BodyCopy::new(store, fetcher, size_bytes, self.block_bytes))
+        Ok(BodyCopy::new(Arc::clone(&self.fetcher), size_bytes))
     }
 
     /// Starts a task that caches a committed object. The headers in `answer` identify its version. Until the
@@ -115,7 +97,7 @@ impl WriteThrough {
         spread: Spread,
     ) -> Result<(), Uncached> {
         let copied = copy.finish()?;
-        let version = Version::from_write(object, answer, copied.size_bytes, self.block_bytes);
+        let version = Version::from_write(object, answer, copied.size_bytes, self.fetcher.parts.block_bytes);
         // Only a missing ETag is left as the reason, because the size was checked before.
         let version = Arc::new(version.map_err(|_| Uncached::NoEtag)?);
         let pending = self.pending_commits.begin(object);
@@ -123,7 +105,7 @@ impl WriteThrough {
         tokio::spawn(async move {
             let landing = this.finish(copied, &version, Urgency::Late).await;
             // A version is found by its blocks on disk, and there may be none yet.
-            this.grants.introduce(&version);
+            this.fetcher.parts.grants.introduce(&version);
             drop(pending);
             match spread {
                 Spread::Homes => drop(tokio::join!(landing, this.hand_over(&version))),
@@ -190,9 +172,10 @@ impl WriteThrough {
 
     /// Offers each block to the other nodes that a read through this one would have fetched it by.
     pub(super) async fn hand_over(&self, version: &Arc<Version>) {
+        let cooperation = &self.fetcher.parts.cooperation;
         let offers = (0..version.block_count()).flat_map(|index| {
             let block = version.block(index);
-            let stops = self.cooperation.route(block, Layer::L1, &[]);
+            let stops = cooperation.route(block, Layer::L1, &[]);
             let homes = stops.into_iter().filter_map(|stop| match stop {
                 Stop::Home(node, _) => Some(node),
                 Stop::Local | Stop::FormerHome(_) | Stop::Lake => None,
@@ -202,10 +185,10 @@ impl WriteThrough {
         });
         stream::iter(offers)
             .for_each_concurrent(OFFERS, |(index, node)| async move {
-                let request = BlockRequest::offer(version, index, self.cooperation.me());
+                let request = BlockRequest::offer(version, index, cooperation.me());
                 // A home that does not accept the block fetches it from the lake when it is read.
-                if let Some(Err(error)) = self.cooperation.offer(&request, node).await {
-                    let peer = self.cooperation.name_of(node);
+                if let Some(Err(error)) = cooperation.offer(&request, node).await {
+                    let peer = cooperation.name_of(node);
                     tracing::debug!(peer, %error, "the home of a written block did not store it");
                 }
             })

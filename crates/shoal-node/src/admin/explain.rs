@@ -263,7 +263,7 @@ impl Explainer<'_> {
 
     /// Returns the completeness of these blocks' groups, by layer, as far as this node knows.
     fn completeness(&self, blocks: &[BlockId], version: Option<&Version>) -> Vec<GroupCompleteness> {
-        let (layers, events) = (self.0.store.layers().rooms(), self.0.store.cache_events());
+        let (layers, events) = (self.0.store.layers.rooms(), &self.0.store.cache_events);
         let mut groups = Vec::new();
         for members in blocks.chunk_by(|one, other| one.index / GROUP_BLOCKS == other.index / GROUP_BLOCKS) {
             let mut first = members[0];
@@ -356,12 +356,7 @@ impl Explainer<'_> {
     }
 
     fn pins(&self, object: &S3Uri) -> Vec<PinEnd> {
-        let pins = self
-            .0
-            .store
-            .pinning()
-            .orders_of(self.object_id(object))
-            .into_iter();
+        let pins = self.0.store.pinning.orders_of(self.object_id(object)).into_iter();
         let pins = pins.map(|(order, until)| PinEnd {
             task: Ulid(order.0).to_string(),
             until: until.into(),
@@ -404,14 +399,14 @@ impl Explainer<'_> {
         BlockLocation {
             index: block.index,
             here,
-            pinned: self.0.store.pinning().contains_block(block),
+            pinned: self.0.store.pinning.contains_block(block),
             reason: reason.map(str::to_owned),
-            worth: self.0.store.worths().worth(block).map(|worth| BlockWorth {
+            worth: self.0.store.worths.worth(block).map(|worth| BlockWorth {
                 weight: worth.weight.to_u64_saturating(),
                 since: worth.since.to_u64_saturating(),
             }),
             decision: self.decision(block),
-            layer: self.0.store.layers().layer_of(block).to_string(),
+            layer: self.0.store.layers.layer_of(block).to_string(),
             homes: if is_entered {
                 Vec::new()
             } else {

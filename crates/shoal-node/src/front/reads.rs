@@ -38,10 +38,7 @@ impl Reads {
             endpoint: Arc::clone(&core.lake),
             reader: ObjectReader {
                 lake: Arc::clone(lake),
-                store: Arc::clone(&core.store),
-                grants: Arc::clone(&core.grants),
                 fetcher: Arc::clone(&core.fetcher),
-                ahead: core.config.limits.read_ahead_blocks,
             },
             freshness: ArcSwap::from_pointee(FreshnessRules::new(&core.config.freshness)),
             through: Arc::clone(&core.write_through),

@@ -49,7 +49,12 @@ impl Parts {
         let settings = configured::settings(&config.write, &config.lake);
         let dirty = Arc::new(DirtyObjects::open(dirty_parts(&core), &tiers, settings).await?);
         let addresses = Arc::new(addresses(&core));
-        let lake = Arc::new(PlainLake::new(plain_lake(&core, &addresses)));
+        let lake = Arc::new(PlainLake::new(PlainLakeParts {
+            fetcher: Arc::clone(&core.fetcher),
+            coherence: core.coherence.clone(),
+            through: Arc::clone(&core.write_through),
+            addresses: Arc::clone(&addresses),
+        }));
         let lake = TieredLake::new(TieredLakeParts {
             dirty: Arc::clone(&dirty),
             within: lake,
@@ -168,19 +173,4 @@ fn addresses(core: &Core) -> location::Addresses {
     let s3 = &core.config.s3;
     let scheme = if s3.tls_cert.is_some() { "https" } else { "http" };
     location::Addresses::new(core.lake.url(), s3.domain.clone(), scheme)
-}
-
-fn plain_lake(core: &Core, addresses: &Arc<location::Addresses>) -> PlainLakeParts {
-    PlainLakeParts {
-        endpoint: Arc::clone(&core.lake),
-        store: Arc::clone(&core.store),
-        grants: Arc::clone(&core.grants),
-        fetcher: Arc::clone(&core.fetcher),
-        cooperation: Arc::clone(&core.cooperation),
-        coherence: core.coherence.clone(),
-        through: Arc::clone(&core.write_through),
-        addresses: Arc::clone(addresses),
-        ahead: core.config.limits.read_ahead_blocks,
-        block_bytes: core.config.store.block_bytes,
-    }
 }

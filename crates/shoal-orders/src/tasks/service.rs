@@ -437,9 +437,9 @@ impl Tasks {
 
     /// Ends the pins here of orders that were cancelled.
     async fn end_cancelled_pins(&self) {
-        for order in self.base.nodes.parts.store.pinning().orders() {
+        for order in self.base.nodes.parts.store.pinning.orders() {
             if self.base.records.is_cancelled(order.0) {
-                self.base.nodes.parts.store.pinning().end(order).await;
+                self.base.nodes.parts.store.pinning.end(order).await;
             }
         }
     }

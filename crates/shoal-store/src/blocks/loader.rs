@@ -22,17 +22,9 @@ pub(crate) struct Loader {
 }
 
 impl Loader {
-    /// Returns the block, verified and mapped. `None` if it is not stored or is damaged.
-    pub(crate) fn load(&self, block: BlockId) -> Option<Bytes> {
-        self.open(block, true)
-    }
-
-    /// As [`Loader::load`], without counting a use.
-    pub(crate) fn peek(&self, block: BlockId) -> Option<Bytes> {
-        self.open(block, false)
-    }
-
-    fn open(&self, block: BlockId, is_used: bool) -> Option<Bytes> {
+    /// Returns the block, verified and mapped, and counts a use if `is_used`. `None` if the block is not stored
+    /// or is damaged.
+    pub(crate) fn load(&self, block: BlockId, is_used: bool) -> Option<Bytes> {
         let _read = self.ground.ledger.begin_read(block)?;
         // Another reader may have loaded it while this one waited for a thread.
         let resident = if is_used {

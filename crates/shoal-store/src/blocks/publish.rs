@@ -123,7 +123,7 @@ impl Publisher {
         version: &Version,
         pieces: &[Bytes],
     ) -> Result<Bytes, Refusal> {
-        if let Some(bytes) = self.loader.load(block) {
+        if let Some(bytes) = self.loader.load(block, true) {
             return Ok(bytes);
         }
         self.ground.ledger.admits(version.object, block)?;
@@ -140,12 +140,6 @@ impl Publisher {
         let staged = StagedFile::write(self, sequence, pieces, &encoded, file_bytes)?;
         let mapping = staged.map(footer.data_bytes)?;
         staged.publish(&footer, mapping)
-    }
-}
-
-impl std::fmt::Debug for Publisher {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Publisher").finish_non_exhaustive()
     }
 }
 
@@ -235,7 +229,7 @@ impl StagedFile {
         if ground.ledger.contains(stored.id) {
             drop(name);
             drop(self);
-            return publisher.loader.load(stored.id).ok_or(Refusal::NoRoom);
+            return publisher.loader.load(stored.id, true).ok_or(Refusal::NoRoom);
         }
         let (file, room) = self.staged.take().expect(STAGED);
         if let Err(error) = ground.disk.publish(&file, stored.id) {

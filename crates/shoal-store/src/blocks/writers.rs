@@ -44,20 +44,19 @@ pub enum Urgency {
 type Job = Box<dyn FnOnce() + Send>;
 
 /// Submits work to the threads.
-#[derive(Debug)]
 pub(crate) struct Writers {
     queue: Arc<Queue>,
     patience: Duration,
 }
 
 /// The state that the threads share.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Queue {
     state: Mutex<QueueState>,
     changed: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct QueueState {
     /// Ordered by due time, then by arrival.
     waiting: BTreeMap<(Instant, u64), Waiting>,
@@ -209,12 +208,6 @@ impl Queue {
                 Next::End => return,
             }
         }
-    }
-}
-
-impl std::fmt::Debug for Waiting {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} bytes", self.bytes)
     }
 }
 

@@ -11,7 +11,6 @@ use shoal_policy::residency::Reservation;
 use super::removal::Removal;
 use crate::files::blocking::run_blocking;
 use crate::ground::Ground;
-use crate::ledger::Attempt;
 
 /// Number of blocks evicted ahead of demand per acquisition of the locks.
 const BATCH: usize = 16;
@@ -66,7 +65,7 @@ impl Evictor {
         let mut uses = self.ground.ledger.mappings.take_uses();
         let mut until = None;
         loop {
-            let Attempt { room, is_crowded } = self.ground.ledger.reserve(bytes, &uses);
+            let (room, is_crowded) = self.ground.ledger.reserve(bytes, &uses);
             uses.clear();
             if is_crowded {
                 self.ground.maintenance.wake();
@@ -116,11 +115,5 @@ impl Evictor {
             }
             started = true;
         }
-    }
-}
-
-impl std::fmt::Debug for Evictor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Evictor").finish_non_exhaustive()
     }
 }

@@ -16,7 +16,6 @@ use crate::ground::Ground;
 const BATCH: usize = 256;
 
 /// The layers, and the hierarchy that assigns blocks to them.
-#[derive(Debug)]
 pub struct Layers {
     ground: Arc<Ground>,
     /// A copy of the ledger's hierarchy, for look-ups without its lock.

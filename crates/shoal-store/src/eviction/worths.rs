@@ -12,10 +12,7 @@ use crate::ledger::may_leave;
 
 /// The worths of a store's blocks, for globally weighted eviction. Under a policy other than
 /// [`PolicyName::Gwf`](shoal_policy::eviction::PolicyName::Gwf) there are none, and these methods do nothing.
-#[derive(Debug)]
-pub struct Worths {
-    ground: Arc<Ground>,
-}
+pub struct Worths(pub(crate) Arc<Ground>);
 
 /// Aggregates of the ranks of a node's blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,15 +48,9 @@ pub struct NextToLeave {
 }
 
 impl Worths {
-    pub(crate) fn new(ground: &Arc<Ground>) -> Self {
-        Self {
-            ground: Arc::clone(ground),
-        }
-    }
-
     /// The age and the average rank of this node's blocks; `None` under another policy.
     pub fn ranks(&self) -> Option<Ranks> {
-        let state = self.ground.ledger.lock();
+        let state = self.0.ledger.lock();
         state.gwf().map(|gwf| Ranks {
             age: gwf.age(),
             average: gwf.average_rank(),
@@ -68,15 +59,15 @@ impl Worths {
 
     /// The worth of a stored block.
     pub fn worth(&self, block: BlockId) -> Option<Worth> {
-        self.ground.ledger.lock().gwf()?.worth(&block)
+        self.0.ledger.lock().gwf()?.worth(&block)
     }
 
     /// The blocks to evict ahead of demand, least worth first: enough to reach the low watermark, but at most
     /// `most`; none while there is enough room. `started` is true if the caller is already making room.
     /// Blocks in `spared` are being evicted already, and their bytes count as freed.
     pub fn least(&self, started: bool, most: usize, spared: &HashMap<BlockId, u64>) -> Vec<Least> {
-        let uses = self.ground.ledger.mappings.take_uses();
-        let mut state = self.ground.ledger.lock();
+        let uses = self.0.ledger.mappings.take_uses();
+        let mut state = self.0.ledger.lock();
         state.touch(&uses);
         let spared_bytes: u64 = spared.values().sum();
         let mut excess_bytes = state
@@ -87,7 +78,7 @@ impl Worths {
         let Some(gwf) = state.gwf().filter(|_| excess_bytes > 0) else {
             return Vec::new();
         };
-        let (readers, mappings) = (&state.readers, &self.ground.ledger.mappings);
+        let (readers, mappings) = (&state.readers, &self.0.ledger.mappings);
         let mut leave = may_leave(readers, mappings);
         let mut leave = |block: &BlockId| !spared.contains_key(block) && leave(block);
         let mut least = Vec::new();
@@ -113,8 +104,8 @@ impl Worths {
 
     /// The block that would be evicted next, excluding those in `spared`.
     pub fn candidate(&self, spared: &HashMap<BlockId, u64>) -> Option<NextToLeave> {
-        let state = self.ground.ledger.lock();
-        let (readers, mappings) = (&state.readers, &self.ground.ledger.mappings);
+        let state = self.0.ledger.lock();
+        let (readers, mappings) = (&state.readers, &self.0.ledger.mappings);
         let mut leave = may_leave(readers, mappings);
         let mut leave = |block: &BlockId| !spared.contains_key(block) && leave(block);
         let gwf = state.gwf()?;
@@ -144,7 +135,7 @@ impl Worths {
     }
 
     fn weigh_by(&self, block: BlockId, worth: impl FnOnce(&Gwf<BlockId>) -> Worth) {
-        if let Some(gwf) = self.ground.ledger.lock().gwf_mut() {
+        if let Some(gwf) = self.0.ledger.lock().gwf_mut() {
             let worth = worth(gwf);
             gwf.weigh(&block, worth);
         }
@@ -152,7 +143,7 @@ impl Worths {
 
     /// Raises the age to that of another node.
     pub fn learn_age(&self, age: Weight) {
-        if let Some(gwf) = self.ground.ledger.lock().gwf_mut() {
+        if let Some(gwf) = self.0.ledger.lock().gwf_mut() {
             gwf.learn_age(age);
         }
     }

@@ -69,10 +69,3 @@ impl Drop for FileRoom {
         }
     }
 }
-
-impl std::fmt::Debug for FileRoom {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let steps = self.0.as_ref().map_or(0, |held| held.steps.len());
-        write!(f, "FileRoom of {steps} steps")
-    }
-}

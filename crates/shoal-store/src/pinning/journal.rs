@@ -26,7 +26,6 @@ const HEAD_BYTES: usize = 12;
 const SMALL_BYTES: u64 = 64 << 10;
 
 /// A journal that is open for appending.
-#[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
     file: File,

@@ -57,7 +57,7 @@ async fn room_is_made_ahead_of_need() {
     for number in 0..40 {
         put_all(&store, &version(number, "a", BLOCK)).await;
     }
-    let high_bytes = store.layers().room_bytes() / 20 * 19;
+    let high_bytes = store.layers.room_bytes() / 20 * 19;
     until("a twentieth is free", || {
         store.counters().resident_bytes <= high_bytes
     })
@@ -164,7 +164,7 @@ async fn concurrent_puts_at_capacity_keep_the_promise() {
                         assert_eq!(bytes, data(&version, 0));
                     }
                     if round % 7 == 0 {
-                        store.removal().remove_version(version.id);
+                        store.removal.remove_version(version.id);
                     }
                 }
             })

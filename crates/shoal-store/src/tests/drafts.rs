@@ -15,7 +15,7 @@ async fn draft(store: &Arc<Store>, version: &Version, index: u32) -> Result<Draf
         .chunks(3000)
         .map(Bytes::copy_from_slice)
         .collect();
-    store.publisher().draft(pieces).await
+    store.publisher.draft(pieces).await
 }
 
 fn aside(lab: &Lab) -> usize {

@@ -184,7 +184,7 @@ async fn a_file_that_cannot_be_unlinked_keeps_its_room_until_it_can() {
     put_all(&store, &version).await;
     let full = store.counters().taken_bytes;
     faults.set(&[(DiskOp::Remove, libc::EROFS)]);
-    store.removal().remove_version(version.id);
+    store.removal.remove_version(version.id);
     assert!(!store.contains(version.block(0)));
     assert_eq!(store.counters().taken_bytes, full);
     assert!(lab.path(&version, 0).exists());
@@ -201,7 +201,7 @@ async fn a_block_stored_again_before_its_old_file_could_be_unlinked_stays() {
     put_all(&store, &version).await;
     let full = store.counters().taken_bytes;
     faults.set(&[(DiskOp::Remove, libc::EIO)]);
-    store.removal().remove_version(version.id);
+    store.removal.remove_version(version.id);
     // The probe uses another operation, so fills go on although nothing can be unlinked.
     assert_eq!(store.probe(), Health::Serving);
     put_all(&store, &version).await;

@@ -38,9 +38,7 @@ fn lab(blocks: u64) -> Lab {
 
 /// Gives the layers these percents of the room.
 pub(super) fn split(store: &Store, percents: [u64; 2]) {
-    store
-        .layers()
-        .resize(&divide(store.layers().room_bytes(), &percents));
+    store.layers.resize(&divide(store.layers.room_bytes(), &percents));
 }
 
 /// Asserts that the layers together hold exactly the resident blocks; true at any moment.
@@ -50,7 +48,7 @@ pub(super) fn assert_each_block_in_one_layer(store: &Store) {
 
 fn blocks(store: &Store) -> [usize; 2] {
     assert_each_block_in_one_layer(store);
-    let layers = store.layers().rooms();
+    let layers = store.layers.rooms();
     [layers[0].keys, layers[1].keys]
 }
 
@@ -58,7 +56,7 @@ fn blocks(store: &Store) -> [usize; 2] {
 fn belonging(store: &Store, version: &Version) -> [usize; 2] {
     let indexes = 0..version.block_count();
     let in_l2 = indexes
-        .filter(|&index| store.layers().layer_of(version.block(index)) == Layer::L2)
+        .filter(|&index| store.layers.layer_of(version.block(index)) == Layer::L2)
         .count();
     [version.block_count() as usize - in_l2, in_l2]
 }
@@ -86,7 +84,7 @@ async fn blocks_move_to_other_layers_when_the_hierarchy_changes_and_none_is_lost
         &[HERE, ELSEWHERE, 2],
         &[ELSEWHERE],
     ] {
-        store.layers().set_hierarchy(cluster(nodes));
+        store.layers.set_hierarchy(cluster(nodes));
         let expected = versions
             .iter()
             .map(|version| belonging(&store, version))
@@ -106,7 +104,7 @@ async fn blocks_move_to_other_layers_when_the_hierarchy_changes_and_none_is_lost
 async fn a_block_that_comes_is_placed_where_it_belongs() {
     let lab = lab(40);
     let (store, _) = lab.open();
-    store.layers().set_hierarchy(cluster(&[HERE, ELSEWHERE]));
+    store.layers.set_hierarchy(cluster(&[HERE, ELSEWHERE]));
     let version = version(1, "a", BLOCK * 20);
     put_all(&store, &version).await;
     let expected = belonging(&store, &version);
@@ -118,7 +116,7 @@ async fn a_block_that_comes_is_placed_where_it_belongs() {
 async fn a_restart_finds_every_block_and_its_layer_again() {
     let lab = lab(40);
     let (store, _) = lab.open();
-    store.layers().set_hierarchy(cluster(&[HERE, ELSEWHERE]));
+    store.layers.set_hierarchy(cluster(&[HERE, ELSEWHERE]));
     let version = version(1, "a", BLOCK * 20);
     put_all(&store, &version).await;
     let before = blocks(&store);
@@ -129,7 +127,7 @@ async fn a_restart_finds_every_block_and_its_layer_again() {
         [20, 0],
         "the node does not know its neighbours yet"
     );
-    store.layers().set_hierarchy(cluster(&[HERE, ELSEWHERE]));
+    store.layers.set_hierarchy(cluster(&[HERE, ELSEWHERE]));
     until("blocks move", || blocks(&store) == before).await;
     assert_whole(&store, &version).await;
 }
@@ -138,10 +136,10 @@ async fn a_restart_finds_every_block_and_its_layer_again() {
 async fn a_layer_that_shrinks_gives_its_blocks_to_one_that_grows() {
     let lab = lab(40);
     let (store, _) = lab.open();
-    store.layers().set_hierarchy(cluster(&[HERE, ELSEWHERE]));
+    store.layers.set_hierarchy(cluster(&[HERE, ELSEWHERE]));
     let version = version(1, "a", BLOCK * 200);
     let (own, shared): (Vec<u32>, Vec<u32>) =
-        (0..200).partition(|&index| store.layers().layer_of(version.block(index)) == Layer::L1);
+        (0..200).partition(|&index| store.layers.layer_of(version.block(index)) == Layer::L1);
     for &index in &own[..34] {
         put(&store, &version, index).await.unwrap();
     }
@@ -167,7 +165,7 @@ async fn a_layer_without_a_share_refuses_what_comes_and_keeps_what_is_here() {
     let (store, _) = lab.open();
     let here = version(1, "a", BLOCK * 4);
     put_all(&store, &here).await;
-    store.layers().set_hierarchy(cluster(&[ELSEWHERE]));
+    store.layers.set_hierarchy(cluster(&[ELSEWHERE]));
     split(&store, [0, 100]);
     let more = version(2, "a", BLOCK);
     assert_eq!(put(&store, &more, 0).await, Err(Refusal::NoShare));

@@ -37,7 +37,7 @@ async fn short_blocks_are_left_out_of_a_list_and_told_with_their_length() {
     put_all(&store, &short).await;
     assert_eq!(store.blocks_by_use(BLOCK).await, [long.block(0)]);
     assert_eq!(store.blocks_by_use(6).await, [short.block(0), long.block(0)]);
-    store.removal().remove_object(long.object);
+    store.removal.remove_object(long.object);
     let mut events = Vec::new();
     for _ in 0..5 {
         events.push(told.recv().await.unwrap());
@@ -71,12 +71,12 @@ async fn why_a_block_is_not_here_is_remembered() {
     let here = version(1, "a", 2 * BLOCK);
     assert_eq!(store.absence(here.block(0)), None, "no reader has asked for it");
     put(&store, &here, 0).await.unwrap();
-    store.removal().remove_version(here.id);
+    store.removal.remove_version(here.id);
     let left = Some(Absence::Removed(RemovalReason::Invalidated));
     assert_eq!(store.absence(here.block(0)), left);
     let other = Bytes::from(data(&here, 1)).slice(1..);
     let refused = store
-        .publisher()
+        .publisher
         .put(here.block(1), here.clone(), vec![other], Urgency::Late)
         .await;
     assert_eq!(refused, Err(Refusal::Mismatched));

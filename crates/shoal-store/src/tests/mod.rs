@@ -28,7 +28,7 @@ use shoal_policy::{ObjectId, VersionId};
 use shoal_s3::object::Version;
 
 use super::files::disk::{Disk, DiskFault};
-use super::{Absence, BlockEvent, Recovery, RemovalReason, Share, Store, StoreConfig, Urgency};
+use super::{Absence, BlockEvent, Recovery, RemovalReason, Store, StoreConfig, Urgency};
 use crate::files::disk;
 use crate::upkeep::{maintenance, opening};
 
@@ -53,7 +53,7 @@ impl Lab {
             path: folder.path().join("store"),
             capacity_bytes,
             policy: Some(PolicyName::Lru),
-            pinned_share: Share { percent: 50 },
+            pinned_percent: 50,
             block_bytes: BLOCK,
         };
         Self {
@@ -182,7 +182,7 @@ async fn put(store: &Arc<Store>, version: &Arc<Version>, index: u32) -> Result<B
         .map(Bytes::copy_from_slice)
         .collect();
     store
-        .publisher()
+        .publisher
         .put(version.block(index), Arc::clone(version), pieces, Urgency::Late)
         .await
 }

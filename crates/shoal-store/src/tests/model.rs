@@ -138,7 +138,7 @@ impl World {
                     etag,
                     index: 0,
                 };
-                self.store().removal().remove_version(name.version().id);
+                self.store().removal.remove_version(name.version().id);
                 self.expected
                     .retain(|other, _| (other.object, other.etag) != (object, etag));
             }
@@ -157,21 +157,21 @@ impl World {
             }
             Step::Place(nodes) => self
                 .store()
-                .layers()
+                .layers
                 .set_hierarchy(cluster(&(0..nodes).collect::<Vec<_>>())),
             Step::Pin(order, number) => {
                 let (order, end) = (PinOrder(order.into()), clock::utc_now() + Duration::from_hours(1));
-                let pinned = self.store().pinning().pin(order, end, vec![object(number)]).await;
+                let pinned = self.store().pinning.pin(order, end, vec![object(number)]).await;
                 pinned.expect("blocks make room for a journal");
             }
             Step::Unpin(number) => drop(
                 self.store()
-                    .pinning()
+                    .pinning
                     .unpin(PinOrder(u128::MAX), vec![object(number)])
                     .await
                     .unwrap(),
             ),
-            Step::End(order) => self.store().pinning().end(PinOrder(order.into())).await,
+            Step::End(order) => self.store().pinning.end(PinOrder(order.into())).await,
             Step::Split(percent) => split(self.store(), [percent, 100 - percent]),
             Step::Tear(cuts) => self.tear(cuts).await,
             Step::Flip(name, position) => self.flip(name, position).await,

@@ -10,7 +10,7 @@ use shoal_policy::eviction::PolicyName;
 use shoal_s3::object::Version;
 
 use super::{BLOCK, Lab, ROOMY, disk_bytes, evictions, object, put, put_all, refusals, until, version};
-use crate::{Absence, PinOrder, RemovalReason, Share, Store};
+use crate::{Absence, PinOrder, RemovalReason, Store};
 
 const ORDER: PinOrder = PinOrder(7);
 
@@ -43,7 +43,7 @@ async fn a_pinned_object_survives_a_scan_of_ten_times_the_room_under_every_polic
         let (before, after) = (version(1, "a", BLOCK * 3), version(2, "b", BLOCK * 3));
         put_all(&store, &before).await;
         let kept = store
-            .pinning()
+            .pinning
             .pin(ORDER, in_an_hour(), vec![object(1), object(2)])
             .await
             .unwrap();
@@ -56,7 +56,7 @@ async fn a_pinned_object_survives_a_scan_of_ten_times_the_room_under_every_polic
         assert!(evictions(&store, RemovalReason::Room) > 150);
         store.ground.ledger.assert_consistent();
 
-        store.pinning().end(ORDER).await;
+        store.pinning.end(ORDER).await;
         assert_eq!(
             (store.counters().pins.bytes, store.counters().pins.objects),
             (0, 0)
@@ -70,12 +70,12 @@ async fn a_pinned_object_survives_a_scan_of_ten_times_the_room_under_every_polic
 #[tokio::test]
 async fn pins_beyond_their_share_are_refused_by_name() {
     let mut lab = Lab::for_blocks(20);
-    lab.config.pinned_share = Share { percent: 25 };
+    lab.config.pinned_percent = 25;
     let (store, _) = lab.open();
     let small = version(1, "a", BLOCK * 10);
     put_all(&store, &small).await;
     let kept = store
-        .pinning()
+        .pinning
         .pin(ORDER, in_an_hour(), vec![object(1)])
         .await
         .unwrap()[0];
@@ -84,7 +84,7 @@ async fn pins_beyond_their_share_are_refused_by_name() {
     assert_eq!((kept.blocks, kept.refusal), (places, Some(Refusal::PinsFull)));
     let coming = version(2, "b", BLOCK * 2);
     assert_eq!(
-        store.pinning().admits(coming.block(0), BLOCK * 2),
+        store.pinning.admits(coming.block(0), BLOCK * 2),
         Err(Refusal::PinsFull)
     );
     assert_eq!(
@@ -101,11 +101,11 @@ async fn pins_beyond_their_share_are_refused_by_name() {
 #[tokio::test]
 async fn a_store_without_a_share_for_pins_refuses_them_all() {
     let mut lab = Lab::for_blocks(20);
-    lab.config.pinned_share = Share { percent: 0 };
+    lab.config.pinned_percent = 0;
     let (store, _) = lab.open();
     put_all(&store, &version(1, "a", BLOCK)).await;
     let kept = store
-        .pinning()
+        .pinning
         .pin(ORDER, in_an_hour(), vec![object(1)])
         .await
         .unwrap()[0];
@@ -119,9 +119,9 @@ async fn pins_end_by_themselves() {
     let pinned = version(1, "a", BLOCK * 3);
     put_all(&store, &pinned).await;
     let soon = clock::utc_now() + Duration::from_millis(300);
-    store.pinning().pin(ORDER, soon, vec![object(1)]).await.unwrap();
-    assert_eq!(store.pinning().orders_of(object(1)).len(), 1);
-    until("the pins end", || !store.pinning().contains(object(1))).await;
+    store.pinning.pin(ORDER, soon, vec![object(1)]).await.unwrap();
+    assert_eq!(store.pinning.orders_of(object(1)).len(), 1);
+    until("the pins end", || !store.pinning.contains(object(1))).await;
     assert_eq!(store.counters().pins.bytes, 0);
     scan(&store, 100).await;
     assert_eq!(held(&store, &pinned), 0);
@@ -135,24 +135,20 @@ async fn an_object_is_pinned_as_long_as_one_of_its_orders_lasts() {
     let other = PinOrder(8);
     for order in [ORDER, other] {
         store
-            .pinning()
+            .pinning
             .pin(order, in_an_hour(), vec![object(1)])
             .await
             .unwrap();
     }
-    store.pinning().end(ORDER).await;
-    assert!(
-        store
-            .pinning()
-            .contains_block(version(1, "a", BLOCK * 3).block(0))
-    );
+    store.pinning.end(ORDER).await;
+    assert!(store.pinning.contains_block(version(1, "a", BLOCK * 3).block(0)));
     let freed = store
-        .pinning()
+        .pinning
         .unpin(LATER, vec![object(1), object(9)])
         .await
         .unwrap();
     assert_eq!((freed[0].blocks, freed[1].blocks), (3, 0));
-    assert!(!store.pinning().contains(object(1)) && store.pinning().orders().is_empty());
+    assert!(!store.pinning.contains(object(1)) && store.pinning.orders().is_empty());
 }
 
 #[tokio::test]
@@ -163,16 +159,16 @@ async fn an_order_ends_pins_of_earlier_orders_alone() {
     let (unpin, later) = (PinOrder(ORDER.0 + 1), PinOrder(ORDER.0 + 2));
     for order in [ORDER, later] {
         store
-            .pinning()
+            .pinning
             .pin(order, in_an_hour(), vec![object(1)])
             .await
             .unwrap();
     }
-    let freed = store.pinning().unpin(unpin, vec![object(1)]).await.unwrap();
+    let freed = store.pinning.unpin(unpin, vec![object(1)]).await.unwrap();
     assert_eq!(freed[0].blocks, 0, "the later order pins them");
     let order = |store: &Store| {
         store
-            .pinning()
+            .pinning
             .orders_of(object(1))
             .iter()
             .map(|pin| pin.0)
@@ -192,20 +188,20 @@ async fn pins_survive_a_restart_and_hold_before_the_first_eviction() {
     put_all(&store, &pinned).await;
     put_all(&store, &unpinned).await;
     store
-        .pinning()
+        .pinning
         .pin(ORDER, in_an_hour(), vec![object(1), object(2)])
         .await
         .unwrap();
-    store.pinning().unpin(LATER, vec![object(2)]).await.unwrap();
+    store.pinning.unpin(LATER, vec![object(2)]).await.unwrap();
     store
-        .pinning()
+        .pinning
         .pin(PinOrder(8), in_an_hour(), vec![object(3)])
         .await
         .unwrap();
-    store.pinning().end(PinOrder(8)).await;
+    store.pinning.end(PinOrder(8)).await;
     let soon = clock::utc_now() + Duration::from_millis(50);
     store
-        .pinning()
+        .pinning
         .pin(PinOrder(9), soon, vec![object(2)])
         .await
         .unwrap();
@@ -220,9 +216,9 @@ async fn pins_survive_a_restart_and_hold_before_the_first_eviction() {
     assert!(recovery.over_capacity > 0 || recovery.blocks < 6, "{recovery:?}");
     assert_eq!((held(&store, &pinned), store.counters().pins.objects), (3, 1));
     assert!(
-        store.pinning().contains(object(1))
-            && !store.pinning().contains(object(2))
-            && !store.pinning().contains(object(3))
+        store.pinning.contains(object(1))
+            && !store.pinning.contains(object(2))
+            && !store.pinning.contains(object(3))
     );
     assert_eq!(
         store.counters().pins.bytes * 2,
@@ -240,12 +236,12 @@ async fn a_pin_follows_the_newest_version() {
     let (old, new) = (version(1, "old", BLOCK * 2), version(1, "new", BLOCK * 2));
     put_all(&store, &old).await;
     store
-        .pinning()
+        .pinning
         .pin(ORDER, in_an_hour(), vec![object(1)])
         .await
         .unwrap();
     put(&store, &new, 0).await.unwrap();
-    assert!(!store.pinning().contains_block(old.block(0)) && store.pinning().contains_block(new.block(0)));
+    assert!(!store.pinning.contains_block(old.block(0)) && store.pinning.contains_block(new.block(0)));
     store.ground.ledger.assert_consistent();
     scan(&store, 100).await;
     assert_eq!((held(&store, &old), held(&store, &new)), (0, 1));
@@ -260,18 +256,18 @@ async fn what_is_no_longer_valid_goes_although_it_is_pinned() {
         put_all(&store, version).await;
     }
     store
-        .pinning()
+        .pinning
         .pin(ORDER, in_an_hour(), vec![object(1), object(2)])
         .await
         .unwrap();
-    store.removal().remove_version(written.id);
+    store.removal.remove_version(written.id);
     assert_eq!(held(&store, &written), 0);
     drop(fs::remove_file(lab.path(&damaged, 0)));
     let (store, _) = lab.reopen(store).await;
     assert_eq!((held(&store, &damaged), store.counters().pins.bytes), (0, 0));
     put_all(&store, &damaged).await;
     assert!(
-        store.pinning().contains_block(damaged.block(0)),
+        store.pinning.contains_block(damaged.block(0)),
         "the pin outlives its blocks"
     );
     store.ground.ledger.assert_consistent();
@@ -292,12 +288,12 @@ async fn the_journal_of_pins_counts_as_taken_and_stays_short() {
     for round in 0..40 {
         let order = PinOrder(round);
         store
-            .pinning()
+            .pinning
             .pin(order, in_an_hour(), objects(0).collect())
             .await
             .unwrap();
         assert!(lab.disk_bytes() <= store.counters().taken_bytes, "round {round}");
-        store.pinning().end(order).await;
+        store.pinning.end(order).await;
     }
     assert!(
         store.counters().taken_bytes - taken < 400 << 10,
@@ -305,7 +301,7 @@ async fn the_journal_of_pins_counts_as_taken_and_stays_short() {
     );
     assert!(disk_bytes(&lab.config.path.join("node")) < 400 << 10);
     store
-        .pinning()
+        .pinning
         .pin(ORDER, in_an_hour(), objects(9000).collect())
         .await
         .unwrap();

@@ -94,7 +94,7 @@ async fn bytes_that_are_not_the_block_they_claim_to_be_are_refused() {
         (empty.block(0), &empty, Vec::new()),
     ] {
         let put = store
-            .publisher()
+            .publisher
             .put(block, Arc::clone(version), pieces, Urgency::Late);
         let refusal = put.await.unwrap_err();
         assert_eq!(refusal, Refusal::Mismatched);
@@ -152,7 +152,7 @@ async fn the_version_stored_last_is_recalled_and_described() {
     assert_eq!(format!("{described:?}"), format!("{new:?}"));
     assert_eq!(store.blocks_of(old.id), [0, 1]);
     assert_eq!(store.blocks_of(new.id), [1]);
-    store.removal().remove_version(new.id);
+    store.removal.remove_version(new.id);
     assert_eq!(
         newest(&store, object(1)),
         Some(old.id),
@@ -172,11 +172,11 @@ async fn invalidation_forgets_at_once_and_spares_others() {
     for version in [&one, &two, &other] {
         put_all(&store, version).await;
     }
-    store.removal().remove_version(one.id);
+    store.removal.remove_version(one.id);
     assert!(store.get_resident(one.block(0)).is_none());
     assert!(!lab.path(&one, 0).exists());
     assert!(store.contains(two.block(1)));
-    store.removal().remove_version(two.id);
+    store.removal.remove_version(two.id);
     assert_eq!(newest(&store, object(1)), None);
     assert_eq!(store.get_resident(other.block(0)).unwrap(), data(&other, 0));
     assert_eq!(evictions(&store, RemovalReason::Invalidated), 5);
@@ -196,7 +196,7 @@ async fn a_reader_keeps_the_bytes_of_a_block_that_was_removed_and_its_room_until
     let empty = store.counters().taken_bytes;
     let held = put(&store, &version, 0).await.unwrap();
     let full = store.counters().taken_bytes;
-    store.removal().remove_version(version.id);
+    store.removal.remove_version(version.id);
     assert!(!lab.path(&version, 0).exists());
     assert_eq!(held, data(&version, 0));
     assert_eq!(store.counters().resident_bytes, 0);

@@ -10,15 +10,10 @@ use parking_lot::Mutex;
 use shoal_base::clock;
 
 use super::scrub;
-use crate::blocks::loader::Loader;
+use crate::Store;
 use crate::blocks::writers::Writers;
-use crate::eviction::evictor::Evictor;
-use crate::eviction::layers::Layers;
-use crate::eviction::removal::Removal;
-use crate::ground::Ground;
 use crate::ground::health::Health;
 use crate::ground::signal::Signal;
-use crate::pinning::Pinning;
 
 /// How long the thread sleeps when no other thread wakes it.
 const IDLE: Duration = Duration::from_secs(1);
@@ -40,15 +35,6 @@ pub(crate) struct Maintenance {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// The work of the thread that keeps room free.
-pub(crate) struct Housekeeping {
-    pub(crate) ground: Arc<Ground>,
-    pub(crate) evictor: Arc<Evictor>,
-    pub(crate) removal: Arc<Removal>,
-    pub(crate) layers: Arc<Layers>,
-    pub(crate) pinning: Arc<Pinning>,
-}
-
 impl Maintenance {
     /// `room` wakes the thread that keeps room free.
     pub(crate) fn new(room: &Arc<Signal>) -> Self {
@@ -63,17 +49,12 @@ impl Maintenance {
     /// # Errors
     ///
     /// Fails if a thread cannot be started. Those already started run until [`Maintenance::stop`].
-    pub(crate) fn start(
-        &self,
-        housekeeping: &Arc<Housekeeping>,
-        loader: &Arc<Loader>,
-        writers: &Writers,
-    ) -> io::Result<()> {
-        let (weak, signal) = (Arc::downgrade(housekeeping), Arc::clone(&self.room));
+    pub(crate) fn start(&self, store: &Arc<Store>) -> io::Result<()> {
+        let (weak, signal) = (Arc::downgrade(store), Arc::clone(&self.room));
         self.spawn("store-room", move || keep_room(&weak, &signal))?;
-        let (weak, signal) = (Arc::downgrade(loader), Arc::clone(&self.scrub));
+        let (weak, signal) = (Arc::downgrade(&store.loader), Arc::clone(&self.scrub));
         self.spawn("store-scrub", move || scrub::run(&weak, &signal))?;
-        let writing = writers.start()?;
+        let writing = store.writers.start()?;
         self.threads.lock().extend(writing);
         Ok(())
     }
@@ -104,18 +85,18 @@ pub(crate) fn join(thread: JoinHandle<()>) {
     }
 }
 
-fn keep_room(work: &Weak<Housekeeping>, signal: &Signal) {
+fn keep_room(store: &Weak<Store>, signal: &Signal) {
     let mut nap = Duration::ZERO;
     let mut probed = clock::instant();
     let mut moves = Vec::new();
     while signal.sleep(nap) {
-        let Some(work) = work.upgrade() else { return };
-        work.evictor.make_room_ahead();
-        work.removal.retry();
-        work.pinning.end_due();
-        nap = if work.layers.move_misplaced(&mut moves) {
+        let Some(store) = store.upgrade() else { return };
+        store.evictor.make_room_ahead();
+        store.removal.retry();
+        store.pinning.end_due();
+        nap = if store.layers.move_misplaced(&mut moves) {
             MOVES
-        } else if work.removal.has_pending() {
+        } else if store.removal.has_pending() {
             REMOVALS
         } else {
             IDLE
@@ -123,7 +104,7 @@ fn keep_room(work: &Weak<Housekeeping>, signal: &Signal) {
         let now = clock::instant();
         if now.saturating_duration_since(probed) >= PROBE {
             probed = now;
-            if work.ground.probe() != Health::Serving {
+            if store.ground.probe() != Health::Serving {
                 tracing::debug!("the store's disk still fails");
             }
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use shoal_policy::NodeId;
 use shoal_policy::route::Hierarchy;
 
-use super::maintenance::{Housekeeping, Maintenance};
+use super::maintenance::Maintenance;
 use super::recovery::{Recoverer, Recovery};
 use crate::blocks::loader::Loader;
 use crate::blocks::publish::Publisher;
@@ -61,7 +61,7 @@ pub(crate) fn open(
     let hierarchy = Arc::new(Hierarchy::alone(NodeId(0)));
     let ledger = Ledger::new(
         room_bytes,
-        config.pinned_share.part_of(room_bytes),
+        (u128::from(room_bytes) * u128::from(config.pinned_percent) / 100) as u64,
         mapped_bytes,
         config.policy.unwrap_or_default(),
         layers,
@@ -79,11 +79,10 @@ pub(crate) fn open(
     }
     let recoverer = Recoverer(&store.publisher);
     let recovery = recoverer.recover().map_err(failed("read its folders"))?;
-    store
-        .maintenance
-        .start(&store.housekeeping, &store.loader, &store.writers)
-        .map_err(failed("start its threads"))?;
-    Ok((Arc::new(store), recovery))
+    let store = Arc::new(store);
+    let started = store.maintenance.start(&store);
+    started.map_err(failed("start its threads"))?;
+    Ok((store, recovery))
 }
 
 /// Assembles the parts, each after those that it uses.
@@ -107,17 +106,10 @@ fn assemble(config: &StoreConfig, ground: Ground, hierarchy: &Arc<Hierarchy>, pa
         block_bytes: config.block_bytes,
         sequence: AtomicU64::new(0),
     });
-    let housekeeping = Arc::new(Housekeeping {
-        ground: Arc::clone(&ground),
-        evictor: Arc::clone(&evictor),
-        removal: Arc::clone(&removal),
-        layers: Arc::clone(&layers),
-        pinning: Arc::clone(&pinning),
-    });
     Store {
         capacity_bytes: config.capacity_bytes,
-        cache_events: CacheEvents::new(&ground),
-        worths: Worths::new(&ground),
+        cache_events: CacheEvents(Arc::clone(&ground)),
+        worths: Worths(Arc::clone(&ground)),
         maintenance: Maintenance::new(&ground.maintenance),
         ground,
         layers,
@@ -127,6 +119,5 @@ fn assemble(config: &StoreConfig, ground: Ground, hierarchy: &Arc<Hierarchy>, pa
         loader,
         publisher,
         writers,
-        housekeeping,
     }
 }

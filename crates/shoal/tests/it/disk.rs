@@ -164,7 +164,7 @@ fn hand_in(store: &Arc<Store>, number: u8) -> mpsc::Sender<()> {
         headers: HeaderMap::new(),
     };
     let put = store
-        .publisher()
+        .publisher
         .put(version.block(0), Arc::new(version), vec![piece], Urgency::Late);
     assert!(put.now_or_never().is_none(), "it is in the queue");
     held
@@ -288,7 +288,7 @@ async fn operators_see_the_room_of_each_layer() {
     let status: Value = serde_json::from_slice(&node.admin("/status").await.body).unwrap();
     let l1 = json!({
         "layer": "L1",
-        "target_bytes": node.store().layers().room_bytes(),
+        "target_bytes": node.store().layers.room_bytes(),
         "used_bytes": used_bytes,
         "blocks": 2,
     });

@@ -29,7 +29,6 @@ use shoal_policy::NodeId;
 use shoal_policy::eviction::c2p::EventKind;
 use shoal_policy::outbox::AGGREGATION;
 use shoal_store::{CacheEvent, Store};
-use tokio::task::yield_now;
 
 use self::group_homes::GroupHomes;
 use self::message::CacheEventMessage;
@@ -73,7 +72,7 @@ impl EventExchange {
         cooperation: &Arc<Cooperation>,
         messages: &Arc<Messages>,
     ) -> Option<Arc<Self>> {
-        if mode != CooperationMode::Hierarchy || !store.cache_events().keep() {
+        if mode != CooperationMode::Hierarchy || !store.cache_events.keep() {
             return None;
         }
         let exchange = Arc::new(Self {
@@ -119,7 +118,7 @@ impl EventExchange {
     }
 
     fn send(&self) {
-        let lost = self.store.cache_events().lost();
+        let lost = self.store.cache_events.lost();
         let lost_before = self.lost.swap(lost, Ordering::Relaxed);
         // A new node reads its own blocks before it finds other nodes; the events wait until then.
         if self.cooperation.is_alone() {
@@ -127,7 +126,7 @@ impl EventExchange {
         }
         self.messages
             .count_overflowed::<CacheEventMessage>(lost - lost_before);
-        let events = self.store.cache_events().take();
+        let events = self.store.cache_events.take();
         if events.is_empty() {
             return;
         }
@@ -152,7 +151,7 @@ impl EventExchange {
         for event in &events {
             self.received.count(event.event.kind);
         }
-        self.store.cache_events().receive(sender, &events);
+        self.store.cache_events.receive(sender, &events);
     }
 
     /// Forgets the blocks of nodes that are no longer members.
@@ -166,9 +165,6 @@ impl EventExchange {
         if before.iter().all(|member| kept.contains(&member.id())) {
             return;
         }
-        let mut forgetting = self.store.cache_events().forget(kept);
-        while forgetting.go_on() {
-            yield_now().await;
-        }
+        self.store.cache_events.forget(&kept).await;
     }
 }

@@ -108,18 +108,12 @@ impl Snapshot {
     }
 
     fn layers(&self) -> Vec<LayerPage> {
-        let layers = self
-            .core
-            .store
-            .layers()
-            .rooms()
-            .into_iter()
-            .map(|room| LayerPage {
-                layer: room.layer.to_string(),
-                target_bytes: room.target_bytes,
-                used_bytes: room.used_bytes,
-                blocks: room.keys,
-            });
+        let layers = self.core.store.layers.rooms().into_iter().map(|room| LayerPage {
+            layer: room.layer.to_string(),
+            target_bytes: room.target_bytes,
+            used_bytes: room.used_bytes,
+            blocks: room.keys,
+        });
         layers.collect()
     }
 

@@ -106,9 +106,9 @@ observed! {
     Counter layer_requests{layer, result} "Lookups of blocks in each layer, hits and misses."
         => |s| each(layer_requests(s));
     Gauge layer_bytes{layer} "Bytes of blocks on this node's disk, by layer."
-        => |s| each(s.core.store.layers().rooms().iter().map(|room| (room.layer.to_string(), room.used_bytes)));
+        => |s| each(s.core.store.layers.rooms().iter().map(|room| (room.layer.to_string(), room.used_bytes)));
     Gauge layer_target_bytes{layer} "Room of each layer, in bytes."
-        => |s| each(s.core.store.layers().rooms().iter().map(|room| (room.layer.to_string(), room.target_bytes)));
+        => |s| each(s.core.store.layers.rooms().iter().map(|room| (room.layer.to_string(), room.target_bytes)));
 
     // Other nodes.
     Counter hops{result} "Requests for blocks to other nodes, by outcome."

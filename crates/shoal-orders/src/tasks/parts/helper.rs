@@ -52,7 +52,7 @@ impl TaskHelper {
 
     /// Answers a question.
     pub async fn answer(&self, question: Question) -> Answer {
-        let pinning = self.parts.store.pinning();
+        let pinning = &self.parts.store.pinning;
         let kept = |kept: Result<Vec<Kept>, Refusal>| match kept {
             Ok(kept) => Ok(Answer::Kept(kept.into_iter().map(Into::into).collect())),
             Err(refusal) => Err(refusal.to_string()),
@@ -142,7 +142,7 @@ impl TaskHelper {
     async fn pin(&self, pin: Pin, objects: Vec<ObjectId>) -> Result<Vec<Kept>, Refusal> {
         // No order lasts that long; a time that far ahead cannot be computed with.
         let until = Duration::from_millis(pin.until_ms.min(u64::from(u32::MAX) * 1000));
-        let pinning = self.parts.store.pinning();
+        let pinning = &self.parts.store.pinning;
         pinning
             .pin(PinOrder(pin.order), UNIX_EPOCH + until, objects)
             .await
@@ -158,7 +158,7 @@ impl TaskHelper {
         let coming = Coming { bytes, count };
         let store = &self.parts.store;
         if !store.contains(block) {
-            store.pinning().admits(block, all_bytes)?;
+            store.pinning.admits(block, all_bytes)?;
         }
         Ok(coming)
     }
@@ -202,11 +202,11 @@ impl TaskHelper {
 
 /// Removes an object from the disk, unless it is pinned.
 fn evict(store: &Store, object: ObjectId) -> Evicted {
-    let is_pinned = store.pinning().contains(object);
+    let is_pinned = store.pinning.contains(object);
     let (blocks, bytes) = if is_pinned {
         (0, 0)
     } else {
-        store.removal().remove_object(object)
+        store.removal.remove_object(object)
     };
     Evicted {
         blocks,

@@ -30,14 +30,12 @@ pub struct OrderFiles {
 }
 
 /// A file that is here, and the room that it takes.
-#[derive(Debug)]
 struct KeptFile {
     bytes: u64,
     room: Arc<Mutex<FileRoom>>,
 }
 
 /// A file that is being written. It is removed unless it is kept, by the next start at the latest.
-#[derive(Debug)]
 pub struct NewFile {
     file: NamedTempFile,
     room: FileRoom,
@@ -267,14 +265,6 @@ impl OrderFiles {
 
     fn path(&self, id: u128) -> PathBuf {
         self.folder.join(Ulid(id).to_string())
-    }
-}
-
-impl std::fmt::Debug for OrderFiles {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OrderFiles")
-            .field("kept", &self.kept)
-            .finish_non_exhaustive()
     }
 }
 

@@ -134,10 +134,7 @@ impl Shared {
             return written;
         };
         tracing::warn!(object = ?write.manifest.name, %wrong, "the blocks of a dirty object are removed from the disk");
-        self.parts
-            .store
-            .removal()
-            .remove_version(write.manifest.version.id);
+        self.parts.store.removal.remove_version(write.manifest.version.id);
         self.try_to_write(write).await
     }
 
@@ -220,7 +217,6 @@ impl Attempt<'_> {
         let (account, caller) = (self.client.account.clone(), self.caller.clone());
         let context = ReadContext::of_peer(account, caller, Some(manifest.name.clone()), HeaderMap::new());
         let reader = BlockReader {
-            store: Arc::clone(&parts.store),
             fetcher: Arc::clone(&parts.fetcher),
             version: Arc::clone(&manifest.version),
             context: Arc::new(context),

@@ -86,7 +86,7 @@ async fn blocks_below_64_kib_have_no_entries_and_are_found_at_their_homes() {
     let before = reports().await;
     let here = cluster.nodes[0].store().blocks_by_use(0).await;
     let here = here.into_iter().map(|block| (block, RemovalReason::Room));
-    cluster.nodes[0].store().removal().part_with(here.collect()).await;
+    cluster.nodes[0].store().removal.part_with(here.collect()).await;
     cluster.settle_reports().await;
     assert_eq!(reports().await, before + 1, "two blocks of one object");
     cluster.stop().await;

@@ -102,7 +102,7 @@ impl Cluster {
                 let leaving = vec![(block, RemovalReason::Room)];
                 // A reader that is done may hold a block for a while.
                 let store = self.nodes[node].store();
-                if store.removal().part_with(leaving).await.is_empty() {
+                if store.removal.part_with(leaving).await.is_empty() {
                     return Some(block);
                 }
             }

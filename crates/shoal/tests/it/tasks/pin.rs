@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use shoal_net::clock;
 use shoal_orders::Moment;
 use shoal_policy::eviction::PolicyName;
-use shoal_store::Share;
 
 use super::{begin, carry_out, is_over, manifest, order, post, put_objects, until};
 use crate::lake::{Content, Object, Request};
@@ -86,7 +85,7 @@ async fn a_pinned_object_survives_a_scan_of_ten_times_the_room_under_every_polic
 async fn pins_beyond_their_share_are_refused_by_name_and_cost_the_lake_nothing() {
     let node = Node::start_with(|config| {
         config.store.capacity_bytes = (2 << 20) + 40 * (BLOCK + 4096);
-        config.store.pinned_share = Share { percent: 25 };
+        config.store.pinned_percent = 25;
     })
     .await;
     put_objects(&node, (0..20).map(|number| format!("kept/{number:02}")));
