@@ -1,28 +1,22 @@
 //! Objects that tasks of this node work on, while other tasks wait for them.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use shoal_policy::ObjectId;
 use tokio::sync::watch;
 
-/// Pieces of work in progress, by object.
+/// Pieces of work in progress, by object. Those on one object share a sender, which ends with the last.
 #[derive(Clone, Debug, Default)]
-pub struct Underway(Arc<Mutex<HashMap<ObjectId, Works>>>);
-
-/// The pieces of work on one object.
-#[derive(Debug)]
-struct Works {
-    count: usize,
-    ended: watch::Sender<()>,
-}
+pub struct Underway(Arc<Mutex<HashMap<ObjectId, Weak<watch::Sender<()>>>>>);
 
 /// Work on an object, in progress until this is dropped.
 #[derive(Debug)]
 pub struct Work {
     underway: Underway,
     object: ObjectId,
+    ended: Arc<watch::Sender<()>>,
 }
 
 /// The end of all work on an object.
@@ -46,8 +40,8 @@ impl Underway {
     /// Begins work on an object. If there is work on it already, returns the end of that instead.
     pub fn begin_alone(&self, object: ObjectId) -> Result<Work, Ended> {
         let mut works = self.0.lock();
-        match works.get(&object) {
-            Some(others) => Err(Ended(others.ended.subscribe())),
+        match works.get(&object).and_then(Weak::upgrade) {
+            Some(others) => Err(Ended(others.subscribe())),
             None => Ok(self.begin_among(&mut works, object)),
         }
     }
@@ -55,27 +49,28 @@ impl Underway {
     /// Returns the end of the work on an object; `None` if there is nothing to wait for.
     pub fn ended(&self, object: ObjectId) -> Option<Ended> {
         let works = self.0.lock();
-        Some(Ended(works.get(&object)?.ended.subscribe()))
+        Some(Ended(works.get(&object)?.upgrade()?.subscribe()))
     }
 
-    fn begin_among(&self, works: &mut HashMap<ObjectId, Works>, object: ObjectId) -> Work {
-        let fresh = || Works {
-            count: 0,
-            ended: watch::Sender::new(()),
-        };
-        works.entry(object).or_insert_with(fresh).count += 1;
+    fn begin_among(&self, works: &mut HashMap<ObjectId, Weak<watch::Sender<()>>>, object: ObjectId) -> Work {
+        let ended = works.get(&object).and_then(Weak::upgrade).unwrap_or_default();
+        works.insert(object, Arc::downgrade(&ended));
         let underway = self.clone();
-        Work { underway, object }
+        Work {
+            underway,
+            object,
+            ended,
+        }
     }
 }
 
 impl Drop for Work {
     fn drop(&mut self) {
         let mut works = self.underway.0.lock();
-        let of_object = works.get_mut(&self.object).expect("its work is counted");
-        of_object.count -= 1;
-        if of_object.count == 0 {
-            works.remove(&self.object);
+        // Senders are shared under the lock only.
+        if Arc::strong_count(&self.ended) == 1 {
+            let last = works.remove(&self.object);
+            assert!(last.is_some(), "work in progress is known");
         }
     }
 }
