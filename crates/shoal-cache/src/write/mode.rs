@@ -62,29 +62,19 @@ pub struct BackRule {
     pub fallback: Fallback,
 }
 
-/// The parsed target of a rule.
-#[derive(Clone, Copy, Debug)]
-struct Target {
-    mode: WriteMode,
-    /// Present if the rule writes objects back.
-    back: Option<BackRule>,
-}
+/// The mode of a rule, and what it says of objects that it writes back, if it does.
+type Target = (WriteMode, Option<BackRule>);
 
-impl Target {
-    fn of(number: usize, rule: &WriteRule, tiers: &[&str]) -> Self {
-        let back = || BackRule {
-            number,
-            tier: rule
-                .tier_in(tiers)
-                .expect("the checks of the configuration find the tier of each rule"),
-            lifetime: rule.lifetime,
-            fallback: rule.fallback,
-        };
-        Self {
-            mode: rule.mode,
-            back: (rule.mode == WriteMode::Back).then(back),
-        }
-    }
+fn target(number: usize, rule: &WriteRule, tiers: &[&str]) -> Target {
+    let back = || BackRule {
+        number,
+        tier: rule
+            .tier_in(tiers)
+            .expect("the checks of the configuration find the tier of each rule"),
+        lifetime: rule.lifetime,
+        fallback: rule.fallback,
+    };
+    (rule.mode, (rule.mode == WriteMode::Back).then(back))
 }
 
 /// The rules of `[write]`.
@@ -100,9 +90,9 @@ impl WriteRules {
     pub fn new(config: &WriteConfig, tiers: &[&str]) -> Self {
         let default = WriteRule::new("", config.default);
         let rules = (0..).zip(&config.rules);
-        let rules = rules.map(|(number, rule)| (rule.prefix.as_str(), Target::of(number, rule, tiers)));
+        let rules = rules.map(|(number, rule)| (rule.prefix.as_str(), target(number, rule, tiers)));
         // The default is not one of the rules, and never writes back.
-        Self(ByPrefix::new(Target::of(0, &default, tiers), rules))
+        Self(ByPrefix::new(target(0, &default, tiers), rules))
     }
 
     /// Returns the mode in which a request with these headers writes `name`.
@@ -113,7 +103,7 @@ impl WriteRules {
     pub fn mode(&self, name: &ObjectName, headers: &HeaderMap) -> Result<WriteMode, ModeError> {
         let mut words = headers.get_all(MODE_HEADER).iter();
         let mode = match (words.next(), words.next()) {
-            (None, _) => Some(self.0.get(name).mode),
+            (None, _) => Some(self.0.get(name).0),
             (Some(word), None) => WriteMode::ALL.into_iter().find(|mode| word == mode.as_str()),
             (Some(_), Some(_)) => None,
         };
@@ -126,7 +116,7 @@ impl WriteRules {
 
     /// Returns the rule that writes objects of this name back; `None` if the object may not be dirty.
     pub fn back_rule(&self, name: &ObjectName) -> Option<BackRule> {
-        self.0.get(name).back
+        self.0.get(name).1
     }
 
     /// Returns true if an object of this name may be dirty.
@@ -136,7 +126,7 @@ impl WriteRules {
 
     /// Returns the buckets and key prefixes below which objects may be dirty.
     pub fn back_prefixes(&self) -> Vec<(String, Vec<u8>)> {
-        self.0.prefixes(|target| target.back.is_some())
+        self.0.prefixes(|(_, back)| back.is_some())
     }
 
     /// Returns true if an object of `bucket` whose key begins with `prefix` may be dirty.
@@ -147,10 +137,7 @@ impl WriteRules {
     /// Returns the positions of the tiers that may hold dirty objects of `bucket` with this prefix.
     pub fn tiers_below(&self, bucket: &str, prefix: &[u8]) -> BTreeSet<usize> {
         let targets = self.0.below(bucket, prefix);
-        targets
-            .filter_map(|target| target.back)
-            .map(|rule| rule.tier)
-            .collect()
+        targets.filter_map(|(_, back)| Some(back?.tier)).collect()
     }
 }
 
