@@ -14,7 +14,7 @@ use shoal_s3::object::Version;
 use shoal_s3::range::ByteRange;
 use shoal_store::Store;
 
-pub use self::reading::{Reading, Residency};
+pub use self::reading::{Reading, cached};
 
 use crate::fetch::read_context::ReadContext;
 use crate::fetch::{Fetcher, StreamHandle};
@@ -170,7 +170,7 @@ impl BlockReader {
         loop {
             // Checked before the store: a block that leaves the in-flight table is on disk by then.
             let running = match self.obtain {
-                Obtain::Locally => self.fetcher.join_whole(id),
+                Obtain::Locally => self.fetcher.parts.single_flight.join_whole(id),
                 Obtain::Join => self.fetcher.join_running(id, &self.context),
                 _ => None,
             };

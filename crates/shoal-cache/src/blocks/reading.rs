@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shoal_policy::BlockId;
+use shoal_policy::{BlockId, Found};
 use shoal_s3::object::Version;
 use shoal_s3::range::ByteRange;
 
@@ -20,32 +20,20 @@ pub struct Reading {
     /// The stream of those bytes.
     pub blocks: Box<BlockStream>,
     /// How much of the range was cached when the request arrived.
-    pub residency: Residency,
+    pub cached: Found,
 }
 
-/// How much of a range was cached, on disk or about to be written there, when the request arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Residency {
-    /// Every block.
-    All,
-    /// Some blocks.
-    Some,
-    /// No block.
-    None,
-}
-
-impl Residency {
-    /// Returns how much of `range` is cached. Examines only the first blocks of a long range.
-    pub fn of(version: &Version, range: ByteRange, holds: impl Fn(BlockId) -> bool) -> Self {
-        let first = (range.start / version.block_bytes) as u32;
-        let end = range.end.div_ceil(version.block_bytes) as u32;
-        let considered = first..end.min(first.saturating_add(RESIDENCY_BLOCKS_MAX));
-        let total = considered.len();
-        let held = considered.filter(|index| holds(version.block(*index)));
-        match held.count() {
-            held if held == total => Self::All,
-            0 => Self::None,
-            _ => Self::Some,
-        }
+/// Returns how much of `range` is cached, on disk or about to be written there. Examines only the first blocks
+/// of a long range.
+pub fn cached(version: &Version, range: ByteRange, holds: impl Fn(BlockId) -> bool) -> Found {
+    let first = (range.start / version.block_bytes) as u32;
+    let end = range.end.div_ceil(version.block_bytes) as u32;
+    let considered = first..end.min(first.saturating_add(RESIDENCY_BLOCKS_MAX));
+    let total = considered.len();
+    let held = considered.filter(|index| holds(version.block(*index)));
+    match held.count() {
+        held if held == total => Found::Complete,
+        0 => Found::Nothing,
+        _ => Found::Partial,
     }
 }

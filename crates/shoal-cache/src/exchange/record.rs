@@ -14,14 +14,14 @@ use shoal_net::fair::in_flight::InFlightPermit;
 use shoal_net::log_throttle::LogThrottle;
 use shoal_net::metrics::{GaugeGuard, Metrics};
 use shoal_net::words;
-use shoal_policy::Source;
+use shoal_policy::{Found, Source};
 use shoal_s3::error_xml::RequestId;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::Uncacheable;
 use shoal_s3::operation::{Classified, Operation};
 use shoal_s3::range::ByteRange;
 
-use crate::blocks::{ReadTally, Reading, Residency};
+use crate::blocks::{ReadTally, Reading};
 use crate::fetch::sent_range;
 
 words! {
@@ -43,11 +43,11 @@ words! {
 impl CacheStatus {
     /// Returns the status of a reading. `asked` is true if the node has asked the lake for this reading.
     pub fn of(reading: &Reading, asked: bool) -> Self {
-        match (reading.residency, asked) {
-            (Residency::All, false) => Self::Hit,
-            (Residency::All, true) => Self::Revalidated,
-            (Residency::Some, _) => Self::Partial,
-            (Residency::None, _) => Self::Miss,
+        match (reading.cached, asked) {
+            (Found::Complete, false) => Self::Hit,
+            (Found::Complete, true) => Self::Revalidated,
+            (Found::Partial, _) => Self::Partial,
+            (Found::Nothing, _) => Self::Miss,
         }
     }
 }

@@ -6,13 +6,13 @@ mod answer;
 
 use std::sync::Arc;
 
-use shoal_policy::{BlockId, Layer};
+use shoal_policy::{BlockId, Found, Layer};
 use shoal_s3::object::Uncacheable;
 use shoal_s3::range::RangeRequest;
 
 pub use self::answer::GetAnswer;
 
-use crate::blocks::{BlockReader, BlockStream, ReadAheadWindow, Reading, Residency};
+use crate::blocks::{BlockReader, BlockStream, ReadAheadWindow, Reading, cached};
 use crate::fetch::Fetcher;
 use crate::lake::{Lake, NoBytes, PinOutcome, Pinned, ReadError, ReadRequest};
 use crate::nodes::obtain::{KeptBytes, Obtain};
@@ -92,12 +92,12 @@ impl ObjectReader {
             kept.is_some() || version.object == request.object,
             "the lake pins a version of the object that was asked for"
         );
-        let residency = if opened {
-            Residency::None
+        let cached = if opened {
+            Found::Nothing
         } else {
-            Residency::of(&version, range, |block| self.holds(block))
+            cached(&version, range, |block| self.holds(block))
         };
-        if request.only_if_cached && residency != Residency::All {
+        if request.only_if_cached && cached != Found::Complete {
             return Ok(GetAnswer::NoBytes(NoBytes::NotCached, version, caller_headers));
         }
         let reader = BlockReader {
@@ -113,7 +113,7 @@ impl ObjectReader {
             version,
             range,
             blocks,
-            residency,
+            cached,
         };
         Ok(GetAnswer::Object(reading, caller_headers))
     }
