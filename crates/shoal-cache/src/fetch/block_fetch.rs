@@ -9,6 +9,7 @@ use shoal_net::link::Transfer;
 use shoal_policy::Source;
 use shoal_s3::object::Version;
 use shoal_s3::range::ByteRange;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::Fetcher;
 use super::body_reader::{BodyReader, bytes_before, lake_error, range_header, resumption};
@@ -18,7 +19,7 @@ use crate::fetch::read_context::ReadContext;
 use crate::grants::is_refusal;
 use crate::nodes::directory::Claim;
 use crate::nodes::obtain::{KeptBytes, Obtain};
-use crate::single_flight::{BlockMemory, FetchError, Sender};
+use crate::single_flight::{FetchError, Sender};
 
 impl Fetcher {
     /// Delivers all bytes of the block to the leader. Returns the claim if the directory assigned the fetch
@@ -63,7 +64,7 @@ impl Fetcher {
     }
 
     /// Waits for memory for the block.
-    async fn reserve(&self, fetch: &WantedBlock) -> Result<BlockMemory, FetchError> {
+    async fn reserve(&self, fetch: &WantedBlock) -> Result<Vec<OwnedSemaphorePermit>, FetchError> {
         let len = fetch.leader.span().len;
         let payer = fetch.context.caller().payer();
         if let Some(transfer) = fetch.unhurried() {
@@ -72,7 +73,7 @@ impl Fetcher {
                 () = transfer.hurried() => {}
             }
         }
-        Ok(self.memory.reserve(payer, len).await?.into())
+        Ok(vec![self.memory.reserve(payer, len).await?])
     }
 
     /// Asks the lake for part of a block, relative to the start of the block.

@@ -71,15 +71,6 @@ pub struct CacheParts {
     pub block_bytes: u64,
 }
 
-/// Returns when a block obtained in this way is written to disk. A node that hands a block over waits for
-/// that.
-const fn urgency(obtain: &Obtain) -> Urgency {
-    match obtain {
-        Obtain::Handover(_) | Obtain::Push(..) => Urgency::Now,
-        _ => Urgency::Late,
-    }
-}
-
 /// Initial weight of a block that has arrived, if the store evicts by GWF.
 #[derive(Clone, Copy, Debug)]
 enum Arrival {
@@ -197,11 +188,6 @@ impl Fetcher {
         }
     }
 
-    /// Joins the fetch of a block that has arrived completely and waits to be written to disk.
-    pub fn join_whole(&self, block: BlockId) -> Option<Waiter> {
-        self.parts.single_flight.join_whole(block)
-    }
-
     /// Joins the fetch of a block that is in flight or waits to be written to disk, for a read in `context`.
     pub fn join_running(&self, block: BlockId, context: &ReadContext) -> Option<Waiter> {
         let waiter = self.parts.single_flight.join_running(block)?;
@@ -224,7 +210,7 @@ impl Fetcher {
             Join::Lead(leader, _no_reader_yet) => leader,
             Join::Joined(_) | Join::Stored => return None,
         };
-        leader.hold_memory(memory);
+        leader.hold_memory(vec![memory]);
         for piece in pieces {
             leader.push(piece);
         }
@@ -278,7 +264,12 @@ impl Fetcher {
                 if let Some(missed) = missed {
                     missed.answered();
                 }
-                let (urgency, arrival) = (urgency(&fetch.obtain), self.arrival(&fetch));
+                // A node that hands a block over waits until it is written to disk.
+                let urgency = match fetch.obtain {
+                    Obtain::Handover(_) | Obtain::Push(..) => Urgency::Now,
+                    _ => Urgency::Late,
+                };
+                let arrival = self.arrival(&fetch);
                 self.write_to_store(fetch.version, fetch.leader, urgency, arrival, claim);
             }
             Err(error) => fetch.leader.fail(error),

@@ -176,7 +176,7 @@ impl ResponseStream {
     async fn bring(&mut self, leader: &Leader) -> Result<(), FetchError> {
         let BlockSpan { len, first, .. } = leader.span();
         let payer = self.context.caller().payer();
-        leader.hold_memory(self.fetcher.memory.reserve(payer, len).await?);
+        leader.hold_memory(vec![self.fetcher.memory.reserve(payer, len).await?]);
         let check = self.fetcher.peers.integrity.of(&self.version, &self.context)?;
         self.body.fill(leader, len - first, check.as_ref()).await
     }

@@ -7,7 +7,7 @@ use shoal_net::fair::Turns;
 use shoal_policy::fair::Payer;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::single_flight::{BlockMemory, FetchError};
+use crate::single_flight::FetchError;
 
 /// How long a request waits for room in a full window before it fails with `503 SlowDown`.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -62,14 +62,15 @@ impl MemoryWindow {
     /// # Errors
     ///
     /// Fails with `Busy` if the window stays full.
-    pub async fn reserve_in_background(&self, payer: Payer, bytes: u64) -> Result<BlockMemory, FetchError> {
+    pub async fn reserve_in_background(
+        &self,
+        payer: Payer,
+        bytes: u64,
+    ) -> Result<Vec<OwnedSemaphorePermit>, FetchError> {
         let kib = kib(bytes, self.size_kib / 4);
         let quarter = Arc::clone(&self.free_for_background).acquire_many_owned(kib);
         let quarter = quarter.await.expect("the window is never closed");
-        Ok(BlockMemory {
-            of_background: Some(quarter),
-            of_window: self.reserve(payer, bytes).await?,
-        })
+        Ok(vec![quarter, self.reserve(payer, bytes).await?])
     }
 
     /// Takes memory for bytes that can do without it. Leaves half of the window to reads, which wait for

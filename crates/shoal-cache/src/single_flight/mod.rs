@@ -116,8 +116,8 @@ struct State {
     transfer: Option<Transfer>,
     /// True once a client has waited for the block.
     is_hurried: bool,
-    /// Memory that the pieces occupy; released when they are dropped.
-    memory: Option<BlockMemory>,
+    /// Shares of the memory window that the pieces occupy; released when they are dropped.
+    memory: Vec<OwnedSemaphorePermit>,
 }
 
 impl State {
@@ -125,24 +125,6 @@ impl State {
     fn wake_later(&mut self, cx: &Context<'_>) {
         if !self.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
             self.wakers.push(cx.waker().clone());
-        }
-    }
-}
-
-/// Shares of the memory window that the bytes of a block occupy.
-#[derive(Debug)]
-pub struct BlockMemory {
-    /// Share of the part for background blocks.
-    pub of_background: Option<OwnedSemaphorePermit>,
-    /// The share of the memory window.
-    pub of_window: OwnedSemaphorePermit,
-}
-
-impl From<OwnedSemaphorePermit> for BlockMemory {
-    fn from(of_window: OwnedSemaphorePermit) -> Self {
-        Self {
-            of_background: None,
-            of_window,
         }
     }
 }
@@ -213,7 +195,7 @@ impl SingleFlight {
                 wakers: Vec::new(),
                 transfer: None,
                 is_hurried: false,
-                memory: None,
+                memory: Vec::new(),
             }),
             waiters: AtomicUsize::new(0),
             waiters_changed: Arc::clone(waiters_changed),
@@ -315,9 +297,9 @@ impl Leader {
         self.fetch.waiters.load(Ordering::Acquire) > 0
     }
 
-    /// Holds memory for the bytes to come until they are dropped.
-    pub fn hold_memory(&self, memory: impl Into<BlockMemory>) {
-        self.fetch.state.lock().memory = Some(memory.into());
+    /// Holds shares of the memory window for the bytes to come until they are dropped.
+    pub fn hold_memory(&self, shares: Vec<OwnedSemaphorePermit>) {
+        self.fetch.state.lock().memory = shares;
     }
 
     /// Sets the transfer that fetches the block. It moves to the client class when a client joins.
@@ -413,7 +395,7 @@ impl Leader {
         assert_eq!(mapped.len() as u64, len, "a stored block is whole");
         self.change(|state| {
             state.pieces = Vec::new();
-            state.memory = None;
+            state.memory = Vec::new();
             state.phase = FetchPhase::Stored(mapped);
         });
     }
@@ -426,7 +408,7 @@ impl Leader {
     fn end_with(&self, error: FetchError) {
         self.change(|state| {
             state.pieces = Vec::new();
-            state.memory = None;
+            state.memory = Vec::new();
             state.phase = FetchPhase::Failed(error);
         });
     }
