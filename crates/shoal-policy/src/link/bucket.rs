@@ -41,7 +41,7 @@ impl Bucket {
     }
 
     /// Adds the tokens accumulated until `now`. A `now` in the past adds none.
-    pub(super) fn refill(&mut self, now: Duration) {
+    pub fn refill(&mut self, now: Duration) {
         let elapsed = now.saturating_sub(self.at);
         self.level = (self.level + self.rate * elapsed.as_secs_f64()).min(self.burst);
         self.at = self.at.max(now);
@@ -56,6 +56,15 @@ impl Bucket {
     /// Takes tokens, going into debt if there are too few.
     pub(super) fn take(&mut self, bytes: u64) {
         self.level -= bytes as f64;
+    }
+
+    /// Takes tokens if there are as many. Returns true if there were.
+    pub fn take_if_enough(&mut self, bytes: u64) -> bool {
+        let is_enough = self.level >= bytes as f64;
+        if is_enough {
+            self.take(bytes);
+        }
+        is_enough
     }
 
     /// Takes up to `bytes` tokens, without going into debt.

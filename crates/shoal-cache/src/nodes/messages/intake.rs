@@ -4,42 +4,27 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use shoal_policy::NodeId;
+use shoal_policy::link::Bucket;
 
 use super::batch::BATCH_BYTES;
 
 /// Sustained rate accepted from one node: twice that of 5,000 C2P events a second.
-const BYTES_PER_SECOND: f64 = (512 << 10) as f64;
+const BYTES_PER_SECOND: u64 = 512 << 10;
 
 /// Burst accepted from one node.
-const BURST_BYTES: f64 = 16.0 * BATCH_BYTES as f64;
+const BURST_BYTES: u64 = 16 * BATCH_BYTES as u64;
 
 /// Bytes that each node may send now.
 #[derive(Debug, Default)]
-pub(super) struct Intake(HashMap<NodeId, Allowance>);
-
-#[derive(Clone, Copy, Debug)]
-struct Allowance {
-    bytes: f64,
-    at: Duration,
-}
+pub(super) struct Intake(HashMap<NodeId, Bucket>);
 
 impl Intake {
     /// Returns true if a batch of this length is accepted from `sender`, and charges it.
     pub(super) fn admits(&mut self, sender: NodeId, bytes: usize, now: Duration) -> bool {
-        let full = Allowance {
-            bytes: BURST_BYTES,
-            at: now,
-        };
-        let allowance = self.0.entry(sender).or_insert(full);
-        let earned = now.saturating_sub(allowance.at).as_secs_f64() * BYTES_PER_SECOND;
-        allowance.bytes = (allowance.bytes + earned).min(BURST_BYTES);
-        allowance.at = allowance.at.max(now);
-        let bytes = bytes as f64;
-        let is_enough = allowance.bytes >= bytes;
-        if is_enough {
-            allowance.bytes -= bytes;
-        }
-        is_enough
+        let full = || Bucket::new(BYTES_PER_SECOND, BURST_BYTES, now);
+        let allowance = self.0.entry(sender).or_insert_with(full);
+        allowance.refill(now);
+        allowance.take_if_enough(bytes as u64)
     }
 
     /// Forgets the nodes for which `kept` returns false.
