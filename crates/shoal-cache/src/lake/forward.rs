@@ -221,16 +221,13 @@ async fn request_body(
 /// because the lake may change it at any moment in between.
 struct Forget {
     grants: Arc<Grants>,
-    effect: Effect,
     classified: Classified,
 }
 
 impl Forget {
     fn of(grants: &Arc<Grants>, classified: &Classified) -> Self {
-        let effect = classified.effect();
         let forget = Self {
             grants: Arc::clone(grants),
-            effect,
             classified: classified.clone(),
         };
         forget.apply();
@@ -238,7 +235,8 @@ impl Forget {
     }
 
     fn apply(&self) {
-        match (self.effect, &self.classified.object, &self.classified.bucket) {
+        let Classified { object, bucket, .. } = &self.classified;
+        match (self.classified.effect(), object, bucket) {
             (Effect::Object, Some(object), _) => self.grants.invalidate_object(object),
             (Effect::Bucket, _, Some(bucket)) => self.grants.invalidate_bucket(bucket),
             _ => {}

@@ -33,24 +33,8 @@ const LOG_AGAIN: Duration = Duration::from_mins(1);
 pub struct LakeHealthCheck {
     lake: Arc<Endpoint>,
     identities: Arc<Identities>,
-    /// Set while the lake does not answer.
-    outage: Option<Outage>,
-}
-
-#[derive(Debug)]
-struct Outage {
-    /// Pauses before the next requests.
-    pauses: Pauses,
-    lines: LogThrottle,
-}
-
-impl Default for Outage {
-    fn default() -> Self {
-        Self {
-            pauses: Pauses::new(PAUSE_MIN, PAUSE_MAX),
-            lines: LogThrottle::every(LOG_AGAIN),
-        }
-    }
+    /// Set while the lake does not answer: the pauses before the next requests, and the lines about it.
+    outage: Option<(Pauses, LogThrottle)>,
 }
 
 impl LakeHealthCheck {
@@ -116,8 +100,9 @@ impl LakeHealthCheck {
     }
 
     fn probe_failed(&mut self, failure: &ProbeError) {
-        let outage = self.outage.get_or_insert_default();
-        if outage.lines.admit(clock::instant()).is_some() {
+        let begin = || (Pauses::new(PAUSE_MIN, PAUSE_MAX), LogThrottle::every(LOG_AGAIN));
+        let (_, lines) = self.outage.get_or_insert_with(begin);
+        if lines.admit(clock::instant()).is_some() {
             tracing::warn!(
                 endpoint = self.lake.url(),
                 error = causes::line(&failure.error),
@@ -128,8 +113,8 @@ impl LakeHealthCheck {
     }
 
     async fn wait_for_doubt(&mut self) {
-        if let Some(outage) = &mut self.outage {
-            return outage.pauses.wait().await;
+        if let Some((pauses, _)) = &mut self.outage {
+            return pauses.wait().await;
         }
         let asked = clock::runtime_instant();
         let health = self.lake.health();
