@@ -1,11 +1,11 @@
-//! Closed sets of words, such as the outcomes of a request, and counts of them.
+//! Closed sets of words, such as the outcomes of a request or the names of policies, and counts of them.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Declares an enum whose values are words in metrics, in headers or on pages. `ALL` has every value in the
-/// order of declaration, and `as_str` returns the word.
+/// Declares an enum whose values are words in metrics, in headers, in settings or on pages. `ALL` has every
+/// value in the order of declaration, and `as_str` returns the word.
 #[macro_export]
 macro_rules! words {
     ($(#[$of_enum:meta])* $visible:vis enum $name:ident {
@@ -26,7 +26,11 @@ macro_rules! words {
         }
 
         impl $crate::words::Word for $name {
-            const WORDS: &'static [&'static str] = &[$($word),+];
+            const VALUES: &'static [Self] = &Self::ALL;
+
+            fn word(self) -> &'static str {
+                self.as_str()
+            }
 
             fn place(self) -> usize {
                 self as usize
@@ -35,13 +39,22 @@ macro_rules! words {
     };
 }
 
-/// A value of an enum that [`words!`](crate::words) declares.
-pub trait Word: Copy {
-    /// The word of each value, in the order of declaration.
-    const WORDS: &'static [&'static str];
+/// A value of an enum that [`words!`](crate::words!) declares.
+pub trait Word: Copy + 'static {
+    /// Every value, in the order of declaration.
+    const VALUES: &'static [Self];
 
-    /// Returns the place of the value in that order.
+    /// Returns its word.
+    fn word(self) -> &'static str;
+
+    /// Returns its place in the order of declaration.
     fn place(self) -> usize;
+
+    /// Returns the value of a word, in letters of either case.
+    fn named(word: &str) -> Option<Self> {
+        let is_meant = |value: &&Self| value.word().eq_ignore_ascii_case(word);
+        Self::VALUES.iter().find(is_meant).copied()
+    }
 }
 
 /// Counts by the word for what is counted, as pages show them.
@@ -74,7 +87,7 @@ pub struct Counts<W>(Box<[Count]>, PhantomData<W>);
 
 impl<W: Word> Default for Counts<W> {
     fn default() -> Self {
-        let zeros = W::WORDS.iter().map(|_| Count::default());
+        let zeros = W::VALUES.iter().map(|_| Count::default());
         Self(zeros.collect(), PhantomData)
     }
 }
@@ -87,6 +100,11 @@ impl<W: Word> Counts<W> {
 
     /// Counts this number of events.
     pub fn add(&self, word: W, events: u64) {
+        debug_assert_eq!(
+            W::VALUES[word.place()].word(),
+            word.word(),
+            "a word has its own place"
+        );
         self.0[word.place()].add(events);
     }
 
@@ -97,22 +115,30 @@ impl<W: Word> Counts<W> {
 
     /// Returns the counts of all words, zeros included.
     pub fn by_word(&self) -> WordCounts {
-        let counts = W::WORDS.iter().zip(&self.0);
+        let counts = W::VALUES.iter().zip(&self.0);
         counts
-            .map(|(word, count)| ((*word).to_owned(), count.get()))
+            .map(|(value, count)| (value.word().to_owned(), count.get()))
             .collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Counts;
+    use super::{Counts, Word as _};
 
     words! {
         enum Colour {
             Red = "red",
             Green = "light-green",
         }
+    }
+
+    #[test]
+    fn every_value_has_a_word_and_a_place() {
+        assert_eq!(Colour::ALL.map(Colour::as_str), ["red", "light-green"]);
+        assert_eq!((Colour::Green.place(), Colour::Green.word()), (1, "light-green"));
+        assert_eq!(Colour::named("Light-Green"), Some(Colour::Green));
+        assert_eq!(Colour::named("green"), None);
     }
 
     #[test]
@@ -123,6 +149,5 @@ mod tests {
         assert_eq!((counts.get(Colour::Red), counts.get(Colour::Green)), (0, 3));
         let by_word = counts.by_word().into_iter().collect::<Vec<_>>();
         assert_eq!(by_word, [("light-green".to_owned(), 3), ("red".to_owned(), 0)]);
-        assert_eq!(Colour::ALL.map(Colour::as_str), ["red", "light-green"]);
     }
 }

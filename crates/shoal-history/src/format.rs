@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::str::FromStr;
 
-use shoal_base::spelling::suggestion;
+use shoal_base::spelling::unknown;
 use shoal_base::words;
+use shoal_base::words::Word as _;
 
 words! {
     /// The format of a history.
@@ -64,16 +65,8 @@ impl FromStr for Format {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let named = |format: &&Self| format.as_str().eq_ignore_ascii_case(text);
-        Self::ALL.iter().find(named).copied().ok_or_else(|| {
-            let meant = suggestion(text, Self::ALL.map(Self::as_str))
-                .map(|name| format!("did you mean `{name}`? "))
-                .unwrap_or_default();
-            format!(
-                "unknown format `{text}`\nhint: {meant}known: auto, {}",
-                Self::names()
-            )
-        })
+        let names = || ["auto"].into_iter().chain(Self::ALL.map(Self::as_str));
+        Self::named(text).ok_or_else(|| unknown("format", text, names()))
     }
 }
 

@@ -1,8 +1,6 @@
-//! Names: dense numbers for the names in a trace, and the nearest known name for an unknown one.
+//! Dense numbers for the names in a trace.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-
-use shoal_base::spelling::suggestion;
 
 use shoal_policy::hash::KeyMap;
 
@@ -41,21 +39,9 @@ impl Names {
     }
 }
 
-/// A message that `given` is not a `kind`, with the name that was probably meant.
-pub(crate) fn unknown<'a>(kind: &str, given: &str, known: impl Iterator<Item = &'a str>) -> String {
-    let known: Vec<_> = known.collect();
-    let meant = suggestion(given, known.iter().copied())
-        .map(|name| format!("did you mean `{name}`? "))
-        .unwrap_or_default();
-    format!(
-        "unknown {kind} `{given}`\nhint: {meant}known: {}",
-        known.join(", ")
-    )
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Names, unknown};
+    use super::Names;
 
     #[test]
     fn names_are_numbered_in_order_of_appearance() {
@@ -63,14 +49,5 @@ mod tests {
         let numbers = ["a", "b", "a", "c"].map(|name| names.number(name));
         assert_eq!(numbers, [0, 1, 0, 2]);
         assert_eq!((names.nameless(), names.nameless(), names.number("b")), (3, 4, 1));
-    }
-
-    #[test]
-    fn an_unknown_name_is_told_with_the_one_that_was_probably_meant() {
-        let told = unknown("policy", "lruu", ["lru", "lfu"].into_iter());
-        assert_eq!(
-            told,
-            "unknown policy `lruu`\nhint: did you mean `lru`? known: lru, lfu"
-        );
     }
 }

@@ -3,6 +3,18 @@
 /// The minimum similarity, from 0 to 1, for a suggestion.
 const LIKENESS_MIN: f64 = 0.8;
 
+/// Returns the message that `given` is no `kind`, with the name that was probably meant.
+pub fn unknown<'a>(kind: &str, given: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let known: Vec<_> = known.into_iter().collect();
+    let meant = suggestion(given, known.iter().copied())
+        .map(|name| format!("did you mean `{name}`? "))
+        .unwrap_or_default();
+    format!(
+        "unknown {kind} `{given}`\nhint: {meant}known: {}",
+        known.join(", ")
+    )
+}
+
 /// Returns the known name most similar to `given`, if any is similar.
 pub fn suggestion<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let given = given.to_lowercase();
@@ -16,7 +28,7 @@ pub fn suggestion<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> 
 
 #[cfg(test)]
 mod tests {
-    use super::suggestion;
+    use super::{suggestion, unknown};
 
     #[test]
     fn the_most_similar_name_is_suggested() {
@@ -34,5 +46,14 @@ mod tests {
             None
         );
         assert_eq!(suggestion("zzz", ["capacity"]), None);
+    }
+
+    #[test]
+    fn an_unknown_name_is_told_with_the_one_that_was_probably_meant() {
+        let told = unknown("policy", "lruu", ["lru", "lfu"]);
+        assert_eq!(
+            told,
+            "unknown policy `lruu`\nhint: did you mean `lru`? known: lru, lfu"
+        );
     }
 }

@@ -7,12 +7,12 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
+use shoal_base::spelling::unknown;
 use shoal_policy::eviction::Belady;
 
 pub(crate) use self::survey::Survey;
 use crate::block::{Block, Granularity};
 use crate::cache::{Cache, Tally, ratio};
-use crate::names::unknown;
 use crate::policy::{AdmissionName, AnyAdmission, AnyPolicy, PolicyName};
 use crate::trace::{Access, Accesses, Recording, TraceError};
 use crate::units::Capacity;

@@ -7,12 +7,12 @@ use std::str::FromStr;
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use shoal_base::spelling::unknown;
 use shoal_policy::eviction::c2p::GROUP_BLOCKS;
 use shoal_policy::eviction::{self, Belady, Below, C2p, Eviction, Gwf, Life, Named};
 
 pub use self::admission::{AdmissionName, AnyAdmission};
 use crate::block::Block;
-use crate::names::unknown;
 
 /// An eviction policy that a user can choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -13,10 +13,11 @@
 use std::io::Read;
 
 use csv::{Reader, StringRecord};
+use shoal_base::spelling::unknown;
 
 use super::{Access, Lines, Operation, Piece, TraceError};
 use crate::clock::Time;
-use crate::names::{Names, unknown};
+use crate::names::Names;
 
 const COLUMNS: [&str; 7] = [
     "time_s",
@@ -70,7 +71,7 @@ impl<R: Read> Csv<R> {
             })?
             .clone();
         if let Some(column) = names.iter().find(|column| !COLUMNS.contains(column)) {
-            let told = unknown("column", column, COLUMNS.into_iter());
+            let told = unknown("column", column, COLUMNS);
             return Err(place.error(told.replace("\nhint: ", "; "), "known columns only"));
         }
         let has = |column| names.iter().any(|name| name == column);

@@ -4,10 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use serde::Deserialize;
+use shoal_base::spelling::unknown;
 use shoal_base::words;
+use shoal_base::words::Word as _;
 
 use crate::block::Granularity;
-use crate::names::unknown;
 
 words! {
     /// The format of a recording.
@@ -55,11 +56,6 @@ impl FromStr for Format {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let named = |format: &&Self| format.as_str().eq_ignore_ascii_case(text);
-        Self::ALL
-            .iter()
-            .find(named)
-            .copied()
-            .ok_or_else(|| unknown("format", text, Self::ALL.iter().map(|format| format.as_str())))
+        Self::named(text).ok_or_else(|| unknown("format", text, Self::ALL.map(Self::as_str)))
     }
 }
