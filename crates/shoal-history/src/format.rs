@@ -6,6 +6,7 @@ use std::str::FromStr;
 use shoal_base::spelling::unknown;
 use shoal_base::words;
 use shoal_base::words::Word as _;
+use shoal_logs::AccessLog;
 
 words! {
     /// The format of a history.
@@ -34,17 +35,17 @@ impl Format {
     pub fn guess(name: &str, start: &[u8]) -> Option<Self> {
         let start = String::from_utf8_lossy(start);
         let line = start.lines().find(|line| !line.trim().is_empty())?;
-        let has = |words: &[&str]| words.iter().any(|word| line.contains(word));
+        let log = AccessLog::guess(line);
         if line.starts_with('{') {
-            return Some(if has(&["\"Event\":"]) {
+            return Some(if line.contains("\"Event\":") {
                 Self::Spark
-            } else if has(&["\"target\":"]) {
+            } else if log.is_some() {
                 Self::S3
             } else {
                 Self::Jsonl
             });
         }
-        if line.contains(" [") && has(&["REST.", "BATCH.", "S3.", "WEBSITE."]) {
+        if log.is_some() {
             return Some(Self::S3);
         }
         if line.split('\t').count() >= 6 {

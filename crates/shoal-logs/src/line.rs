@@ -1,10 +1,92 @@
-//! Lines of a file, one after the other, none longer than a limit.
+//! Lines of a file with their numbers, one after the other, none longer than a limit.
 
 use std::io::{self, BufRead};
 
+use crate::{FileError, Mismatch, Place};
+
+/// The lines of a file that are not empty.
+pub struct Lines {
+    input: Box<dyn BufRead>,
+    bytes_max: usize,
+    buffer: Vec<u8>,
+    /// The line that was read last.
+    pub place: Place,
+}
+
+/// One line.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Line<'line> {
+    /// Its bytes, without the line end.
+    Whole(&'line [u8]),
+    /// It is longer than the limit, and was passed over.
+    TooLong,
+}
+
+impl Lines {
+    /// Reads the lines of `input`, of which none has more than `bytes_max` bytes. `name` is its name in errors.
+    pub fn new(name: &str, input: impl BufRead + 'static, bytes_max: usize) -> Self {
+        Self {
+            input: Box::new(input),
+            bytes_max,
+            buffer: Vec::new(),
+            place: Place::new(name),
+        }
+    }
+
+    /// Returns the next line; `None` after the last one.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the input fails.
+    pub fn next_line(&mut self) -> Result<Option<Line<'_>>, FileError> {
+        loop {
+            self.place.line += 1;
+            let end = read_line(&mut self.input, &mut self.buffer, self.bytes_max);
+            match end.map_err(|source| self.place.io_error(source))? {
+                LineEnd::NoMore => return Ok(None),
+                LineEnd::TooLong => return Ok(Some(Line::TooLong)),
+                LineEnd::Line if self.buffer.is_empty() => {}
+                LineEnd::Line => return Ok(Some(Line::Whole(&self.buffer))),
+            }
+        }
+    }
+
+    /// Returns the next line as text; `None` after the last one. What is not UTF-8 is replaced: keys are bytes,
+    /// and such a key names an object all the same.
+    ///
+    /// # Errors
+    ///
+    /// Fails as the input fails, and if the line is too long.
+    pub fn next_text(&mut self) -> Result<Option<String>, FileError> {
+        match self.next_line()? {
+            None => Ok(None),
+            Some(Line::Whole(line)) => Ok(Some(String::from_utf8_lossy(line).into_owned())),
+            Some(Line::TooLong) => {
+                let found = format!("a line of more than {} bytes", self.bytes_max);
+                Err(self.place.error(Mismatch::new(found, "shorter lines")))
+            }
+        }
+    }
+
+    /// Passes each line to `take` as text.
+    ///
+    /// # Errors
+    ///
+    /// Fails as [`next_text`](Self::next_text) does, and with the first error of `take`.
+    pub fn each<E: From<FileError>>(
+        &mut self,
+        mut take: impl FnMut(&str) -> Result<Result<(), E>, Mismatch>,
+    ) -> Result<(), E> {
+        while let Some(line) = self.next_text()? {
+            take(&line).map_err(|mismatch| self.place.error(mismatch))??;
+        }
+        Ok(())
+    }
+}
+
 /// How the reading of one line ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LineEnd {
+enum LineEnd {
     /// The line is in the buffer, without its line end.
     Line,
     /// The line is longer than the limit. It was passed over, and the buffer has its beginning.
@@ -15,11 +97,7 @@ pub enum LineEnd {
 
 /// Reads the next line of `input` into `line`, which is cleared first. The buffer never grows beyond
 /// `bytes_max` and one more read of `input`.
-///
-/// # Errors
-///
-/// Fails as `input` fails.
-pub fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, bytes_max: usize) -> io::Result<LineEnd> {
+fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, bytes_max: usize) -> io::Result<LineEnd> {
     line.clear();
     let (mut any, mut too_long) = (false, false);
     loop {

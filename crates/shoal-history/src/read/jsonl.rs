@@ -12,8 +12,8 @@ use std::io::BufRead;
 
 use serde::Deserialize;
 use shoal_logs::Mismatch;
+use shoal_logs::line::Lines;
 
-use super::lines::Lines;
 use crate::error::HistoryError;
 use crate::moment::Moment;
 use crate::run::{History, Input, Run};
@@ -43,7 +43,11 @@ struct RunLine {
 }
 
 /// Reads all runs of `input`.
-pub(super) fn read(history: &mut History, name: &str, input: impl BufRead) -> Result<(), HistoryError> {
+pub(super) fn read(
+    history: &mut History,
+    name: &str,
+    input: impl BufRead + 'static,
+) -> Result<(), HistoryError> {
     Lines::new(name, input, LINE_BYTES_MAX).each(|line| {
         let line: RunLine =
             serde_json::from_str(line).map_err(|error| Mismatch::new(error.to_string(), EXPECTED))?;

@@ -6,13 +6,14 @@
 
 mod csv;
 mod jsonl;
-mod lines;
-mod packed;
 mod requests;
 mod spark;
 mod swim;
 
 use std::io::Read;
+
+use shoal_logs::FileError;
+use shoal_logs::packed::unpacked;
 
 use self::requests::Requests;
 use self::spark::Spark;
@@ -90,7 +91,7 @@ impl Reader {
         input: impl Read + 'static,
     ) -> Result<Option<Format>, HistoryError> {
         self.history.next_file();
-        let (start, input) = packed::unpacked(name, input, START_BYTES)?;
+        let (start, input) = unpacked(name, input, START_BYTES)?;
         // Spark marks the state of an application with an empty file.
         if start.is_empty() {
             return Ok(format);
@@ -98,8 +99,9 @@ impl Reader {
         let format =
             format
                 .or_else(|| Format::guess(name, &start))
-                .ok_or_else(|| HistoryError::UnknownFormat {
+                .ok_or_else(|| FileError::UnknownFormat {
                     name: name.to_owned(),
+                    known: Format::names(),
                 })?;
         match format {
             Format::Csv => csv::read(&mut self.history, name, input)?,

@@ -6,9 +6,9 @@
 
 use std::io::BufRead;
 
+use shoal_logs::line::Lines;
 use shoal_logs::{Mismatch, swim};
 
-use super::lines::Lines;
 use crate::error::HistoryError;
 use crate::moment::Moment;
 use crate::run::{History, Input, Run};
@@ -16,7 +16,11 @@ use crate::run::{History, Input, Run};
 const LINE_BYTES_MAX: usize = 1 << 16;
 
 /// Reads all jobs of `input`.
-pub(super) fn read(history: &mut History, name: &str, input: impl BufRead) -> Result<(), HistoryError> {
+pub(super) fn read(
+    history: &mut History,
+    name: &str,
+    input: impl BufRead + 'static,
+) -> Result<(), HistoryError> {
     Lines::new(name, input, LINE_BYTES_MAX).each(|line| {
         let job = swim::job(line)?;
         let Some(submitted_ms) = i64::try_from(job.submit_s)

@@ -10,12 +10,12 @@
 //! | `client` | name of the client | one client makes all requests |
 //! | `operation` | `read`, `write` or `delete` | `read` |
 
-use std::io::Read;
+use std::io::BufRead;
 
-use csv::{Reader, StringRecord};
-use shoal_base::spelling::unknown;
+use shoal_logs::Mismatch;
+use shoal_logs::rows::Rows;
 
-use super::{Access, Lines, Operation, Piece, TraceError};
+use super::{Access, Limits, Operation, Piece, TraceError};
 use crate::clock::Time;
 use crate::names::Names;
 
@@ -29,129 +29,80 @@ const COLUMNS: [&str; 7] = [
     "operation",
 ];
 
-/// One row below the header line.
-struct Row {
-    header: StringRecord,
-    record: StringRecord,
-}
-
-impl Row {
-    /// The value in a column, if there is one.
-    fn value(&self, column: &str) -> Option<&str> {
-        let place = self.header.iter().position(|name| name == column)?;
-        self.record.get(place).filter(|value| !value.is_empty())
-    }
-}
-
-pub(super) struct Csv<R> {
-    reader: Reader<std::io::BufReader<R>>,
-    row: Row,
-    /// Holds the path, for errors.
-    place: Lines<std::io::Empty>,
+pub(super) struct Csv {
+    rows: Rows,
+    limits: Limits,
     objects: Names,
     clients: Names,
     /// Times of the first row and of the last one.
     times_s: Option<(f64, f64)>,
 }
 
-impl<R: Read> Csv<R> {
-    pub(super) fn new(lines: Lines<R>) -> Result<Self, TraceError> {
-        let mut place = Lines::new(std::io::empty(), &lines.path, lines.granularity);
-        place.line = 1;
-        let mut reader = csv::ReaderBuilder::new()
-            .trim(csv::Trim::All)
-            .from_reader(lines.input);
-        let names = reader
-            .headers()
-            .map_err(|error| {
-                place.error(
-                    error.to_string(),
-                    format!("a line of names: {}", COLUMNS.join(", ")),
-                )
-            })?
-            .clone();
-        if let Some(column) = names.iter().find(|column| !COLUMNS.contains(column)) {
-            let told = unknown("column", column, COLUMNS);
-            return Err(place.error(told.replace("\nhint: ", "; "), "known columns only"));
-        }
-        let has = |column| names.iter().any(|name| name == column);
-        if !has("object") || !has("bytes") && !has("object_bytes") {
-            return Err(place.error(
-                format!("the columns {}", names.iter().collect::<Vec<_>>().join(", ")),
-                "`object`, and `bytes` or `object_bytes`",
-            ));
+impl Csv {
+    pub(super) fn new(name: &str, input: impl BufRead + 'static, limits: Limits) -> Result<Self, TraceError> {
+        let rows = Rows::new(name, input, &COLUMNS)?;
+        if !rows.has("object") || !rows.has("bytes") && !rows.has("object_bytes") {
+            return Err(rows.lacks("`object`, and `bytes` or `object_bytes`").into());
         }
         Ok(Self {
-            reader,
-            row: Row {
-                header: names,
-                record: StringRecord::new(),
-            },
-            place,
+            rows,
+            limits,
             objects: Names::default(),
             clients: Names::default(),
             times_s: None,
         })
     }
 
-    fn access(&mut self) -> Result<Access, TraceError> {
-        let offset_bytes = self.bytes("offset_bytes")?.unwrap_or(0);
-        let object_bytes = self.bytes("object_bytes")?;
-        let bytes = self.bytes("bytes")?;
-        let Some(bytes) = bytes.or(object_bytes) else {
-            return Err(self
-                .place
-                .error("no length", "a value for `bytes` or `object_bytes`"));
+    /// Reads the next request; `None` after the last one.
+    pub(super) fn read_next(&mut self) -> Result<Option<Access>, TraceError> {
+        if !self.rows.next_row()? {
+            return Ok(None);
+        }
+        let access = self.access();
+        Ok(Some(access.map_err(|mismatch| self.rows.place.error(mismatch))?))
+    }
+
+    fn access(&mut self) -> Result<Access, Mismatch> {
+        let row = &self.rows;
+        let offset_bytes = row.bytes("offset_bytes")?.unwrap_or(0);
+        let object_bytes = row.bytes("object_bytes")?;
+        let Some(bytes) = row.bytes("bytes")?.or(object_bytes) else {
+            return Err(Mismatch::new(
+                "no length",
+                "a value for `bytes` or `object_bytes`",
+            ));
         };
-        let operation = match self.row.value("operation") {
-            None | Some("read") => Operation::Read,
-            Some("write") => Operation::Write,
-            Some("delete") => Operation::Delete,
-            Some(other) => {
-                let found = format!("`{other}` in the column `operation`");
-                return Err(self.place.error(found, "read, write or delete"));
-            }
-        };
+        let operation = row.parsed("operation", "read, write or delete", |word| match word {
+            "read" => Some(Operation::Read),
+            "write" => Some(Operation::Write),
+            "delete" => Some(Operation::Delete),
+            _ => None,
+        })?;
         let access = Access {
             at: self.time()?,
-            client: match self.row.value("client") {
+            client: match self.rows.value("client") {
                 Some(client) => self.clients.number(client),
                 None => 0,
             },
-            object: self.objects.number(self.row.value("object").unwrap_or_default()),
+            object: self.objects.number(self.rows.value("object").unwrap_or_default()),
             object_bytes: object_bytes.unwrap_or(offset_bytes.saturating_add(bytes)),
             offset_bytes,
             bytes,
-            operation,
+            operation: operation.unwrap_or(Operation::Read),
         };
-        self.place.check(&Piece::from(&access))?;
+        self.limits.check(&Piece::from(&access))?;
         Ok(access)
     }
 
-    fn bytes(&self, column: &str) -> Result<Option<u64>, TraceError> {
-        let Some(value) = self.row.value(column) else {
-            return Ok(None);
-        };
-        value.parse().map(Some).map_err(|_| {
-            let found = format!("`{value}` in the column `{column}`");
-            self.place.error(found, "a whole number of bytes below 2^64")
-        })
-    }
-
     /// The time of the row's request since that of the first row.
-    fn time(&mut self) -> Result<Time, TraceError> {
-        let Some(value) = self.row.value("time_s") else {
+    fn time(&mut self) -> Result<Time, Mismatch> {
+        let number = |text: &str| text.parse().ok().filter(|seconds: &f64| seconds.is_finite());
+        let Some(seconds) = self.rows.parsed("time_s", "a number of seconds", number)? else {
             return Ok(self
                 .times_s
                 .map_or(Time::ZERO, |(first, last)| Time::from_secs_f64(last - first)));
         };
-        let refused = |expected: String| {
-            let found = format!("`{value}` in the column `time_s`");
-            Err(self.place.error(found, expected))
-        };
-        let Some(seconds) = value.parse().ok().filter(|seconds: &f64| seconds.is_finite()) else {
-            return refused("a number of seconds".to_owned());
-        };
+        let refused = |expected: String| Err(self.rows.unfit("time_s", expected));
         let (first, last) = self.times_s.unwrap_or((seconds, seconds));
         if seconds < last {
             return refused(format!("times that do not fall: a row above has {last}"));
@@ -162,36 +113,6 @@ impl<R: Read> Csv<R> {
         }
         self.times_s = Some((first, seconds));
         Ok(at)
-    }
-}
-
-impl<R: Read> Iterator for Csv<R> {
-    type Item = Result<Access, TraceError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        match self.reader.read_record(&mut self.row.record) {
-            Ok(false) => None,
-            Ok(true) => {
-                self.place.line = self.row.record.position().map_or(0, csv::Position::line);
-                Some(self.access())
-            }
-            Err(error) => {
-                self.place.line = error.position().map_or(0, csv::Position::line);
-                let expected = match error.kind() {
-                    csv::ErrorKind::UnequalLengths { expected_len, .. } => format!("{expected_len} values"),
-                    _ => "a row of values in UTF-8".to_owned(),
-                };
-                Some(Err(self.place.error(reason(&error), expected)))
-            }
-        }
-    }
-}
-
-/// The error without its position, which the message already has.
-fn reason(error: &csv::Error) -> String {
-    match error.kind() {
-        csv::ErrorKind::UnequalLengths { len, .. } => format!("{len} values"),
-        _ => error.to_string(),
     }
 }
 

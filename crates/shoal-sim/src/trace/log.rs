@@ -9,46 +9,60 @@
 #[cfg(test)]
 mod tests;
 
-use std::io::Read;
-
-use shoal_logs::{Mismatch, Request, RequestKind, node};
+use shoal_logs::line::Lines;
+use shoal_logs::{AccessLog, Mismatch, RequestKind};
 use time::OffsetDateTime;
 
-use super::{Access, Lines, Operation, Piece, TraceError};
+use super::{Access, Limits, Operation, Piece, TraceError};
 use crate::clock::Time;
 use crate::names::Names;
 
-/// Parses one line. Returns `None` if it is no request.
-pub(super) type ParseLine = fn(&str) -> Result<Option<Request<'_>>, Mismatch>;
-
 /// The requests of a log.
-pub(super) struct Log<R> {
-    lines: Lines<R>,
+pub(super) struct Log {
+    lines: Lines,
+    log: AccessLog,
+    limits: Limits,
     objects: Names,
     clients: Names,
     since: Since,
     /// The greatest length that each object has had.
     lengths: Vec<u64>,
-    parse: ParseLine,
 }
 
-impl<R: Read> Log<R> {
-    pub(super) fn new(lines: Lines<R>, parse: ParseLine) -> Self {
+impl Log {
+    pub(super) fn new(lines: Lines, log: AccessLog, limits: Limits) -> Self {
         Self {
             lines,
+            log,
+            limits,
             objects: Names::default(),
             clients: Names::default(),
             since: Since::default(),
             lengths: Vec::new(),
-            parse,
         }
     }
 
+    /// Reads the next request; `None` after the last one.
+    pub(super) fn read_next(&mut self) -> Result<Option<Access>, TraceError> {
+        while let Some(line) = self.lines.next_text()? {
+            let access = self.access(&line);
+            let access = access.map_err(|mismatch| self.lines.place.error(mismatch))?;
+            if let Some(access) = access {
+                return Ok(Some(self.outdating_all(access)));
+            }
+        }
+        Ok(None)
+    }
+
     /// Parses the request of `line`; `None` if it moves no bytes of an object.
-    fn access(&mut self, line: &str) -> Result<Option<Access>, TraceError> {
-        let parsed = (self.parse)(line).map_err(|mismatch| self.lines.mismatch(mismatch))?;
-        let Some(request) = parsed else { return Ok(None) };
+    fn access(&mut self, line: &str) -> Result<Option<Access>, Mismatch> {
+        let Some(request) = self.log.request(line)? else {
+            return Ok(None);
+        };
         let at = self.since.first_line(request.at);
+        if self.log == AccessLog::Node && (request.bucket.is_none() || request.key.is_none()) {
+            return Ok(None);
+        }
         let Some(operation) = operation(request.kind) else {
             return Ok(None);
         };
@@ -65,7 +79,7 @@ impl<R: Read> Log<R> {
             bytes: request.bytes,
             operation,
         };
-        self.lines.check(&Piece::from(&access))?;
+        self.limits.check(&Piece::from(&access))?;
         Ok(Some(access))
     }
 
@@ -83,34 +97,6 @@ impl<R: Read> Log<R> {
         }
         access
     }
-}
-
-impl<R: Read> Iterator for Log<R> {
-    type Item = Result<Access, TraceError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            let line = match self.lines.next_line()? {
-                Ok(line) => line,
-                Err(error) => return Some(Err(error)),
-            };
-            if let Some(access) = self.access(&line).transpose() {
-                return Some(access.map(|access| self.outdating_all(access)));
-            }
-        }
-    }
-}
-
-/// Parses a line of a node's log. A request that names no object moves no bytes of one.
-pub(super) fn node_request(line: &str) -> Result<Option<Request<'_>>, Mismatch> {
-    let request = node::request(line)?;
-    Ok(request.map(|request| match (&request.bucket, &request.key) {
-        (Some(_), Some(_)) => request,
-        _ => Request {
-            kind: RequestKind::Other,
-            ..request
-        },
-    }))
 }
 
 /// The operation of a request; `None` if it moves no bytes of an object.

@@ -17,17 +17,22 @@ mod swim;
 mod wfcommons;
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::io::BufRead;
+use std::iter;
+use std::path::Path;
 
-use shoal_logs::line::{LineEnd, read_line};
-use shoal_logs::{Mismatch, s3_server};
+use shoal_logs::line::Lines;
+use shoal_logs::packed::unpacked;
+use shoal_logs::{AccessLog, FileError, Mismatch, Place};
 
+use self::csv::Csv;
 pub use self::error::TraceError;
 pub use self::format::Format;
 pub use self::job::{Job, Piece};
 use self::log::Log;
+use self::oracle_general::OracleGeneral;
 pub(crate) use self::recording::Recording;
+use self::swim::Swim;
 pub use crate::block::{Access, Operation};
 use crate::block::{Granularity, OBJECT_BLOCKS_MAX};
 use crate::units::counted;
@@ -47,21 +52,17 @@ pub enum Trace {
 }
 
 impl Trace {
-    /// Opens the recording at `path`; without a `format`, its name and its beginning identify the format. The
-    /// reader refuses an object that `granularity` does not allow.
+    /// Opens the recording at `path`, compressed or not; without a `format`, its name and its beginning identify
+    /// the format. The reader refuses an object that `granularity` does not allow.
     ///
     /// # Errors
     ///
-    /// Fails if the file cannot be read, or without a `format` if it is compressed or of an unknown format.
+    /// Fails if the file cannot be read or unpacked, or without a `format` if it is of an unknown format.
     pub fn open(path: &Path, format: Option<Format>, granularity: Granularity) -> Result<Self, TraceError> {
-        let from_path = |source| TraceError::Io {
-            path: path.to_owned(),
-            source,
-        };
-        let mut file = BufReader::with_capacity(1 << 18, File::open(path).map_err(from_path)?);
+        let (start, file) = opened(path)?;
         let format = match format {
             Some(format) => format,
-            None => Format::guess(path, &mut file)?,
+            None => Format::guess(&path.to_string_lossy(), &start)?,
         };
         Self::read(file, path, format, granularity)
     }
@@ -72,22 +73,43 @@ impl Trace {
     ///
     /// Fails if the beginning of a CSV, or a whole workflow, cannot be read.
     pub fn read(
-        input: impl Read + 'static,
+        input: impl BufRead + 'static,
         path: &Path,
         format: Format,
         granularity: Granularity,
     ) -> Result<Self, TraceError> {
-        let lines = Lines::new(input, path, granularity);
+        let name = &path.to_string_lossy();
+        let limits = Limits::new(granularity);
+        let lines = |input| Lines::new(name, input, LINE_BYTES_MAX);
         Ok(match format {
-            Format::Csv => Self::Accesses(Box::new(csv::Csv::new(lines)?)),
-            Format::OracleGeneral => Self::Accesses(Box::new(oracle_general::OracleGeneral::new(lines))),
-            Format::S3Log => Self::Accesses(Box::new(Log::new(lines, |line| {
-                s3_server::request(line).map(Some)
-            }))),
-            Format::AccessLog => Self::Accesses(Box::new(Log::new(lines, log::node_request))),
-            Format::Swim => Self::Jobs(Box::new(swim::Swim::new(lines))),
-            Format::WfCommons => Self::Jobs(Box::new(wfcommons::read(lines)?)),
+            Format::Csv => {
+                let mut csv = Csv::new(name, input, limits)?;
+                Self::of_accesses(move || csv.read_next())
+            }
+            Format::OracleGeneral => {
+                let mut records = OracleGeneral::new(name, input, limits);
+                Self::of_accesses(move || records.read_next())
+            }
+            Format::S3Log => {
+                let mut log = Log::new(lines(input), AccessLog::S3Server, limits);
+                Self::of_accesses(move || log.read_next())
+            }
+            Format::AccessLog => {
+                let mut log = Log::new(lines(input), AccessLog::Node, limits);
+                Self::of_accesses(move || log.read_next())
+            }
+            Format::Swim => {
+                let mut swim = Swim::new(lines(input), limits);
+                Self::Jobs(Box::new(iter::from_fn(move || swim.read_next().transpose())))
+            }
+            Format::WfCommons => Self::Jobs(Box::new(
+                wfcommons::read(name, input, limits)?.into_iter().map(Ok),
+            )),
         })
+    }
+
+    fn of_accesses(mut next: impl FnMut() -> Result<Option<Access>, TraceError> + 'static) -> Self {
+        Self::Accesses(Box::new(iter::from_fn(move || next().transpose())))
     }
 
     /// The requests one by one; those of a job all have the time of the job.
@@ -102,17 +124,15 @@ impl Trace {
     }
 }
 
-/// Lines of a trace, with its path and position.
-struct Lines<R> {
-    input: BufReader<R>,
-    path: PathBuf,
-    /// Number of the last line or record that was read.
-    line: u64,
-    /// How objects will be divided.
-    granularity: Granularity,
-    /// Bytes of all objects requested up to now, counted once per request.
-    asked_bytes: u64,
+/// Opens the file at `path`, and returns its beginning with it.
+fn opened(path: &Path) -> Result<(Vec<u8>, Box<dyn BufRead>), FileError> {
+    let name = path.to_string_lossy();
+    let file = File::open(path).map_err(|source| Place::new(&name).io_error(source))?;
+    unpacked(&name, file, START_BYTES)
 }
+
+/// The number of bytes by which a format is recognized.
+const START_BYTES: usize = 4096;
 
 /// The maximum length of a line.
 const LINE_BYTES_MAX: usize = 1 << 20;
@@ -120,75 +140,37 @@ const LINE_BYTES_MAX: usize = 1 << 20;
 /// The maximum number of bytes over all requests of a trace: no sum of them wraps.
 const ASKED_BYTES_MAX: u64 = 1 << 63;
 
-impl<R: Read> Lines<R> {
-    fn new(input: R, path: &Path, granularity: Granularity) -> Self {
+/// The numbers that a run can count.
+struct Limits {
+    /// How objects will be divided.
+    granularity: Granularity,
+    /// Bytes of all objects requested up to now, counted once per request.
+    asked_bytes: u64,
+}
+
+impl Limits {
+    const fn new(granularity: Granularity) -> Self {
         Self {
-            input: BufReader::with_capacity(1 << 18, input),
-            path: path.to_owned(),
-            line: 0,
             granularity,
             asked_bytes: 0,
         }
     }
 
     /// Refuses a piece with more blocks than a run can hold, or more bytes than can be summed.
-    fn check(&mut self, piece: &Piece) -> Result<(), TraceError> {
+    fn check(&mut self, piece: &Piece) -> Result<(), Mismatch> {
         let end_bytes = piece.offset_bytes.saturating_add(piece.bytes);
         let object_bytes = piece.object_bytes.max(end_bytes);
         self.asked_bytes = self.asked_bytes.saturating_add(object_bytes);
-        if self.asked_bytes > ASKED_BYTES_MAX {
-            let found = format!("an object of {}", counted(object_bytes, "byte"));
-            return Err(self.error(found, "less than 8 EiB in all requests together"));
-        }
-        if !self.granularity.allows(object_bytes) {
-            let found = format!("an object of {}", counted(object_bytes, "byte"));
-            let expected = format!(
-                "at most {} an object: take larger ones with --block",
-                counted(OBJECT_BLOCKS_MAX, "block")
-            );
-            return Err(self.error(found, expected));
-        }
-        Ok(())
-    }
-
-    /// The next line that is not empty, without its line end; `None` after the last one.
-    fn next_line(&mut self) -> Option<Result<String, TraceError>> {
-        let mut bytes = Vec::new();
-        loop {
-            self.line += 1;
-            match read_line(&mut self.input, &mut bytes, LINE_BYTES_MAX) {
-                Ok(LineEnd::NoMore) => return None,
-                // Keys are bytes: text that is not UTF-8 names an object all the same.
-                Ok(LineEnd::Line) => match String::from_utf8_lossy(&bytes).trim_end_matches('\r') {
-                    "" => {}
-                    line => return Some(Ok(line.to_owned())),
-                },
-                Ok(LineEnd::TooLong) => {
-                    let found = format!("a line of more than {LINE_BYTES_MAX} bytes");
-                    return Some(Err(self.error(found, "one request or job a line")));
-                }
-                Err(source) => return Some(Err(self.io_error(source))),
-            }
-        }
-    }
-
-    fn io_error(&self, source: io::Error) -> TraceError {
-        TraceError::Io {
-            path: self.path.clone(),
-            source,
-        }
-    }
-
-    fn mismatch(&self, mismatch: Mismatch) -> TraceError {
-        TraceError::Line {
-            path: self.path.clone(),
-            line: self.line,
-            mismatch,
-        }
-    }
-
-    fn error(&self, found: impl Into<String>, expected: impl Into<String>) -> TraceError {
-        self.mismatch(Mismatch::new(found, expected))
+        let expected = if self.asked_bytes > ASKED_BYTES_MAX {
+            "less than 8 EiB in all requests together".to_owned()
+        } else if !self.granularity.allows(object_bytes) {
+            let blocks = counted(OBJECT_BLOCKS_MAX, "block");
+            format!("at most {blocks} an object: take larger ones with --block")
+        } else {
+            return Ok(());
+        };
+        let found = format!("an object of {}", counted(object_bytes, "byte"));
+        Err(Mismatch::new(found, expected))
     }
 }
 

@@ -1,9 +1,11 @@
 //! libCacheSim's oracleGeneral: records of 24 bytes, little-endian: time in seconds (u32), object (u64), its
 //! size (u32), the position of its next request (i64, which the reader does not need).
 
-use std::io::{ErrorKind, Read};
+use std::io::{BufRead, Read as _};
 
-use super::{Access, Lines, Operation, Piece, TraceError};
+use shoal_logs::{Mismatch, Place};
+
+use super::{Access, Limits, Operation, Piece, TraceError};
 use crate::clock::Time;
 use crate::names::Names;
 
@@ -13,61 +15,62 @@ const RECORD_BYTES: usize = 24;
 /// parallel.
 const BATCH: usize = 1 << 10;
 
-pub(super) struct OracleGeneral<R> {
-    lines: Lines<R>,
+pub(super) struct OracleGeneral {
+    input: Box<dyn BufRead>,
+    place: Place,
+    limits: Limits,
     objects: Names,
     first_s: Option<u32>,
-    /// The records of the batch, as read.
-    records: Box<[u8]>,
     /// The requests of the batch.
     accesses: std::vec::IntoIter<Access>,
 }
 
-impl<R: Read> OracleGeneral<R> {
-    pub(super) fn new(lines: Lines<R>) -> Self {
+impl OracleGeneral {
+    pub(super) fn new(name: &str, input: impl BufRead + 'static, limits: Limits) -> Self {
         Self {
-            lines,
+            input: Box::new(input),
+            place: Place::new(name),
+            limits,
             objects: Names::default(),
             first_s: None,
-            records: vec![0; BATCH * RECORD_BYTES].into_boxed_slice(),
             accesses: Vec::new().into_iter(),
         }
     }
 
+    /// Reads the next request; `None` after the last one.
+    pub(super) fn read_next(&mut self) -> Result<Option<Access>, TraceError> {
+        if self.accesses.len() == 0 {
+            self.read_batch()?;
+        }
+        Ok(self.accesses.next())
+    }
+
     /// Reads the next records; none after the last one.
-    fn read(&mut self) -> Result<(), TraceError> {
-        let filled = self.fill()?;
-        let (records, rest) = self.records[..filled].as_chunks::<RECORD_BYTES>();
+    fn read_batch(&mut self) -> Result<(), TraceError> {
+        let mut bytes = Vec::with_capacity(BATCH * RECORD_BYTES);
+        (&mut self.input)
+            .take((BATCH * RECORD_BYTES) as u64)
+            .read_to_end(&mut bytes)
+            .map_err(|source| self.place.io_error(source))?;
+        let (records, rest) = bytes.as_chunks::<RECORD_BYTES>();
         let mut accesses = Vec::with_capacity(records.len());
         accesses.extend(records.iter().map(|record| access(record, &mut self.first_s)));
         for (access, record) in accesses.iter_mut().zip(records) {
             access.object = self.objects.number_of_digest(object(record));
         }
         for access in &accesses {
-            self.lines.line += 1;
-            self.lines.check(&Piece::from(access))?;
+            self.place.line += 1;
+            let checked = self.limits.check(&Piece::from(access));
+            checked.map_err(|mismatch| self.place.error(mismatch))?;
         }
         if !rest.is_empty() {
-            self.lines.line += 1;
+            self.place.line += 1;
             let found = format!("the end after {} bytes of a record", rest.len());
-            return Err(self.lines.error(found, "records of 24 bytes"));
+            let mismatch = Mismatch::new(found, "records of 24 bytes");
+            return Err(self.place.error(mismatch).into());
         }
         self.accesses = accesses.into_iter();
         Ok(())
-    }
-
-    /// Reads as many bytes as there are, up to a batch.
-    fn fill(&mut self) -> Result<usize, TraceError> {
-        let mut filled = 0;
-        while filled < self.records.len() {
-            match self.lines.input.read(&mut self.records[filled..]) {
-                Ok(0) => break,
-                Ok(read) => filled += read,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.lines.io_error(error)),
-            }
-        }
-        Ok(filled)
     }
 }
 
@@ -93,20 +96,6 @@ fn access(record: &[u8; RECORD_BYTES], first_s: &mut Option<u32>) -> Access {
 fn object(record: &[u8; RECORD_BYTES]) -> u64 {
     let [_, _, _, _, name @ .., _, _, _, _, _, _, _, _, _, _, _, _] = *record;
     u64::from_le_bytes(name)
-}
-
-impl<R: Read> Iterator for OracleGeneral<R> {
-    type Item = Result<Access, TraceError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if let Some(access) = self.accesses.next() {
-            return Some(Ok(access));
-        }
-        match self.read() {
-            Ok(()) => self.accesses.next().map(Ok),
-            Err(error) => Some(Err(error)),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -7,32 +7,42 @@
 //! length of the file. Output has no path: each output is a separate object, and so is an input without a
 //! path. Shuffled bytes never leave the compute nodes and are left out.
 
-use std::io::Read;
+use shoal_logs::line::Lines;
+use shoal_logs::{Mismatch, swim};
 
-use shoal_logs::swim;
-
-use super::{Job, Lines, Piece, TraceError};
+use super::{Job, Limits, Piece, TraceError};
 use crate::clock::Time;
 use crate::names::Names;
 
-pub(super) struct Swim<R> {
-    lines: Lines<R>,
+pub(super) struct Swim {
+    lines: Lines,
+    limits: Limits,
     objects: Names,
 }
 
-impl<R: Read> Swim<R> {
-    pub(super) fn new(lines: Lines<R>) -> Self {
+impl Swim {
+    pub(super) fn new(lines: Lines, limits: Limits) -> Self {
         Self {
             lines,
+            limits,
             objects: Names::default(),
         }
     }
 
-    fn job(&mut self, line: &str) -> Result<Job, TraceError> {
-        let job = swim::job(line).map_err(|mismatch| self.lines.mismatch(mismatch))?;
+    /// Reads the next job; `None` after the last one.
+    pub(super) fn read_next(&mut self) -> Result<Option<Job>, TraceError> {
+        let Some(line) = self.lines.next_text()? else {
+            return Ok(None);
+        };
+        let job = self.job(&line);
+        Ok(Some(job.map_err(|mismatch| self.lines.place.error(mismatch))?))
+    }
+
+    fn job(&mut self, line: &str) -> Result<Job, Mismatch> {
+        let job = swim::job(line)?;
         let Some(at_nanos) = job.submit_s.checked_mul(1_000_000_000) else {
             let found = format!("`{}` where the submit time stands", job.submit_s);
-            return Err(self.lines.error(found, "less than 584 years, in seconds"));
+            return Err(Mismatch::new(found, "less than 584 years, in seconds"));
         };
         let input = match job.input {
             Some(path) => self.objects.number(path),
@@ -42,7 +52,7 @@ impl<R: Read> Swim<R> {
         let piece = |object, bytes| (bytes > 0).then(|| Piece::whole(object, bytes));
         let (read, written) = (piece(input, job.input_bytes), piece(output, job.output_bytes));
         for piece in read.iter().chain(&written) {
-            self.lines.check(piece)?;
+            self.limits.check(piece)?;
         }
         Ok(Job {
             at: Time(at_nanos),
@@ -50,15 +60,6 @@ impl<R: Read> Swim<R> {
             writes: written.into_iter().collect(),
             ..Job::default()
         })
-    }
-}
-
-impl<R: Read> Iterator for Swim<R> {
-    type Item = Result<Job, TraceError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let line = self.lines.next_line()?;
-        Some(line.and_then(|line| self.job(&line)))
     }
 }
 

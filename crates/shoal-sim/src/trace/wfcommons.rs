@@ -5,12 +5,13 @@
 //! measured run time, and writes its output files. (The run time includes the original input and output,
 //! so the job computes longer than it should.)
 
-use std::io::Read;
+use std::io::BufRead;
 use std::time::Duration;
 
 use serde::Deserialize;
+use shoal_logs::{Mismatch, Place};
 
-use super::{Job, Lines, Piece, TraceError};
+use super::{Job, Limits, Piece, TraceError};
 use crate::clock::Time;
 use crate::names::Names;
 use shoal_policy::hash::KeyMap;
@@ -69,26 +70,30 @@ struct Executed {
 }
 
 /// The tasks of a workflow as jobs, in the order of the document.
-pub(super) fn read<R: Read>(
-    mut lines: Lines<R>,
-) -> Result<impl Iterator<Item = Result<Job, TraceError>>, TraceError> {
-    lines.line = 1;
-    let expected = format!("a workflow in WfCommons JSON, schema {SCHEMA}");
-    let document: Document = serde_json::from_reader(&mut lines.input)
-        .map_err(|error| lines.error(error.to_string(), expected.as_str()))?;
-    if document.schema_version != SCHEMA {
-        return Err(lines.error(format!("schema {}", document.schema_version), expected));
-    }
-    let workflow: Workflow = serde_json::from_value(document.workflow)
-        .map_err(|error| lines.error(error.to_string(), expected))?;
-    let jobs = jobs(&workflow).map_err(|(found, expected)| lines.error(found, expected))?;
+pub(super) fn read(name: &str, input: impl BufRead, mut limits: Limits) -> Result<Vec<Job>, TraceError> {
+    let mut place = Place::new(name);
+    place.line = 1;
+    let jobs = document(input).map_err(|mismatch| place.error(mismatch))?;
     for piece in jobs.iter().flat_map(|job| job.reads.iter().chain(&job.writes)) {
-        lines.check(piece)?;
+        limits.check(piece).map_err(|mismatch| place.error(mismatch))?;
     }
-    Ok(jobs.into_iter().map(Ok))
+    Ok(jobs)
 }
 
-fn jobs(workflow: &Workflow) -> Result<Vec<Job>, (String, &'static str)> {
+fn document(input: impl BufRead) -> Result<Vec<Job>, Mismatch> {
+    let refused = |found: String| {
+        let expected = format!("a workflow in WfCommons JSON, schema {SCHEMA}");
+        Mismatch::new(found, expected)
+    };
+    let document: Document = serde_json::from_reader(input).map_err(|error| refused(error.to_string()))?;
+    if document.schema_version != SCHEMA {
+        return Err(refused(format!("schema {}", document.schema_version)));
+    }
+    let workflow = serde_json::from_value(document.workflow).map_err(|error| refused(error.to_string()))?;
+    jobs(&workflow)
+}
+
+fn jobs(workflow: &Workflow) -> Result<Vec<Job>, Mismatch> {
     let (mut files, mut tasks) = (Names::default(), Names::default());
     let sizes: KeyMap<u32, u64> = workflow
         .specification
@@ -100,7 +105,10 @@ fn jobs(workflow: &Workflow) -> Result<Vec<Job>, (String, &'static str)> {
         tasks.number(&task.id);
     }
     if tasks.len() != workflow.specification.tasks.len() {
-        return Err(("two tasks of one id".to_owned(), "tasks with an id of their own"));
+        return Err(Mismatch::new(
+            "two tasks of one id",
+            "tasks with an id of their own",
+        ));
     }
     let executed: KeyMap<u32, f64> = workflow
         .execution
@@ -119,25 +127,24 @@ fn jobs(workflow: &Workflow) -> Result<Vec<Job>, (String, &'static str)> {
         let after: Vec<_> = task.parents.iter().map(|parent| tasks.number(parent)).collect();
         if let Some(unknown) = after.iter().position(|&parent| parent >= count) {
             let found = format!("the parent {} of {}", task.parents[unknown], task.id);
-            return Err((found, "parents that are tasks"));
+            return Err(Mismatch::new(found, "parents that are tasks"));
         }
         let runtime_s = executed.get(&position).copied().unwrap_or(0.0);
         jobs.push(Job {
             at: Time::ZERO,
             client: None,
             reads: task.input_files.iter().map(&mut piece).collect(),
-            compute: Duration::try_from_secs_f64(runtime_s)
-                .map_err(|_| (format!("a run time of {runtime_s} s"), "a run time in seconds"))?,
+            compute: Duration::try_from_secs_f64(runtime_s).map_err(|_| {
+                Mismatch::new(format!("a run time of {runtime_s} s"), "a run time in seconds")
+            })?,
             writes: task.output_files.iter().map(&mut piece).collect(),
             after,
         });
     }
     if let Some(waiting) = never_starts(&jobs) {
         let task = &workflow.specification.tasks[waiting].id;
-        return Err((
-            format!("the task {task}, which waits for itself"),
-            "tasks without a circle",
-        ));
+        let found = format!("the task {task}, which waits for itself");
+        return Err(Mismatch::new(found, "tasks without a circle"));
     }
     Ok(jobs)
 }

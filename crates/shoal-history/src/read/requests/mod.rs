@@ -18,11 +18,11 @@ mod user_agent;
 use std::collections::{BTreeSet, HashMap};
 use std::io::BufRead;
 
-use shoal_logs::{Mismatch, Request, RequestKind, node, s3_server};
+use shoal_logs::line::Lines;
+use shoal_logs::{AccessLog, Mismatch, Request, RequestKind};
 
 use self::ranges::Ranges;
 use self::user_agent::program;
-use super::lines::Lines;
 use super::{JobBy, ReadOptions};
 use crate::error::HistoryError;
 use crate::moment::{DAY_MS, Moment};
@@ -80,21 +80,15 @@ impl Requests {
         history: &mut History,
         name: &str,
         start: &[u8],
-        input: impl BufRead,
+        input: impl BufRead + 'static,
     ) -> Result<(), HistoryError> {
-        let start = String::from_utf8_lossy(start);
-        let first = start.lines().find(|line| !line.trim().is_empty());
-        let is_of_node = first.is_some_and(|line| line.starts_with('{'));
-        Lines::new(name, input, LINE_BYTES_MAX).each(|line| {
-            let request = if is_of_node {
-                node::request(line)?
-            } else {
-                Some(s3_server::request(line)?)
-            };
-            match request {
-                Some(request) => self.take(history, name, &request),
-                None => Ok(Ok(())),
-            }
+        let log = match start.trim_ascii_start() {
+            [b'{', ..] => AccessLog::Node,
+            _ => AccessLog::S3Server,
+        };
+        Lines::new(name, input, LINE_BYTES_MAX).each(|line| match log.request(line)? {
+            Some(request) => self.take(history, name, &request),
+            None => Ok(Ok(())),
         })
     }
 

@@ -19,9 +19,11 @@ mod plan;
 
 use std::io::BufRead;
 
+use shoal_logs::FileError;
+use shoal_logs::line::{Line, Lines};
+
 use self::application::Application;
 use self::event::Event;
-use super::lines::{Line, Lines};
 use crate::error::HistoryError;
 use crate::run::{History, Passed};
 
@@ -40,20 +42,25 @@ impl Spark {
         &mut self,
         history: &mut History,
         name: &str,
-        input: impl BufRead,
+        input: impl BufRead + 'static,
     ) -> Result<(), HistoryError> {
         let mut lines = Lines::new(name, input, LINE_BYTES_MAX);
         // The log of a killed application may end with half a line.
-        let mut broken: Option<HistoryError> = None;
+        let mut broken: Option<FileError> = None;
         loop {
-            let line = match lines.next() {
+            let line = match lines.next_line() {
                 Ok(Some(line)) => line,
-                Err(error) if self.open.is_none() => return Err(error),
+                Err(error) if self.open.is_none() => return Err(error.into()),
                 // The same for a compressed log.
-                Ok(None) | Err(_) => return broken.filter(|_| self.open.is_none()).map_or(Ok(()), Err),
+                Ok(None) | Err(_) => {
+                    return match broken {
+                        Some(broken) if self.open.is_none() => Err(broken.into()),
+                        _ => Ok(()),
+                    };
+                }
             };
             if let Some(broken) = broken {
-                return Err(broken);
+                return Err(broken.into());
             }
             let event = match line {
                 Line::TooLong => {
@@ -65,7 +72,7 @@ impl Spark {
             match event {
                 Ok(Some(event)) => self.take(history, name, event)?,
                 Ok(None) => {}
-                Err(mismatch) => broken = Some(lines.error(mismatch)),
+                Err(mismatch) => broken = Some(lines.place.error(mismatch)),
             }
         }
     }

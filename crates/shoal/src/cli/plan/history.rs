@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use shoal_history::error::FileError;
 use shoal_history::read::{JobBy, ReadOptions, Reader};
 use shoal_history::run::Passed;
 use shoal_history::{Format, History, HistoryError};
@@ -165,7 +166,9 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
 
 fn refused(error: HistoryError) -> Failure {
     match error {
-        HistoryError::Io { name, source } => Failure::new(&format!("cannot read {name}"), &source),
+        HistoryError::File(FileError::Io { name, source }) => {
+            Failure::new(&format!("cannot read {name}"), &source)
+        }
         error => Failure::misused_as(&error, "see docs/how-to/plan.md"),
     }
 }

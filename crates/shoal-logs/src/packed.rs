@@ -6,7 +6,7 @@ use flate2::read::MultiGzDecoder;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
-use crate::error::HistoryError;
+use crate::{FileError, Place};
 
 /// Magic bytes of unsupported compressions, and commands that decompress them.
 const OTHERS: [(&[u8], &str); 3] = [
@@ -19,21 +19,25 @@ const OTHERS: [(&[u8], &str); 3] = [
     ),
 ];
 
-const GZIP: &[u8] = b"\x1f\x8b";
+const GZIP: &[u8] = b"\x1f\x8b\x08";
 const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 
 /// A file whose first bytes have been read and put back.
 type Begun<R> = BufReader<Chain<Cursor<Vec<u8>>, R>>;
 
-/// Returns the decompressed content of a file, and its first `start_bytes` bytes.
-pub(super) fn unpacked(
+/// Returns the decompressed content of a file, and its first `start_bytes` bytes. `name` is its name in errors.
+///
+/// # Errors
+///
+/// Fails if the file cannot be read, or is compressed in another way.
+pub fn unpacked(
     name: &str,
     input: impl Read + 'static,
     start_bytes: usize,
-) -> Result<(Vec<u8>, Box<dyn BufRead>), HistoryError> {
+) -> Result<(Vec<u8>, Box<dyn BufRead>), FileError> {
     let (mark, input) = begun(name, input, 8)?;
     if let Some((_, command)) = OTHERS.iter().find(|(start, _)| mark.starts_with(start)) {
-        return Err(HistoryError::Compressed {
+        return Err(FileError::Compressed {
             name: name.to_owned(),
             command,
         });
@@ -50,12 +54,12 @@ pub(super) fn unpacked(
 }
 
 /// Reads the first `bytes` bytes of a file and puts them back.
-fn begun<R: Read>(name: &str, mut input: R, bytes: usize) -> Result<(Vec<u8>, Begun<R>), HistoryError> {
+fn begun<R: Read>(name: &str, mut input: R, bytes: usize) -> Result<(Vec<u8>, Begun<R>), FileError> {
     let mut start = Vec::with_capacity(bytes);
     (&mut input)
         .take(bytes as u64)
         .read_to_end(&mut start)
-        .map_err(|source| HistoryError::io(name, source))?;
+        .map_err(|source| Place::new(name).io_error(source))?;
     let whole = Cursor::new(start.clone()).chain(input);
     Ok((start, BufReader::with_capacity(1 << 17, whole)))
 }
