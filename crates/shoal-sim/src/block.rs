@@ -28,7 +28,7 @@ pub struct Access {
 }
 
 /// The kind of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Operation {
     /// Reads bytes of an object.

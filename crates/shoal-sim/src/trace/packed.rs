@@ -1,19 +1,23 @@
 //! Requests in memory, compact: about ten bytes each.
 //!
-//! Each field is written as seven bits per byte, least significant first, and left out if it is
-//! redundant: a time or a client equal to that of the previous request, or an offset and a length that mean
-//! the whole object.
+//! Numbers are written as bytes of seven bits, so that small ones take one byte: a time is the step from the
+//! previous request, and an offset and a length are left out if they mean the whole object.
+
+use serde::{Deserialize, Serialize};
 
 use super::{Access, Operation};
 use crate::clock::Time;
 
-/// A byte precedes each request: its operation, and the fields that follow.
-const OPERATION: u8 = 0b11;
-const IS_PART: u8 = 1 << 2;
-const NEW_CLIENT: u8 = 1 << 3;
-const NEW_TIME: u8 = 1 << 4;
-
-const OPERATIONS: [Operation; 3] = [Operation::Read, Operation::Write, Operation::Delete];
+/// A request as it is written.
+#[derive(Serialize, Deserialize)]
+struct Packed {
+    operation: Operation,
+    step_ns: u64,
+    client: u32,
+    object: u32,
+    object_bytes: u64,
+    part: Option<(u64, u64)>,
+}
 
 /// Requests in pieces, each of which can be decoded without the previous ones.
 #[derive(Debug, Default)]
@@ -43,88 +47,44 @@ impl PackedTrace {
 
 fn encode(accesses: &[Access]) -> Box<[u8]> {
     let mut bytes = Vec::with_capacity(12 * accesses.len());
-    let (mut client, mut at) = (0, Time::ZERO);
+    let mut at = Time::ZERO;
     for access in accesses {
         let is_part = access.offset_bytes != 0 || access.bytes != access.object_bytes;
-        let flag = |is_set, flag| if is_set { flag } else { 0 };
-        bytes.push(
-            access.operation as u8
-                | flag(is_part, IS_PART)
-                | flag(access.client != client, NEW_CLIENT)
-                | flag(access.at != at, NEW_TIME),
-        );
-        put(&mut bytes, u64::from(access.object));
-        put(&mut bytes, access.object_bytes);
-        if is_part {
-            put(&mut bytes, access.offset_bytes);
-            put(&mut bytes, access.bytes);
-        }
-        if access.client != client {
-            put(&mut bytes, u64::from(access.client));
-        }
-        if access.at != at {
+        let packed = Packed {
+            operation: access.operation,
             // Merged logs of several servers are only roughly in order: a step may go backwards, and then
             // wraps.
-            put(&mut bytes, access.at.0.wrapping_sub(at.0));
-        }
-        (client, at) = (access.client, access.at);
+            step_ns: access.at.0.wrapping_sub(at.0),
+            client: access.client,
+            object: access.object,
+            object_bytes: access.object_bytes,
+            part: is_part.then_some((access.offset_bytes, access.bytes)),
+        };
+        bytes = postcard::to_extend(&packed, bytes).expect("memory takes what is written");
+        at = access.at;
     }
     bytes.into_boxed_slice()
 }
 
 fn decode(mut bytes: &[u8], accesses: &mut Vec<Access>) {
     accesses.clear();
-    let (mut client, mut at) = (0, Time::ZERO);
-    while let [head, rest @ ..] = bytes {
+    let mut at = Time::ZERO;
+    while !bytes.is_empty() {
+        let (packed, rest): (Packed, _) =
+            postcard::take_from_bytes(bytes).expect("a request that was written is whole");
         bytes = rest;
-        let object = number(&mut bytes);
-        let object_bytes = get(&mut bytes);
-        let (offset_bytes, read_bytes) = if head & IS_PART == 0 {
-            (0, object_bytes)
-        } else {
-            (get(&mut bytes), get(&mut bytes))
-        };
-        if head & NEW_CLIENT != 0 {
-            client = number(&mut bytes);
-        }
-        if head & NEW_TIME != 0 {
-            at = Time(at.0.wrapping_add(get(&mut bytes)));
-        }
+        at = Time(at.0.wrapping_add(packed.step_ns));
+        let (offset_bytes, read_bytes) = packed.part.unwrap_or((0, packed.object_bytes));
         accesses.push(Access {
             at,
-            client,
-            object,
-            object_bytes,
+            client: packed.client,
+            object: packed.object,
+            object_bytes: packed.object_bytes,
             offset_bytes,
             bytes: read_bytes,
-            operation: OPERATIONS[usize::from(head & OPERATION)],
+            operation: packed.operation,
         });
     }
-}
-
-fn put(bytes: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        bytes.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    bytes.push(value as u8);
-}
-
-fn get(bytes: &mut &[u8]) -> u64 {
-    let (mut value, mut shift) = (0, 0);
-    loop {
-        let (&byte, rest) = bytes.split_first().expect("a value that was written ends");
-        *bytes = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return value;
-        }
-        shift += 7;
-    }
-}
-
-fn number(bytes: &mut &[u8]) -> u32 {
-    u32::try_from(get(bytes)).expect("it was written from 32 bits")
 }
 
 #[cfg(test)]
@@ -132,9 +92,11 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::{ProptestConfig, any, proptest};
 
-    use super::{OPERATIONS, PackedTrace};
+    use super::PackedTrace;
     use crate::clock::Time;
-    use crate::trace::Access;
+    use crate::trace::{Access, Operation};
+
+    const OPERATIONS: [Operation; 3] = [Operation::Read, Operation::Write, Operation::Delete];
 
     fn access(
         (at, client, object): (u64, u32, u32),
@@ -179,6 +141,6 @@ mod tests {
             .collect();
         let mut packed = PackedTrace::default();
         assert!(!packed.record(&accesses, 1000));
-        assert!(packed.bytes <= 5 * accesses.len(), "{}", packed.bytes);
+        assert!(packed.bytes <= 8 * accesses.len(), "{}", packed.bytes);
     }
 }
