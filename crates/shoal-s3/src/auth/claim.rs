@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::credential::Credential;
-use super::location::SignatureLocation;
+use super::location::Credentials;
 use crate::sigv4::Timestamp;
 
 /// The expected hash of the body, or the way it is signed.
@@ -15,7 +15,7 @@ static SECURITY_TOKEN: HeaderName = HeaderName::from_static("x-amz-security-toke
 /// The one claim that a request makes, with its proof.
 #[derive(Debug)]
 pub(super) struct Claim<'a> {
-    pub(super) location: SignatureLocation,
+    pub(super) location: Credentials,
     pub(super) credential: Credential<'a>,
     /// Lower-case names joined by semicolons.
     pub(super) signed_headers: Cow<'a, str>,
@@ -31,7 +31,7 @@ pub(super) struct Claim<'a> {
 impl Claim<'_> {
     /// Returns true if the credentials are in the query.
     pub(super) fn is_presigned(&self) -> bool {
-        matches!(self.location, SignatureLocation::Query { .. })
+        matches!(self.location, Credentials::Query { .. })
     }
 }
 

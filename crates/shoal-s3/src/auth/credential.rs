@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::Refusal;
-use super::location::SignatureLocation;
+use super::location::Credentials;
 use crate::sigv4::{SERVICE, TERMINATOR, Timestamp, words};
 
 /// A credential as the request writes it: an access key and four words of scope.
@@ -11,12 +11,12 @@ use crate::sigv4::{SERVICE, TERMINATOR, Timestamp, words};
 pub(super) struct Credential<'a> {
     text: Cow<'a, str>,
     access_key_len: usize,
-    location: SignatureLocation,
+    location: Credentials,
 }
 
 impl<'a> Credential<'a> {
     /// Splits from the right, because an access key may contain slashes.
-    pub(super) fn parse(text: Cow<'a, str>, location: SignatureLocation) -> Result<Self, Refusal> {
+    pub(super) fn parse(text: Cow<'a, str>, location: Credentials) -> Result<Self, Refusal> {
         match memchr::memrchr_iter(b'/', text.as_bytes()).nth(3) {
             Some(at) if at > 0 => Ok(Self {
                 text,
@@ -51,7 +51,7 @@ impl<'a> Credential<'a> {
         if region != expected_region {
             let region = shown(region);
             return Refusal::Malformed {
-                in_query: matches!(self.location, SignatureLocation::Query { .. }),
+                in_query: matches!(self.location, Credentials::Query { .. }),
                 detail: format!("the region '{region}' is wrong; expecting '{expected_region}'").into(),
                 region: Some(expected_region.into()),
             };
@@ -79,9 +79,9 @@ impl<'a> Credential<'a> {
             "Invalid credential date \"{day}\". This date is not the same as X-Amz-Date: \"{signed}\"."
         );
         match self.location {
-            SignatureLocation::Header => wrong(other_day),
             // S3's message does not name the parameter here.
-            SignatureLocation::Query { .. } => Refusal::OtherDay(other_day.into()),
+            Credentials::Query { .. } => Refusal::OtherDay(other_day.into()),
+            _ => wrong(other_day),
         }
     }
 }

@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::Refusal;
 use super::claim::{CONTENT_SHA256, Claim, find, has_token};
 use super::credential::{Credential, shown};
-use super::location::SignatureLocation;
+use super::location::Credentials;
 use crate::sigv4::{ALGORITHM, Timestamp, words};
 
 static AMZ_DATE: HeaderName = HeaderName::from_static("x-amz-date");
@@ -66,7 +66,7 @@ impl<'a> Authorization<'a> {
     /// Builds a claim from the header and from those that give the time and the payload hash.
     pub(super) fn into_claim(self, headers: &'a HeaderMap) -> Result<Claim<'a>, Refusal> {
         let payload_hash = find(headers, &CONTENT_SHA256).ok_or(Refusal::MissingPayloadHash)?;
-        let location = SignatureLocation::Header;
+        let location = Credentials::Header;
         Ok(Claim {
             location,
             credential: Credential::parse(Cow::Borrowed(self.credential), location)?,
@@ -96,7 +96,7 @@ fn http_date(date: &HeaderValue) -> Option<Timestamp> {
 }
 
 fn malformed(detail: impl Into<Cow<'static, str>>) -> Refusal {
-    Refusal::malformed(SignatureLocation::Header, detail)
+    Refusal::malformed(Credentials::Header, detail)
 }
 
 /// Returns S3's error for signature versions 2 and 4A, which names the supported one, or for an unknown type.

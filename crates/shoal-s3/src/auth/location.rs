@@ -1,12 +1,17 @@
-//! Where a request carries its signature.
+//! Where a request carries its credentials.
 
 use std::time::Duration;
 
-/// The part of a request that carries the signature.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum SignatureLocation {
-    /// The `Authorization` header.
+/// Where a request carries its credentials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Credentials {
+    /// Nowhere: the caller is anonymous.
+    None,
+    /// In the `Authorization` header.
     Header,
-    /// The query; the URL is valid for `expires`.
-    Query { expires: Duration },
+    /// In the query: a presigned URL.
+    Query {
+        /// `X-Amz-Expires`, counted from `X-Amz-Date`.
+        expires: Duration,
+    },
 }

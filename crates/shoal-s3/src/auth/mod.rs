@@ -21,11 +21,11 @@ use http::header::{AUTHORIZATION, HOST};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method};
 
+pub use location::Credentials;
 pub use refusal::Refusal;
 
 use self::claim::{CONTENT_SHA256, Claim};
 use self::header::Authorization;
-use self::location::SignatureLocation;
 use self::presigned::Parameters;
 use crate::error::S3Error;
 use crate::identity::{Caller, Identities, Identity};
@@ -47,20 +47,6 @@ pub struct Verified {
     pub credentials: Credentials,
     /// How the body is checked.
     pub payload: Payload,
-}
-
-/// Where a request carries its credentials.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Credentials {
-    /// Nowhere: the caller is anonymous.
-    None,
-    /// In the `Authorization` header.
-    Header,
-    /// In the query: a presigned URL.
-    Query {
-        /// `X-Amz-Expires`, counted from `X-Amz-Date`.
-        expires: Duration,
-    },
 }
 
 /// Decides which requests are accepted.
@@ -160,10 +146,7 @@ impl Gate {
         Ok(Verified {
             caller: Caller::Identity(identity),
             named: None,
-            credentials: match claim.location {
-                SignatureLocation::Header => Credentials::Header,
-                SignatureLocation::Query { expires } => Credentials::Query { expires },
-            },
+            credentials: claim.location,
             payload: Payload {
                 hash: payload_hash,
                 seed: payload_hash.signs_chunks().then_some(seed),
@@ -279,9 +262,9 @@ fn check_time(claim: &Claim<'_>, now: SystemTime) -> Result<(), Refusal> {
     let early = signed.duration_since(now).unwrap_or_default() > SKEW_MAX;
     let age = now.duration_since(signed).unwrap_or_default();
     match claim.location {
-        SignatureLocation::Header if early || age > SKEW_MAX => Err(Refusal::TimeTooSkewed),
-        SignatureLocation::Query { .. } if early => Err(Refusal::NotYetValid),
-        SignatureLocation::Query { expires } if age >= expires => Err(Refusal::Expired),
+        Credentials::Header if early || age > SKEW_MAX => Err(Refusal::TimeTooSkewed),
+        Credentials::Query { .. } if early => Err(Refusal::NotYetValid),
+        Credentials::Query { expires } if age >= expires => Err(Refusal::Expired),
         _ => Ok(()),
     }
 }
@@ -332,7 +315,7 @@ fn payload_hash(claim: &Claim<'_>) -> Result<PayloadHash, Refusal> {
     let hash = PayloadHash::parse(&claim.payload_hash).ok_or(Refusal::UnknownPayloadHash)?;
     // A presigned URL is passed on to others: it permits one body, not a chain of signatures
     // (CVE-2026-40344).
-    if hash.is_streaming() && matches!(claim.location, SignatureLocation::Query { .. }) {
+    if hash.is_streaming() && claim.is_presigned() {
         return Err(Refusal::StreamingWithPresigned);
     }
     Ok(hash)

@@ -8,7 +8,7 @@ use http::HeaderMap;
 use super::Refusal;
 use super::claim::{CONTENT_SHA256, Claim, has_token};
 use super::credential::Credential;
-use super::location::SignatureLocation;
+use super::location::Credentials;
 use crate::names::percent::decode_query;
 use crate::sigv4::canonical::split_pair;
 use crate::sigv4::{ALGORITHM, PARAMETERS, Timestamp};
@@ -88,7 +88,7 @@ impl<'a> Parameters<'a> {
         if &*algorithm != ALGORITHM.as_bytes() {
             return Err(Refusal::UnsupportedAlgorithm);
         }
-        let location = SignatureLocation::Query {
+        let location = Credentials::Query {
             expires: parse_expires(&expires)?,
         };
         Ok(Claim {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::location::SignatureLocation;
+use super::location::Credentials;
 use crate::error::{ErrorCode, S3Error};
 use crate::sigv4::canonical::CanonicalError;
 
@@ -137,9 +137,9 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    pub(super) fn malformed(location: SignatureLocation, detail: impl Into<Cow<'static, str>>) -> Self {
+    pub(super) fn malformed(location: Credentials, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::Malformed {
-            in_query: matches!(location, SignatureLocation::Query { .. }),
+            in_query: matches!(location, Credentials::Query { .. }),
             detail: detail.into(),
             region: None,
         }

@@ -50,10 +50,8 @@ impl Algorithm {
 
     /// The algorithm of a header `x-amz-checksum-…`, given in lower case.
     pub fn of_header(name: &str) -> Option<Self> {
-        let name = name.strip_prefix("x-amz-checksum-")?;
-        Self::CHECKSUMS
-            .into_iter()
-            .find(|algorithm| algorithm.as_str() == name)
+        let has_header = |algorithm: &Self| algorithm.header() == Some(name);
+        Self::CHECKSUMS.into_iter().find(has_header)
     }
 
     /// Length of a digest in bytes.
@@ -121,13 +119,11 @@ impl Digests {
         if self.running.iter().any(|(running, _)| *running == algorithm) {
             return;
         }
-        let hasher = match algorithm {
-            Algorithm::Crc32 => Running::Crc(crc_fast::Digest::new(CrcAlgorithm::Crc32IsoHdlc)),
-            Algorithm::Crc32c => Running::Crc(crc_fast::Digest::new(CrcAlgorithm::Crc32Iscsi)),
-            Algorithm::Crc64Nvme => Running::Crc(crc_fast::Digest::new(CrcAlgorithm::Crc64Nvme)),
-            Algorithm::Sha1 => Running::Sha1(Sha1::new()),
-            Algorithm::Sha256 => Running::Sha256(Sha256::new()),
-            Algorithm::Md5 => Running::Md5(Md5::new()),
+        let hasher = match (algorithm, algorithm.crc()) {
+            (_, Some(crc)) => Running::Crc(crc_fast::Digest::new(crc)),
+            (Algorithm::Sha1, None) => Running::Sha1(Sha1::new()),
+            (Algorithm::Md5, None) => Running::Md5(Md5::new()),
+            (_, None) => Running::Sha256(Sha256::new()),
         };
         self.running.push((algorithm, hasher));
     }

@@ -3,7 +3,12 @@
 use std::fmt;
 use std::time::SystemTime;
 
+use time::format_description::StaticFormatDescription;
+use time::macros::format_description;
 use time::{Date, Month, OffsetDateTime, PrimitiveDateTime, Time};
+
+/// The form of the text.
+const FORM: StaticFormatDescription = format_description!("[year][month][day]T[hour][minute][second]Z");
 
 /// A time in whole seconds, together with its text `20130524T000000Z`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -15,23 +20,13 @@ pub struct Timestamp {
 impl Timestamp {
     /// The second that contains `time`.
     pub fn at(time: SystemTime) -> Self {
-        let utc = OffsetDateTime::from(time);
-        let year = u32::try_from(utc.year().clamp(0, 9999)).expect("the year was clamped");
-        let mut text = *b"00000000T000000Z";
-        write_decimal(&mut text[..4], year);
-        let fields = [
-            (4, u8::from(utc.month())),
-            (6, utc.day()),
-            (9, utc.hour()),
-            (11, utc.minute()),
-            (13, utc.second()),
-        ];
-        for (at, value) in fields {
-            write_decimal(&mut text[at..at + 2], u32::from(value));
-        }
+        let utc = OffsetDateTime::from(time).truncate_to_second();
+        let mut text = [0; 16];
+        utc.format_into(&mut text.as_mut_slice(), FORM)
+            .expect("a year has four digits");
         Self {
             text,
-            time: utc.replace_nanosecond(0).expect("0 is a nanosecond").into(),
+            time: utc.into(),
         }
     }
 
@@ -75,13 +70,6 @@ impl Timestamp {
 impl fmt::Debug for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
-    }
-}
-
-fn write_decimal(digits: &mut [u8], mut value: u32) {
-    for digit in digits.iter_mut().rev() {
-        *digit = b'0' + (value % 10) as u8;
-        value /= 10;
     }
 }
 
