@@ -50,11 +50,8 @@ impl<'a> Credential<'a> {
 
         if region != expected_region {
             let region = shown(region);
-            return Refusal::Malformed {
-                in_query: matches!(self.location, Credentials::Query { .. }),
-                detail: format!("the region '{region}' is wrong; expecting '{expected_region}'").into(),
-                region: Some(expected_region.into()),
-            };
+            let detail = format!("the region '{region}' is wrong; expecting '{expected_region}'");
+            return Refusal::malformed_in(self.location, detail.into(), Some(expected_region.into()));
         }
         if service != SERVICE {
             let service = shown(service);

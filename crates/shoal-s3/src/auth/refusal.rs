@@ -6,142 +6,142 @@ use super::location::Credentials;
 use crate::error::{ErrorCode, S3Error};
 use crate::sigv4::canonical::CanonicalError;
 
-/// Why the head of a request was rejected. Messages are S3's, where S3 has one.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+macro_rules! refusals {
+    ($($(#[$doc:meta])* $name:ident $(($data:ty))? = $code:ident, $message:literal;)*) => {
+        /// Why the head of a request was rejected. Messages are S3's, where S3 has one.
+        #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+        pub enum Refusal { $($(#[$doc])* #[error($message)] $name $(($data))?,)* }
+
+        impl Refusal {
+            /// The S3 error code.
+            pub const fn code(&self) -> ErrorCode {
+                match self { $(Self::$name { .. } => ErrorCode::$code,)* }
+            }
+        }
+    };
+}
+
+refusals! {
     /// A header that may be present once is present twice.
-    #[error("The header {0} may be given only once.")]
-    RepeatedHeader(&'static str),
+    RepeatedHeader(&'static str) = InvalidRequest, "The header {0} may be given only once.";
     /// The request names no host, which HTTP/1.1 and HTTP/2 require.
-    #[error("The request names no host.")]
-    MissingHost,
+    MissingHost = InvalidRequest, "The request names no host.";
     /// The `Host` header contradicts the request line or `:authority`.
-    #[error("The Host header and the host of the request target differ.")]
-    TwoHosts,
+    TwoHosts = InvalidRequest, "The Host header and the host of the request target differ.";
     /// Credentials in the header and in the query.
-    #[error(
+    TwoKindsOfCredentials = InvalidArgument,
         "Only one auth mechanism allowed; only the X-Amz-Algorithm query parameter, Signature query string \
-         parameter or the Authorization header should be specified"
-    )]
-    TwoKindsOfCredentials,
+         parameter or the Authorization header should be specified";
     /// Signature version 2 or 4A.
-    #[error("The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.")]
-    UnsupportedSignatureVersion,
+    UnsupportedSignatureVersion = InvalidRequest,
+        "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.";
     /// An `Authorization` header of a type that S3 does not have.
-    #[error("Unsupported Authorization Type")]
-    UnsupportedAuthorization(Box<str>),
+    UnsupportedAuthorization(Box<str>) = InvalidArgument, "Unsupported Authorization Type";
     /// An `Authorization` header without anything after its type.
-    #[error("Authorization header is invalid -- one and only one ' ' (space) required")]
-    AuthorizationOfOneWord(Box<str>),
-    /// The `Authorization` header or the credential in the query cannot be parsed or names another scope.
-    #[error("{}; {detail}", malformed_part(*.in_query))]
-    Malformed {
-        /// True if the credential is in a presigned URL and not in a header.
-        in_query: bool,
-        /// The defect, as a sentence.
-        detail: Cow<'static, str>,
-        /// The expected region, if the request was signed for another one: SDKs read it and sign again.
-        region: Option<Box<str>>,
-    },
+    AuthorizationOfOneWord(Box<str>) = InvalidArgument,
+        "Authorization header is invalid -- one and only one ' ' (space) required";
+    /// The `Authorization` header cannot be parsed or names another scope.
+    MalformedHeader(Malformed) = AuthorizationHeaderMalformed, "The authorization header is malformed; {0}";
+    /// The same of the credential of a presigned URL.
+    MalformedQuery(Malformed) = AuthorizationQueryParametersError,
+        "Error parsing the X-Amz-Credential parameter; {0}";
     /// A presigned URL whose credential and date name different days.
-    #[error("{0}")]
-    OtherDay(Box<str>),
+    OtherDay(Box<str>) = AuthorizationQueryParametersError, "{0}";
     /// A presigned URL without some of its parameters.
-    #[error(
+    MissingParameters = AuthorizationQueryParametersError,
         "Query-string authentication version 4 requires the X-Amz-Algorithm, X-Amz-Credential, \
-         X-Amz-Signature, X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters."
-    )]
-    MissingParameters,
+         X-Amz-Signature, X-Amz-Date, X-Amz-SignedHeaders, and X-Amz-Expires parameters.";
     /// A presigned URL with a repeated parameter.
-    #[error("A query-string authentication parameter may be given only once.")]
-    RepeatedParameter,
+    RepeatedParameter = AuthorizationQueryParametersError,
+        "A query-string authentication parameter may be given only once.";
     /// A presigned URL with another algorithm.
-    #[error("X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\"")]
-    UnsupportedAlgorithm,
+    UnsupportedAlgorithm = AuthorizationQueryParametersError,
+        "X-Amz-Algorithm only supports \"AWS4-HMAC-SHA256\"";
     /// A presigned URL with a date that cannot be parsed.
-    #[error("X-Amz-Date must be in the ISO8601 Long Format \"yyyyMMdd'T'HHmmss'Z'\"")]
-    MalformedQueryDate,
+    MalformedQueryDate = AuthorizationQueryParametersError,
+        "X-Amz-Date must be in the ISO8601 Long Format \"yyyyMMdd'T'HHmmss'Z'\"";
     /// `X-Amz-Expires=soon`
-    #[error("X-Amz-Expires should be a number")]
-    ExpiresNotANumber,
+    ExpiresNotANumber = AuthorizationQueryParametersError, "X-Amz-Expires should be a number";
     /// `X-Amz-Expires=-1`
-    #[error("X-Amz-Expires must be non-negative")]
-    ExpiresNegative,
+    // AWS answers 400 to an impossible lifetime and Ceph 403, and clients are tested against Ceph's answer.
+    ExpiresNegative = AccessDenied, "X-Amz-Expires must be non-negative";
     /// More than seven days.
-    #[error(
+    ExpiresTooLong = AccessDenied,
         "X-Amz-Expires must be less than a week (in seconds); that is, the given X-Amz-Expires must be less \
-         than 604800 seconds"
-    )]
-    ExpiresTooLong,
+         than 604800 seconds";
     /// A presigned URL whose date is too far in the future.
-    #[error("Request is not valid yet")]
-    NotYetValid,
+    NotYetValid = AccessDenied, "Request is not valid yet";
     /// A presigned URL that has expired.
-    #[error("Request has expired")]
-    Expired,
+    Expired = AccessDenied, "Request has expired";
     /// No date, or one that cannot be parsed.
-    #[error("AWS authentication requires a valid Date or x-amz-date header")]
-    MissingDate,
+    MissingDate = AccessDenied, "AWS authentication requires a valid Date or x-amz-date header";
     /// Signed more than 15 minutes from now.
-    #[error("The difference between the request time and the current time is too large.")]
-    TimeTooSkewed,
+    TimeTooSkewed = RequestTimeTooSkewed,
+        "The difference between the request time and the current time is too large.";
     /// No identity of this node has that access key.
-    #[error("The AWS Access Key Id you provided does not exist in our records.")]
-    UnknownAccessKey(Box<str>),
+    UnknownAccessKey(Box<str>) = InvalidAccessKeyId,
+        "The AWS Access Key Id you provided does not exist in our records.";
     /// The same for temporary credentials, which the lake may know.
-    #[error(
+    UnknownTemporaryKey(Box<str>) = InvalidAccessKeyId,
         "This node does not know the access key: it takes no temporary credentials (of a role, an instance, \
-         SSO or STS). Sign with the access key of one of the node's identities, without a session token."
-    )]
-    UnknownTemporaryKey(Box<str>),
+         SSO or STS). Sign with the access key of one of the node's identities, without a session token.";
     /// Identities of this node have no temporary credentials.
-    #[error("The provided token is malformed or otherwise invalid.")]
-    TokenForStaticIdentity,
+    TokenForStaticIdentity = InvalidToken, "The provided token is malformed or otherwise invalid.";
     /// Some headers that must be signed are not.
-    #[error("There were headers present in the request which were not signed")]
-    UnsignedHeaders(Box<str>),
+    UnsignedHeaders(Box<str>) = AccessDenied,
+        "There were headers present in the request which were not signed";
     /// `SignedHeaders` names a header that the request lacks, or the signature is wrong: S3 does not
     /// distinguish them.
-    #[error(
+    SignatureMismatch = SignatureDoesNotMatch,
         "The request signature we calculated does not match the signature you provided. Check your key and \
-         signing method."
-    )]
-    SignatureMismatch,
+         signing method.";
     /// An invalid percent-encoding in the path.
-    #[error("Couldn't parse the specified URI.")]
-    MalformedPath,
+    MalformedPath = InvalidUri, "Couldn't parse the specified URI.";
     /// A signed request that does not declare how its body is protected.
-    #[error("Missing required header for this request: x-amz-content-sha256")]
-    MissingPayloadHash,
+    MissingPayloadHash = InvalidRequest, "Missing required header for this request: x-amz-content-sha256";
     /// An anonymous request announces a malformed hash.
-    #[error("The provided 'x-amz-content-sha256' header does not match what was computed.")]
-    ImpossiblePayloadHash(Box<str>),
+    ImpossiblePayloadHash(Box<str>) = XAmzContentSha256Mismatch,
+        "The provided 'x-amz-content-sha256' header does not match what was computed.";
     /// A payload hash that S3 does not define.
-    #[error(
+    UnknownPayloadHash = InvalidArgument,
         "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, STREAMING-UNSIGNED-PAYLOAD-TRAILER, \
-         STREAMING-AWS4-HMAC-SHA256-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER or a valid sha256 value."
-    )]
-    UnknownPayloadHash,
+         STREAMING-AWS4-HMAC-SHA256-PAYLOAD, STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER or a valid sha256 value.";
     /// Header and query disagree about the body.
-    #[error("The header x-amz-content-sha256 and the parameter X-Amz-Content-Sha256 differ.")]
-    TwoPayloadHashes,
+    TwoPayloadHashes = InvalidRequest,
+        "The header x-amz-content-sha256 and the parameter X-Amz-Content-Sha256 differ.";
     /// aws-chunked with a presigned URL.
-    #[error("A presigned request cannot have a streaming payload.")]
-    StreamingWithPresigned,
+    StreamingWithPresigned = InvalidRequest, "A presigned request cannot have a streaming payload.";
     /// No credentials, and anonymous requests are not accepted.
-    #[error("Access Denied")]
-    Anonymous,
+    Anonymous = AccessDenied, "Access Denied";
     /// aws-chunked without credentials.
-    #[error("A request without credentials cannot have a streaming payload.")]
-    StreamingWithoutCredentials,
+    StreamingWithoutCredentials = InvalidRequest,
+        "A request without credentials cannot have a streaming payload.";
+}
+
+/// A defect of credentials.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{detail}")]
+pub struct Malformed {
+    /// The defect, as a sentence.
+    pub detail: Cow<'static, str>,
+    /// The expected region, if the request was signed for another one: SDKs read it and sign again.
+    pub region: Option<Box<str>>,
 }
 
 impl Refusal {
     pub(super) fn malformed(location: Credentials, detail: impl Into<Cow<'static, str>>) -> Self {
-        Self::Malformed {
-            in_query: matches!(location, Credentials::Query { .. }),
-            detail: detail.into(),
-            region: None,
+        Self::malformed_in(location, detail.into(), None)
+    }
+
+    pub(super) fn malformed_in(
+        location: Credentials,
+        detail: Cow<'static, str>,
+        region: Option<Box<str>>,
+    ) -> Self {
+        let malformed = Malformed { detail, region };
+        match location {
+            Credentials::Query { .. } => Self::MalformedQuery(malformed),
+            _ => Self::MalformedHeader(malformed),
         }
     }
 
@@ -152,9 +152,11 @@ impl Refusal {
                 ("ArgumentName", "Authorization".to_owned()),
                 ("ArgumentValue", value.into()),
             ],
-            Self::Malformed {
-                region: Some(region), ..
-            } => vec![("Region", region.into())],
+            Self::MalformedHeader(Malformed { region, .. })
+            | Self::MalformedQuery(Malformed { region, .. }) => region
+                .into_iter()
+                .map(|region| ("Region", region.into()))
+                .collect(),
             Self::UnknownAccessKey(key) | Self::UnknownTemporaryKey(key) => {
                 vec![("AWSAccessKeyId", key.into())]
             }
@@ -162,55 +164,6 @@ impl Refusal {
             Self::ImpossiblePayloadHash(hash) => vec![("ClientComputedContentSHA256", hash.into())],
             _ => Vec::new(),
         }
-    }
-
-    /// The S3 error code.
-    pub fn code(&self) -> ErrorCode {
-        match self {
-            Self::RepeatedHeader(_)
-            | Self::MissingHost
-            | Self::TwoHosts
-            | Self::UnsupportedSignatureVersion
-            | Self::MissingPayloadHash
-            | Self::TwoPayloadHashes
-            | Self::StreamingWithPresigned
-            | Self::StreamingWithoutCredentials => ErrorCode::InvalidRequest,
-            Self::TwoKindsOfCredentials
-            | Self::UnsupportedAuthorization(_)
-            | Self::AuthorizationOfOneWord(_)
-            | Self::UnknownPayloadHash => ErrorCode::InvalidArgument,
-            Self::Malformed { in_query: false, .. } => ErrorCode::AuthorizationHeaderMalformed,
-            Self::Malformed { in_query: true, .. }
-            | Self::OtherDay(_)
-            | Self::MissingParameters
-            | Self::RepeatedParameter
-            | Self::UnsupportedAlgorithm
-            | Self::MalformedQueryDate
-            | Self::ExpiresNotANumber => ErrorCode::AuthorizationQueryParametersError,
-            // AWS answers 400 to an impossible lifetime and Ceph 403, and clients are tested against Ceph's
-            // answer.
-            Self::ExpiresNegative
-            | Self::ExpiresTooLong
-            | Self::NotYetValid
-            | Self::Expired
-            | Self::MissingDate
-            | Self::Anonymous
-            | Self::UnsignedHeaders(_) => ErrorCode::AccessDenied,
-            Self::TimeTooSkewed => ErrorCode::RequestTimeTooSkewed,
-            Self::UnknownAccessKey(_) | Self::UnknownTemporaryKey(_) => ErrorCode::InvalidAccessKeyId,
-            Self::TokenForStaticIdentity => ErrorCode::InvalidToken,
-            Self::SignatureMismatch => ErrorCode::SignatureDoesNotMatch,
-            Self::MalformedPath => ErrorCode::InvalidUri,
-            Self::ImpossiblePayloadHash(_) => ErrorCode::XAmzContentSha256Mismatch,
-        }
-    }
-}
-
-fn malformed_part(in_query: bool) -> &'static str {
-    if in_query {
-        "Error parsing the X-Amz-Credential parameter"
-    } else {
-        "The authorization header is malformed"
     }
 }
 
