@@ -13,28 +13,19 @@ use crate::names::{digits, id_length, replaced};
 /// Maximum number of dates per path. Further ones are left in the shape.
 pub(crate) const DATES_MAX: usize = 2;
 
-/// The finest unit of a date, in which it is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Grain {
-    Year,
-    Month,
-    Day,
-    Hour,
-    Minute,
-    Second,
+shoal_base::words! {
+    /// The finest unit of a date, in which it is counted; the coarsest first.
+    pub(crate) enum Grain {
+        Year = "year",
+        Month = "month",
+        Day = "day",
+        Hour = "hour",
+        Minute = "minute",
+        Second = "second",
+    }
 }
 
 impl Grain {
-    /// Every grain, the coarsest first.
-    pub(crate) const ALL: [Self; 6] = [
-        Self::Year,
-        Self::Month,
-        Self::Day,
-        Self::Hour,
-        Self::Minute,
-        Self::Second,
-    ];
-
     /// Returns the number of the unit that contains `moment`, counted from 1970 (years and months from the
     /// year 0).
     pub(crate) fn count(self, moment: Moment) -> i64 {

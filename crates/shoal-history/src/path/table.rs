@@ -1,23 +1,18 @@
 //! The paths of a history and their prefixes, each parsed once.
 
-use super::{DATES_MAX, Dated, Grain, Padding, PathDate, generalized, parent};
+use super::{Dated, Padding, PathDate, generalized, parent};
 use crate::run::interned::Interned;
 
 /// Id of a path or a prefix. Paths of the history keep their ids.
 pub(crate) type PathId = u32;
 
-/// Null id.
-const NONE: u32 = u32::MAX;
-
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Parts {
     shape: u32,
     /// Id of the shape without ids and numbers.
     general: u32,
-    /// Id of the parent prefix.
-    parent: u32,
-    dates: [PathDate; DATES_MAX],
-    dates_len: u8,
+    parent: Option<PathId>,
+    dates: Box<[PathDate]>,
     padding: Padding,
 }
 
@@ -42,17 +37,11 @@ impl Paths {
         while at < paths.texts.len() {
             let text = paths.texts.text(at as u32).to_owned();
             let dated = Dated::from_path(&text);
-            let mut dates = [PathDate {
-                grain: Grain::Day,
-                count: 0,
-            }; DATES_MAX];
-            dates[..dated.dates.len()].copy_from_slice(&dated.dates);
             let parts = Parts {
                 shape: paths.shapes.number(&dated.shape),
                 general: paths.generals.number(&generalized(&dated.shape)),
-                parent: parent(&text).map_or(NONE, |parent| paths.texts.number(parent)),
-                dates,
-                dates_len: dated.dates.len() as u8,
+                parent: parent(&text).map(|parent| paths.texts.number(parent)),
+                dates: dated.dates.into(),
                 padding: dated.padding,
             };
             paths.parts.push(parts);
@@ -88,8 +77,7 @@ impl Paths {
 
     /// Returns its dates.
     pub(crate) fn dates(&self, path: PathId) -> &[PathDate] {
-        let parts = &self.parts[path as usize];
-        &parts.dates[..usize::from(parts.dates_len)]
+        &self.parts[path as usize].dates
     }
 
     /// Returns the digits of its dates.
@@ -99,8 +87,7 @@ impl Paths {
 
     /// Returns its parent prefix; `None` if that is a whole bucket.
     pub(crate) fn parent(&self, path: PathId) -> Option<PathId> {
-        let parent = self.parts[path as usize].parent;
-        (parent != NONE).then_some(parent)
+        self.parts[path as usize].parent
     }
 
     /// Returns true if it is a prefix and not an object.

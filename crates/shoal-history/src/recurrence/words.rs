@@ -7,7 +7,7 @@ use shoal_base::forecast::Extent;
 use super::inputs::{InputModel, Offset, Place, RangeBegin};
 use super::schedule::{Rhythm, Schedule, Slot};
 use crate::moment::{DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, WEEK_MS};
-use crate::path::{Grain, Paths};
+use crate::path::Paths;
 
 /// Maximum number of times of a period that are listed; more are counted.
 const TIMES_MAX: usize = 4;
@@ -134,24 +134,13 @@ pub(crate) fn input(model: &InputModel, paths: &Paths) -> String {
 }
 
 fn relative(Offset { grain, units }: Offset) -> String {
-    let unit = grain_name(grain);
+    let unit = grain.as_str();
     match units {
         0 => format!("the {unit} of the run"),
         -1 => format!("the {unit} before"),
         1 => format!("the {unit} after"),
         _ if units < 0 => format!("{} {unit}s before", -units),
         _ => format!("{units} {unit}s after"),
-    }
-}
-
-const fn grain_name(grain: Grain) -> &'static str {
-    match grain {
-        Grain::Year => "year",
-        Grain::Month => "month",
-        Grain::Day => "day",
-        Grain::Hour => "hour",
-        Grain::Minute => "minute",
-        Grain::Second => "second",
     }
 }
 

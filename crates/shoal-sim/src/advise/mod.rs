@@ -9,10 +9,10 @@ use serde::Serialize;
 use shoal_policy::mrc::{MissCurve, Reach, ReuseDistances};
 
 pub use self::modes::{Choice, Mode, ModeOutcome};
-use self::modes::{Trial, choose};
-use self::replay::Replay;
+use self::modes::{choose, clusters};
+use self::replay::{Replay, Trial, replay_each};
 pub use self::whole_objects::{WholeChoice, WholeOutcome};
-use self::whole_objects::{WholeReads, choose as choose_whole};
+use self::whole_objects::{choose as choose_whole, homes};
 use crate::block::Granularity;
 use crate::cluster::{Hierarchy, Split};
 use crate::compare::{Comparison, Contender, Row, Survey, WorkingSet};
@@ -123,10 +123,22 @@ impl AdviceRequest {
         let (splits, modes, whole_objects) = match self.nodes {
             0 | 1 => (Vec::new(), Vec::new(), None),
             _ => {
-                let splits = self.splits(&set, capacity_bytes, &recording, progress)?;
-                let modes = self.modes(&set, capacity_bytes, &splits, &recording, progress)?;
-                let whole_objects = self.whole_objects(capacity_bytes, &recording, progress)?;
-                (splits, modes, Some(whole_objects))
+                let trial = Trial {
+                    nodes: self.nodes,
+                    node_bytes: capacity_bytes / u64::from(self.nodes),
+                    block_bytes: set.block_bytes_max.max(1),
+                    granularity: self.granularity,
+                };
+                let splits = self.splits(trial, &recording, progress)?;
+                let cheapest = splits.iter().min_by(|a, b| a.cost.total_cmp(&b.cost));
+                let l1_share = cheapest.map_or(0.5, |split| split.l1_share);
+                let mut modes = clusters(trial, l1_share);
+                replay_each(&recording, progress, &mut modes)?;
+                let outcome = |tried| ModeOutcome::new(tried, l1_share, self.lake_cost);
+                let mut homes = homes(trial);
+                replay_each(&recording, progress, &mut homes)?;
+                let whole_objects = homes.each_ref().map(WholeOutcome::from);
+                (splits, modes.iter().map(outcome).collect(), Some(whole_objects))
             }
         };
         let step = set.bytes.div_ceil(POINTS).max(1);
@@ -172,23 +184,21 @@ impl AdviceRequest {
 
     fn splits(
         &self,
-        set: &WorkingSet,
-        capacity_bytes: u64,
+        trial: Trial,
         recording: &Recording<'_>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Vec<SplitOutcome>, TraceError> {
-        let node_bytes = capacity_bytes / u64::from(self.nodes);
-        let tried = |l1_share| {
-            let split = Split::Fixed(l1_share);
-            let block_bytes = set.block_bytes_max.max(1);
-            let nodes = self.nodes as usize;
+        let Trial {
+            node_bytes,
+            block_bytes,
+            ..
+        } = trial;
+        let mut tried = SHARES.map(|l1_share| {
+            let (nodes, split) = (trial.nodes as usize, Split::Fixed(l1_share));
             let cluster = Hierarchy::new(nodes, node_bytes, block_bytes, split, PolicyName::LRU);
-            (l1_share, Replay::new(cluster, self.nodes, self.granularity))
-        };
-        let mut tried = SHARES.map(tried);
-        replay_each(recording, progress, &mut tried, |(_, replay), access| {
-            replay.replay(access);
-        })?;
+            (l1_share, trial.on(cluster))
+        });
+        replay_each(recording, progress, &mut tried)?;
         let outcome = |(l1_share, Replay { sources, .. }): (f64, Replay)| {
             let cost = sources.peer.requests as f64 + sources.lake.requests as f64 * self.lake_cost;
             SplitOutcome {
@@ -199,58 +209,6 @@ impl AdviceRequest {
         };
         Ok(tried.into_iter().map(outcome).collect())
     }
-
-    fn modes(
-        &self,
-        set: &WorkingSet,
-        capacity_bytes: u64,
-        splits: &[SplitOutcome],
-        recording: &Recording<'_>,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<Vec<ModeOutcome>, TraceError> {
-        let cheapest = splits.iter().min_by(|a, b| a.cost.total_cmp(&b.cost));
-        let trial = Trial {
-            nodes: self.nodes,
-            node_bytes: capacity_bytes / u64::from(self.nodes),
-            block_bytes: set.block_bytes_max.max(1),
-            granularity: self.granularity,
-            l1_share: cheapest.map_or(0.5, |split| split.l1_share),
-        };
-        let mut tried = trial.clusters();
-        replay_each(recording, progress, &mut tried, |(_, replay), access| {
-            replay.replay(access);
-        })?;
-        let outcome = |(mode, replay): &(Mode, Replay)| trial.outcome(*mode, replay, self.lake_cost);
-        Ok(tried.iter().map(outcome).collect())
-    }
-
-    fn whole_objects(
-        &self,
-        capacity_bytes: u64,
-        recording: &Recording<'_>,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<[WholeOutcome; 2], TraceError> {
-        let node_bytes = capacity_bytes / u64::from(self.nodes);
-        let mut tried = WholeReads::to_try(self.nodes, node_bytes, self.granularity);
-        replay_each(recording, progress, &mut tried, WholeReads::replay)?;
-        Ok(tried.map(|homes| homes.outcome()))
-    }
-}
-
-/// Passes the requests of a trace to each of the clusters that are tried.
-fn replay_each<T>(
-    recording: &Recording<'_>,
-    progress: &mut dyn FnMut(u64),
-    tried: &mut [T],
-    replay: impl Fn(&mut T, &Access),
-) -> Result<(), TraceError> {
-    recording.replay(progress, |chunk| {
-        for access in chunk {
-            for tried in &mut *tried {
-                replay(tried, access);
-            }
-        }
-    })
 }
 
 fn reads(chunk: &[Access]) -> impl Iterator<Item = &Access> {

@@ -1,10 +1,10 @@
 //! The ways in which nodes cooperate, on the same requests: hierarchy or directory.
 
 use serde::Serialize;
+use shoal_base::words;
 use shoal_policy::eviction::gwf::{Ageing, Reading};
 
-use super::replay::Replay;
-use crate::block::Granularity;
+use super::replay::{Replay, Trial};
 use crate::cache::Cache;
 use crate::chance::Chance;
 use crate::cluster::{Directory, DirectoryGwf, Hierarchy, Replication, Split};
@@ -18,18 +18,20 @@ const SEED: u64 = 1;
 /// to day, and a directory needs a Redis.
 const COST_TIE: f64 = 0.05;
 
-/// A way in which nodes cooperate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// `[cooperation] mode = "hierarchy"`: each block has a home.
-    Hierarchy,
-    /// `[cooperation] mode = "directory"`: nodes weigh copies by GWF, with the age added once, so that copies
-    /// leave before last copies.
-    Directory,
-    /// The same with `[store] policy = "duel"`: every node keeps the blocks that its clients read, and evicts
-    /// independently.
-    DirectoryDuel,
+words! {
+    /// A way in which nodes cooperate, with its words in advice.
+    #[derive(Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Mode {
+        /// `[cooperation] mode = "hierarchy"`: each block has a home.
+        Hierarchy = "hierarchy",
+        /// `[cooperation] mode = "directory"`: nodes weigh copies by GWF, with the age added once, so that
+        /// copies leave before last copies.
+        Directory = "directory",
+        /// The same with `[store] policy = "duel"`: every node keeps the blocks that its clients read, and
+        /// evicts independently.
+        DirectoryDuel = "directory, duel",
+    }
 }
 
 /// The result of one way to cooperate.
@@ -62,63 +64,35 @@ pub enum Choice {
     Tie,
 }
 
-/// The nodes to try, empty.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Trial {
-    pub(super) nodes: u32,
-    pub(super) node_bytes: u64,
-    pub(super) block_bytes: u64,
-    pub(super) granularity: Granularity,
-    /// The share of L1 in the hierarchy.
-    pub(super) l1_share: f64,
+/// The clusters to try, each with its mode; in the hierarchy, L1 has this share. All but GWF evict by the
+/// default policy of nodes.
+pub(super) fn clusters(trial: Trial, l1_share: f64) -> [(Mode, Replay); 3] {
+    let (policy, nodes, bytes) = (PolicyName::of_nodes(), trial.nodes as usize, trial.node_bytes);
+    let split = Split::Fixed(l1_share);
+    let hierarchy = Hierarchy::new(nodes, bytes, trial.block_bytes, split, policy);
+    let caches = (0..nodes).map(|_| Cache::new(bytes, policy.build()));
+    // Blocks arrive at once, so no node ever waits for the claim of another.
+    let duel = Directory::new(caches.collect(), Replication::Always, true, Chance::new(SEED));
+    let gwf = DirectoryGwf::new(nodes, bytes, Ageing::Added, Reading::Text, Chance::new(SEED));
+    [
+        (Mode::Hierarchy, trial.on(hierarchy)),
+        (Mode::Directory, trial.on(gwf)),
+        (Mode::DirectoryDuel, trial.on(duel)),
+    ]
 }
 
-impl Trial {
-    /// The clusters to try, each with its mode. All but GWF evict by the default policy of nodes.
-    pub(super) fn clusters(&self) -> [(Mode, Replay); 3] {
-        let policy = PolicyName::of_nodes();
-        let nodes = self.nodes as usize;
-        let hierarchy = Hierarchy::new(
-            nodes,
-            self.node_bytes,
-            self.block_bytes,
-            Split::Fixed(self.l1_share),
-            policy,
-        );
-        let caches = (0..nodes).map(|_| Cache::new(self.node_bytes, policy.build()));
-        // Blocks arrive at once, so no node ever waits for the claim of another.
-        let duel = Directory::new(caches.collect(), Replication::Always, true, Chance::new(SEED));
-        let gwf = DirectoryGwf::new(
-            nodes,
-            self.node_bytes,
-            Ageing::Added,
-            Reading::Text,
-            Chance::new(SEED),
-        );
-        [
-            (
-                Mode::Hierarchy,
-                Replay::new(hierarchy, self.nodes, self.granularity),
-            ),
-            (Mode::Directory, Replay::new(gwf, self.nodes, self.granularity)),
-            (
-                Mode::DirectoryDuel,
-                Replay::new(duel, self.nodes, self.granularity),
-            ),
-        ]
-    }
-
-    /// The outcome of `mode` after `replay`, if a read from the lake costs `lake_cost`.
-    pub(super) fn outcome(&self, mode: Mode, replay: &Replay, lake_cost: f64) -> ModeOutcome {
+impl ModeOutcome {
+    /// The outcome of a replay, if a read from the lake costs `lake_cost`.
+    pub(super) fn new((mode, replay): &(Mode, Replay), l1_share: f64, lake_cost: f64) -> Self {
         let Replay {
             sources,
             between_nodes,
             ..
         } = *replay;
         let cost = between_nodes.requests as f64 + sources.lake.requests as f64 * lake_cost;
-        ModeOutcome {
-            mode,
-            l1_share: (mode == Mode::Hierarchy).then_some(self.l1_share),
+        Self {
+            mode: *mode,
+            l1_share: (*mode == Mode::Hierarchy).then_some(l1_share),
             sources,
             between_nodes,
             cost: cost / sources.total().requests.max(1) as f64,

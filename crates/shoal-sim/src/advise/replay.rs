@@ -2,52 +2,106 @@
 
 use std::collections::VecDeque;
 
+use shoal_policy::Found;
+
 use crate::block::{Block, Granularity};
+use crate::clock::Time;
 use crate::cluster::{Arrival, Cooperation, Route, Wanted};
 use crate::sources::{Served, Sources, Volume};
-use crate::trace::{Access, Operation};
+use crate::trace::{Access, Operation, Recording, TraceError};
+
+/// The pause between two reads of a trace without times.
+const PAUSE_NS: u64 = 10_000_000;
+
+/// The nodes on which ways to cooperate are tried.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Trial {
+    pub(super) nodes: u32,
+    pub(super) node_bytes: u64,
+    pub(super) block_bytes: u64,
+    pub(super) granularity: Granularity,
+}
+
+impl Trial {
+    /// Creates a replay on `cluster`, which has these nodes.
+    pub(super) fn on(self, cluster: impl Cooperation + 'static) -> Replay {
+        Replay {
+            cluster: Box::new(cluster),
+            trial: self,
+            reads: 0,
+            adapted: Time::ZERO,
+            sources: Sources::default(),
+            between_nodes: Volume::default(),
+            found: [0; Found::ALL.len()],
+        }
+    }
+}
 
 /// Nodes, and the volumes sent and received so far.
 pub(super) struct Replay {
     cluster: Box<dyn Cooperation>,
-    nodes: u32,
-    granularity: Granularity,
+    trial: Trial,
+    /// Reads so far.
+    reads: u64,
+    /// The time at which the cluster adapts next.
+    adapted: Time,
     /// Volumes by source.
     pub(super) sources: Sources,
     /// Blocks that nodes sent to each other.
     pub(super) between_nodes: Volume,
+    /// Reads of several blocks that found all of them where they were answered, some, and none.
+    pub(super) found: [u64; Found::ALL.len()],
 }
 
 impl Replay {
-    /// Creates a replay on `cluster`, which has `nodes` nodes.
-    pub(super) fn new(cluster: impl Cooperation + 'static, nodes: u32, granularity: Granularity) -> Self {
-        Self {
-            cluster: Box::new(cluster),
-            nodes,
-            granularity,
-            sources: Sources::default(),
-            between_nodes: Volume::default(),
-        }
-    }
-
     /// Replays one request. Clients are distributed over the nodes.
-    pub(super) fn replay(&mut self, access: &Access) {
-        let object_blocks = self.granularity.count(access.object_bytes);
+    fn replay(&mut self, access: &Access) {
+        let Trial {
+            nodes, granularity, ..
+        } = self.trial;
+        let object_blocks = granularity.count(access.object_bytes);
         if access.operation != Operation::Read {
             let object = access.object;
             (0..object_blocks).for_each(|index| self.cluster.remove(Block { object, index }));
             return;
         }
-        for (block, bytes) in self.granularity.blocks_of(access) {
+        self.reads += 1;
+        let now = if access.at == Time::ZERO {
+            Time(self.reads * PAUSE_NS)
+        } else {
+            access.at
+        };
+        self.adapt(now);
+        let (mut blocks, mut local) = (0, 0);
+        for (block, bytes) in granularity.blocks_of(access) {
             let wanted = Wanted {
-                node: (access.client % self.nodes) as usize,
+                node: self.cluster.answering((access.client % nodes) as usize, block),
                 block,
                 bytes,
                 object_blocks,
-                now: access.at,
+                now,
             };
             let route = self.fetch(wanted);
             self.sources.count(Served::from(route), bytes);
+            blocks += 1;
+            local += u32::from(route == Route::Local);
+        }
+        let found = match local {
+            _ if blocks < 2 => return,
+            0 => Found::Nothing,
+            local if local == blocks => Found::Complete,
+            _ => Found::Partial,
+        };
+        self.found[found as usize] += 1;
+    }
+
+    /// Ends a period of the cluster, if it has periods.
+    fn adapt(&mut self, now: Time) {
+        if let Some(period) = self.cluster.period()
+            && now >= self.adapted
+        {
+            self.adapted = now + period;
+            self.cluster.adapt(now);
         }
     }
 
@@ -81,4 +135,19 @@ impl Replay {
         self.between_nodes.requests += 1;
         self.between_nodes.bytes += bytes;
     }
+}
+
+/// Passes the requests of a trace to each of the clusters that are tried.
+pub(super) fn replay_each<T>(
+    recording: &Recording<'_>,
+    progress: &mut dyn FnMut(u64),
+    tried: &mut [(T, Replay)],
+) -> Result<(), TraceError> {
+    recording.replay(progress, |chunk| {
+        for access in chunk {
+            for (_, replay) in &mut *tried {
+                replay.replay(access);
+            }
+        }
+    })
 }

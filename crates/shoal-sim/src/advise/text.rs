@@ -200,7 +200,7 @@ impl Advice {
             let _ = writeln!(
                 text,
                 "  {:<15} local {:5.1}%  lake {:>10}  between nodes {:>10}  mean cost {:.3}",
-                tried.mode.name(),
+                tried.mode.as_str(),
                 tried.sources.local.requests as f64 / requests * 100.0,
                 human_bytes(tried.sources.lake.bytes),
                 human_bytes(tried.between_nodes.bytes),
@@ -309,17 +309,6 @@ impl Advice {
                 counted(clients, "client"),
                 self.nodes
             );
-        }
-    }
-}
-
-impl Mode {
-    /// The words for the mode in advice.
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Hierarchy => "hierarchy",
-            Self::Directory => "directory",
-            Self::DirectoryDuel => "directory, duel",
         }
     }
 }

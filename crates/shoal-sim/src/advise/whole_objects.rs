@@ -5,13 +5,11 @@ use shoal_policy::Found;
 use shoal_policy::eviction::c2p::Completeness;
 use shoal_policy::eviction::{self, C2p};
 
-use crate::block::{Block, Granularity};
+use super::replay::{Replay, Trial};
 use crate::cache::Cache;
-use crate::clock::Time;
-use crate::cluster::{Arrival, Cooperation, Placement, Route, Solo, StorageC2p, Wanted};
+use crate::cluster::{Placement, Solo, StorageC2p};
 use crate::policy::PolicyName;
 use crate::sources::Volume;
-use crate::trace::{Access, Operation};
 
 /// The seed of the choice of homes.
 const SEED: u64 = 1;
@@ -24,9 +22,6 @@ const WORTHWHILE: f64 = 0.01;
 
 /// Increase of the lake's traffic beyond which readers wait longer overall; the choice is then the user's.
 const MORE_OF_THE_LAKE: f64 = 0.05;
-
-/// The pause between two reads of a trace without times.
-const PAUSE_NS: u64 = 10_000_000;
 
 /// Result of the reads under one policy, if each block has one home.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -81,101 +76,30 @@ pub(super) fn choose([alone, above]: [WholeOutcome; 2]) -> WholeChoice {
     }
 }
 
-/// Homes of blocks, and the result of the reads so far.
-pub(super) struct WholeReads {
-    homes: Box<dyn Cooperation>,
-    nodes: u32,
-    granularity: Granularity,
-    outcome: WholeOutcome,
-    reads: u64,
-    events_at: Time,
+impl From<&(eviction::PolicyName, Replay)> for WholeOutcome {
+    fn from((policy, replay): &(eviction::PolicyName, Replay)) -> Self {
+        Self {
+            policy: PolicyName::OfStores(*policy),
+            found: replay.found,
+            lake: replay.sources.lake,
+        }
+    }
 }
 
-impl WholeReads {
-    /// Empty homes for each policy.
-    pub(super) fn to_try(nodes: u32, node_bytes: u64, granularity: Granularity) -> [Self; 2] {
-        POLICIES.map(|policy| Self {
-            homes: homes(policy, nodes as usize, node_bytes),
-            nodes,
-            granularity,
-            outcome: WholeOutcome {
-                policy: PolicyName::OfStores(policy),
-                found: [0; Found::ALL.len()],
-                lake: Volume::default(),
-            },
-            reads: 0,
-            events_at: Time::ZERO,
-        })
-    }
-
-    /// Replays one request. A home fetches what it does not hold from the lake, at once.
-    pub(super) fn replay(&mut self, access: &Access) {
-        let object_blocks = self.granularity.count(access.object_bytes);
-        if access.operation != Operation::Read {
-            let object = access.object;
-            (0..object_blocks).for_each(|index| self.homes.remove(Block { object, index }));
-            return;
-        }
-        self.reads += 1;
-        let now = if access.at == Time::ZERO {
-            Time(self.reads * PAUSE_NS)
+/// Empty homes for each policy. A home fetches what it does not hold from the lake.
+pub(super) fn homes(trial: Trial) -> [(eviction::PolicyName, Replay); 2] {
+    let (nodes, bytes) = (trial.nodes as usize, trial.node_bytes);
+    POLICIES.map(|policy| {
+        let homes = if policy.is_c2p() {
+            let above = move || C2p::above(policy.build_below(), Completeness::Read);
+            let placement = Placement::new(nodes, SEED);
+            trial.on(StorageC2p::new(nodes, placement, bytes, above, false))
         } else {
-            access.at
+            let caches = (0..nodes).map(|_| Cache::new(bytes, PolicyName::OfStores(policy).build()));
+            trial.on(Solo::with_storage(caches.collect(), SEED))
         };
-        self.exchange_events(now);
-        let (mut wanted_blocks, mut held) = (0, 0);
-        for (block, bytes) in self.granularity.blocks_of(access) {
-            let wanted = Wanted {
-                node: self.homes.answering((access.client % self.nodes) as usize, block),
-                block,
-                bytes,
-                object_blocks,
-                now,
-            };
-            let route = self.homes.route(&wanted);
-            wanted_blocks += 1;
-            if route == Route::Local {
-                held += 1;
-                continue;
-            }
-            self.outcome.lake.requests += 1;
-            self.outcome.lake.bytes += bytes;
-            self.homes.landed(&Arrival { wanted, route, now });
-        }
-        let found = match held {
-            _ if wanted_blocks < 2 => return,
-            0 => Found::Nothing,
-            held if held == wanted_blocks => Found::Complete,
-            _ => Found::Partial,
-        };
-        self.outcome.found[found as usize] += 1;
-    }
-
-    fn exchange_events(&mut self, now: Time) {
-        let Some(period) = self.homes.period() else {
-            return;
-        };
-        if now >= self.events_at {
-            self.events_at = now + period;
-            self.homes.adapt(now);
-        }
-    }
-
-    /// Result of the reads so far.
-    pub(super) const fn outcome(&self) -> WholeOutcome {
-        self.outcome
-    }
-}
-
-fn homes(policy: eviction::PolicyName, nodes: usize, node_bytes: u64) -> Box<dyn Cooperation> {
-    if policy.is_c2p() {
-        let above = move || C2p::above(policy.build_below(), Completeness::Read);
-        let placement = Placement::new(nodes, SEED);
-        return Box::new(StorageC2p::new(nodes, placement, node_bytes, above, false));
-    }
-    let alone = || PolicyName::OfStores(policy).build();
-    let caches = (0..nodes).map(|_| Cache::new(node_bytes, alone()));
-    Box::new(Solo::with_storage(caches.collect(), SEED))
+        (policy, homes)
+    })
 }
 
 #[cfg(test)]
