@@ -65,23 +65,15 @@ impl<'a> Parameters<'a> {
     /// Builds a claim from the parameters; the first six are required.
     pub(super) fn into_claim(self, headers: &'a HeaderMap) -> Result<Claim<'a>, Refusal> {
         let [
-            algorithm,
-            credential,
-            date,
-            expires,
-            signed_headers,
-            signature,
-            token,
-            hash,
-        ] = self.values;
-        let (
             Some(algorithm),
             Some(credential),
             Some(date),
             Some(expires),
             Some(signed_headers),
             Some(signature),
-        ) = (algorithm, credential, date, expires, signed_headers, signature)
+            token,
+            hash,
+        ] = self.values
         else {
             return Err(Refusal::MissingParameters);
         };

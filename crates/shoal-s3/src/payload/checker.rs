@@ -24,7 +24,8 @@ pub(super) struct Checker {
     length_left: Option<u64>,
     digests: Digests,
     expected: Vec<Expected>,
-    shape: Shape,
+    /// `None` for a body without framing.
+    chunked: Option<Box<Chunked>>,
     /// The last frame that may be forwarded, held back until the next one or the final check: otherwise the
     /// lake could receive all bytes of an invalid body before it is aborted, and accept it as complete.
     last: Option<Bytes>,
@@ -32,12 +33,6 @@ pub(super) struct Checker {
     end: VecDeque<Bytes>,
     /// The data without its framing since it was last taken, if it is kept at all.
     data: Option<Vec<Bytes>>,
-}
-
-#[derive(Debug)]
-enum Shape {
-    Plain,
-    Chunked(Box<Chunked>),
 }
 
 impl Checker {
@@ -56,17 +51,15 @@ impl Checker {
         if let Some(algorithm) = trailer.as_ref().and_then(|trailer| trailer.algorithm) {
             digests.add(algorithm);
         }
-        let shape = if payload.hash.is_streaming() {
+        let chunked = payload.hash.is_streaming().then(|| {
             let decoded_length = decoded_length.expect("a streaming body without its length was refused");
-            Shape::Chunked(Box::new(Chunked::new(payload, decoded_length, trailer)))
-        } else {
-            Shape::Plain
-        };
+            Box::new(Chunked::new(payload, decoded_length, trailer))
+        });
         Self {
             length_left: length,
             digests,
             expected,
-            shape,
+            chunked,
             last: None,
             end: VecDeque::new(),
             data: None,
@@ -85,19 +78,15 @@ impl Checker {
 
     /// The checksum after the data, once the body has ended without an error.
     pub(super) fn trailer(&self) -> Option<(HeaderName, HeaderValue)> {
-        let Shape::Chunked(chunked) = &self.shape else {
-            return None;
-        };
-        let line = chunked.trailer_seen.as_ref()?;
+        let line = self.chunked.as_ref()?.trailer_seen.as_ref()?;
         let name = HeaderName::from_bytes(line.name()).ok()?;
         Some((name, HeaderValue::from_bytes(line.value()).ok()?))
     }
 
     /// Sets the key with which the lake verifies chunks.
     pub(super) fn sign_again(&mut self, seed: SeedSignature) {
-        if let Shape::Chunked(chunked) = &mut self.shape
-            && let Some(signatures) = &mut chunked.signatures
-        {
+        let chunked = self.chunked.as_mut();
+        if let Some(signatures) = chunked.and_then(|chunked| chunked.signatures.as_mut()) {
             signatures.ours = Some(ChunkSigner::new(seed));
         }
     }
@@ -113,15 +102,15 @@ impl Checker {
             return Ok(());
         }
         out.extend(self.last.take());
-        match &mut self.shape {
-            Shape::Plain => {
+        match &mut self.chunked {
+            None => {
                 self.digests.update(&frame);
                 if let Some(data) = &mut self.data {
                     data.push(frame.clone());
                 }
                 out.push_back(frame);
             }
-            Shape::Chunked(chunked) => {
+            Some(chunked) => {
                 let mut input = frame;
                 while let Some(event) = chunked.decoder.next(&mut input)? {
                     if let (Some(kept), Event::Data(data)) = (&mut self.data, &event) {
@@ -140,7 +129,7 @@ impl Checker {
         if self.length_left.is_some_and(|left| left > 0) {
             return Err(PayloadError::WrongLength);
         }
-        if let Shape::Chunked(chunked) = &self.shape {
+        if let Some(chunked) = &self.chunked {
             chunked.finish(&self.digests)?;
         }
         for expected in &self.expected {
@@ -264,21 +253,14 @@ impl Chunked {
 
     fn finish(&self, digests: &Digests) -> Result<(), PayloadError> {
         self.decoder.finish()?;
-        let (Some(announced), Some(line)) = (&self.trailer, &self.trailer_seen) else {
-            // An announced trailer must arrive; one that was not announced was refused on arrival.
-            return if self.trailer.is_none() {
-                Ok(())
-            } else {
-                Err(PayloadError::UnexpectedTrailer)
-            };
+        // A trailer that was not announced was refused on arrival.
+        let Some(announced) = &self.trailer else {
+            return Ok(());
         };
-        if self
-            .signatures
-            .as_ref()
-            .is_some_and(|signatures| !signatures.trailer_verified)
-        {
-            return Err(PayloadError::UnexpectedTrailer);
-        }
+        let is_verified = |signatures: &Signatures| signatures.trailer_verified;
+        let line = self.trailer_seen.as_ref();
+        let line = line.filter(|_| self.signatures.as_ref().is_none_or(is_verified));
+        let line = line.ok_or(PayloadError::UnexpectedTrailer)?;
         let Some(algorithm) = announced.algorithm else {
             return Ok(());
         };

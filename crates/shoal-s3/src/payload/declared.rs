@@ -71,7 +71,7 @@ impl Announced {
                 otherwise: None,
             });
         }
-        digests.extend(content_md5(headers)?);
+        digests.extend(checksum(headers, Algorithm::Md5)?);
         if checksums_are_of_the_body(parts) {
             digests.extend(checksums(headers)?);
         }
@@ -114,20 +114,6 @@ fn length(headers: &HeaderMap, name: &'static str) -> Result<Option<u64>, Payloa
     number.map(Some).ok_or(PayloadError::MalformedLength(name))
 }
 
-fn content_md5(headers: &HeaderMap) -> Result<Option<Expected>, PayloadError> {
-    let Some(value) = headers.get("content-md5") else {
-        return Ok(None);
-    };
-    let digest = Algorithm::Md5
-        .parse(value.as_bytes())
-        .ok_or(PayloadError::MalformedMd5)?;
-    Ok(Some(Expected {
-        algorithm: Algorithm::Md5,
-        digest,
-        otherwise: Some(PayloadError::WrongMd5),
-    }))
-}
-
 /// The checksums that headers give. S3 refuses contradictory headers before it computes anything, so a wrong
 /// checksum beside such headers is reported as a contradiction.
 fn checksums(headers: &HeaderMap) -> Result<Vec<Expected>, PayloadError> {
@@ -164,15 +150,21 @@ fn names_another_algorithm(headers: &HeaderMap, algorithm: Algorithm) -> bool {
 }
 
 fn checksum(headers: &HeaderMap, algorithm: Algorithm) -> Result<Option<Expected>, PayloadError> {
-    let Some(value) = algorithm.header().and_then(|name| headers.get(name)) else {
+    let (name, malformed, otherwise) = match algorithm.header() {
+        Some(name) => (
+            name,
+            PayloadError::MalformedChecksum(algorithm, false),
+            PayloadError::WrongChecksum(algorithm),
+        ),
+        None => ("content-md5", PayloadError::MalformedMd5, PayloadError::WrongMd5),
+    };
+    let Some(value) = headers.get(name) else {
         return Ok(None);
     };
-    let malformed = PayloadError::MalformedChecksum(algorithm, false);
-    let digest = algorithm.parse(value.as_bytes()).ok_or(malformed)?;
     Ok(Some(Expected {
         algorithm,
-        digest,
-        otherwise: Some(PayloadError::WrongChecksum(algorithm)),
+        digest: algorithm.parse(value.as_bytes()).ok_or(malformed)?,
+        otherwise: Some(otherwise),
     }))
 }
 

@@ -179,27 +179,25 @@ impl DeletionResult {
 
     /// Returns true if the answer reports that an object was deleted, and nothing else about it.
     pub fn is_removed(&self, key: &Key) -> bool {
-        self.has_result(key) && !self.is_refused(key)
+        self.about(key).next().is_some() && !self.is_refused(key)
     }
 
     /// Returns true if the answer reports that an object was not deleted.
     pub fn is_refused(&self, key: &Key) -> bool {
-        let mut about = self.results.iter().filter(|result| result.is_about(key));
-        about.any(|result| !result.is_deleted)
+        self.about(key).any(|result| !result.is_deleted)
     }
 
     /// The lake's reason why an object is not removed.
     pub fn refusal(&self, key: &Key) -> Option<ErrorDocument> {
-        let mut about = self.results.iter().filter(|result| result.is_about(key));
-        let refused = about.find(|result| !result.is_deleted)?;
+        let refused = self.about(key).find(|result| !result.is_deleted)?;
         Some(ErrorDocument {
             code: refused.element.text_of("Code").unwrap_or_default(),
             message: refused.element.text_of("Message").unwrap_or_default(),
         })
     }
 
-    fn has_result(&self, key: &Key) -> bool {
-        self.results.iter().any(|result| result.is_about(key))
+    fn about(&self, key: &Key) -> impl Iterator<Item = &Deleted> {
+        self.results.iter().filter(move |result| result.is_about(key))
     }
 
     /// Records that an object was not removed, and why; this replaces all earlier results for it.
