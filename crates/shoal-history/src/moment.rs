@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::de::{Error, Unexpected, Visitor};
+use serde::de::{Error, Unexpected};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use shoal_logs::timestamp::rfc3339;
 use time::{Date, Duration, Month, OffsetDateTime};
@@ -131,36 +131,30 @@ impl Serialize for Moment {
     }
 }
 
+/// A timestamp as documents write it.
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "a time such as 2026-11-20T02:00:00Z, or seconds or milliseconds since 1970"
+)]
+enum Spelling {
+    Number(f64),
+    Text(String),
+}
+
 impl<'de> Deserialize<'de> for Moment {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(MomentVisitor)
+        match Spelling::deserialize(deserializer)? {
+            Spelling::Number(number) => {
+                Self::from_number(number).ok_or_else(|| invalid(Unexpected::Float(number)))
+            }
+            Spelling::Text(text) => Self::parse(&text).ok_or_else(|| invalid(Unexpected::Str(&text))),
+        }
     }
 }
 
-struct MomentVisitor;
-
-impl Visitor<'_> for MomentVisitor {
-    type Value = Moment;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(MOMENT_FORM)
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Moment, E> {
-        Moment::parse(text).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<Moment, E> {
-        self.visit_f64(number as f64)
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Moment, E> {
-        self.visit_f64(number as f64)
-    }
-
-    fn visit_f64<E: Error>(self, number: f64) -> Result<Moment, E> {
-        Moment::from_number(number).ok_or_else(|| E::invalid_value(Unexpected::Float(number), &self))
-    }
+fn invalid<E: Error>(found: Unexpected<'_>) -> E {
+    E::invalid_value(found, &MOMENT_FORM)
 }
 
 /// Returns true for digits like `20261120` or `20261120020000`.

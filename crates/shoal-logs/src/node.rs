@@ -13,30 +13,21 @@ use crate::{Mismatch, Request, RequestKind};
 const TARGET: &str = "shoal::access";
 
 #[derive(Deserialize)]
-struct Line<'line> {
-    #[serde(borrow)]
-    target: Cow<'line, str>,
-    #[serde(borrow, default)]
-    time: Option<Cow<'line, str>>,
-    #[serde(borrow, default)]
-    peer: Option<Cow<'line, str>>,
-    #[serde(borrow, default)]
-    caller: Option<Cow<'line, str>>,
-    #[serde(borrow, default)]
-    operation: Option<Cow<'line, str>>,
-    #[serde(borrow, default)]
-    bucket: Option<Cow<'line, str>>,
-    #[serde(borrow, default)]
-    key: Option<Cow<'line, str>>,
+struct Line {
+    target: String,
+    time: Option<String>,
+    peer: Option<String>,
+    caller: Option<String>,
+    operation: Option<String>,
+    bucket: Option<String>,
+    key: Option<String>,
     status: Option<u16>,
     bytes: Option<u64>,
     offset_bytes: Option<u64>,
     object_bytes: Option<u64>,
     duration_ms: Option<f64>,
-    #[serde(borrow, default)]
-    job: Option<Cow<'line, str>>,
-    #[serde(borrow, default)]
-    user_agent: Option<Cow<'line, str>>,
+    job: Option<String>,
+    user_agent: Option<String>,
 }
 
 /// Parses one line; `None` if it is no request.
@@ -45,7 +36,7 @@ struct Line<'line> {
 ///
 /// Fails if the line is not one of a node's log, or a request without a time.
 pub fn request(line: &str) -> Result<Option<Request<'_>>, Mismatch> {
-    let line: Line<'_> = serde_json::from_str(line).map_err(|error| {
+    let line: Line = serde_json::from_str(line).map_err(|error| {
         Mismatch::new(
             error.to_string(),
             "a line of the node's log in JSON ([log] format = \"json\")",
@@ -65,16 +56,16 @@ pub fn request(line: &str) -> Result<Option<Request<'_>>, Mismatch> {
         _ => RequestKind::Other,
     };
     Ok(Some(Request {
-        bucket: line.bucket,
-        key: line.key,
+        bucket: line.bucket.map(Cow::Owned),
+        key: line.key.map(Cow::Owned),
         bytes: line.bytes.unwrap_or(0),
         offset_bytes: line.offset_bytes,
         object_bytes: line.object_bytes,
         duration_ms: line.duration_ms,
-        client: line.peer.map_or(Cow::Borrowed(""), without_port),
-        identity: line.caller,
-        job: line.job,
-        user_agent: line.user_agent,
+        client: Cow::Owned(line.peer.map(without_port).unwrap_or_default()),
+        identity: line.caller.map(Cow::Owned),
+        job: line.job.map(Cow::Owned),
+        user_agent: line.user_agent.map(Cow::Owned),
         ..Request::new(at, kind)
     }))
 }
@@ -89,15 +80,9 @@ fn kind_of(operation: &str) -> RequestKind {
 }
 
 /// Removes the port from the address of a client: it changes with every connection.
-fn without_port(peer: Cow<'_, str>) -> Cow<'_, str> {
-    let Some(colon) = peer.rfind(':') else { return peer };
-    match peer {
-        Cow::Borrowed(peer) => Cow::Borrowed(&peer[..colon]),
-        Cow::Owned(mut peer) => {
-            peer.truncate(colon);
-            Cow::Owned(peer)
-        }
-    }
+fn without_port(mut peer: String) -> String {
+    peer.truncate(peer.rfind(':').unwrap_or(peer.len()));
+    peer
 }
 
 #[cfg(test)]

@@ -96,6 +96,17 @@ impl Drawing {
         }
     }
 
+    /// Draws values below the plotted area.
+    fn x_axis(&mut self, axis: &axis::Axis) {
+        for (value, text) in axis.ticks() {
+            let x = axis.place(value, LEFT, RIGHT);
+            self.add(format_args!(
+                "<text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{text}</text>",
+                BOTTOM + 18.0
+            ));
+        }
+    }
+
     fn legend(&mut self, number: usize, name: &str) {
         let y = TOP + 18.0 * number as f64;
         self.add(format_args!(

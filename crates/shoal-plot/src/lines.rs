@@ -33,13 +33,7 @@ impl Lines {
         let x_axis = Axis::to_greatest(points().map(|(x, _)| x));
         let y_axis = Axis::to_rounded(points().map(|(_, y)| y));
         drawing.y_axis(&y_axis);
-        for (value, text) in x_axis.ticks() {
-            let x = x_axis.place(value, LEFT, RIGHT);
-            drawing.add(format_args!(
-                "<text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{text}</text>",
-                BOTTOM + 18.0
-            ));
-        }
+        drawing.x_axis(&x_axis);
         for (number, line) in self.lines.iter().enumerate() {
             let place = |&(x, y): &(f64, f64)| {
                 let (x, y) = (x_axis.place(x, LEFT, RIGHT), y_axis.place(y, BOTTOM, TOP));

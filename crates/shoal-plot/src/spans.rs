@@ -45,16 +45,13 @@ impl Spans {
             .iter()
             .flat_map(|(_, spans)| spans.iter().map(|span| span.until));
         let axis = Axis::to_greatest(ends);
-        for (value, text) in axis.ticks() {
+        for (value, _) in axis.ticks() {
             let x = axis.place(value, LEFT, RIGHT);
             drawing.add(format_args!(
                 "<line x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{BOTTOM}\" stroke=\"#ddd\"/>"
             ));
-            drawing.add(format_args!(
-                "<text x=\"{x:.1}\" y=\"{}\" text-anchor=\"middle\">{text}</text>",
-                BOTTOM + 18.0
-            ));
         }
+        drawing.x_axis(&axis);
         let height = (BOTTOM - TOP) / self.rows.len().max(1) as f64;
         let font = height.clamp(3.0, 11.0);
         let are_long = self
