@@ -201,7 +201,7 @@ impl ClusterSettings {
             Directory::new(caches(), replication, self.claims, chance)
         };
         match self.cooperation {
-            CooperationName::Solo => Box::new(Solo::new(caches())),
+            CooperationName::Solo => Box::new(Solo::new(caches(), None)),
             CooperationName::Hierarchy => {
                 let split = match self.adapt_every {
                     Some(Span(period)) => Split::Adaptive {
@@ -230,10 +230,17 @@ impl ClusterSettings {
                     GwfAgeing::Compounded => gwf::Ageing::Compounded,
                 };
                 let chance = Chance::stream(seed, CHANCE_OF_NODES);
-                let directory = DirectoryGwf::new(nodes, self.capacity.0, ageing, reading, chance);
-                Box::new(directory.claiming(self.claims))
+                let bytes = self.capacity.0;
+                Box::new(DirectoryGwf::new(
+                    nodes,
+                    bytes,
+                    ageing,
+                    reading,
+                    self.claims,
+                    chance,
+                ))
             }
-            CooperationName::Storage => Box::new(Solo::with_storage(caches(), seed)),
+            CooperationName::Storage => Box::new(Solo::new(caches(), Some(Placement::new(nodes, seed)))),
             CooperationName::C2p => {
                 let completeness = if self.c2p.whole_reads {
                     c2p::Completeness::Whole

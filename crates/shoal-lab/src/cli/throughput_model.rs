@@ -261,7 +261,7 @@ fn simulated(workload: &Workload, nodes: u32, clients: u32, l1_share: f64) -> f6
         ))
     } else {
         let cache = |_| Cache::new(NODE_BYTES, PolicyName::LRU.build());
-        Box::new(Solo::new((0..nodes).map(cache).collect()))
+        Box::new(Solo::new((0..nodes).map(cache).collect(), None))
     };
     let report = run(&setup, workload, &mut *cooperation);
     report.sources.total().bytes as f64 * 8.0 / 1e9 / report.run_s / f64::from(nodes)

@@ -42,6 +42,7 @@ fn nodes(mode: Mode, l1_share: f64, block_bytes: u64) -> Box<dyn Cooperation> {
             NODE_BYTES,
             Ageing::Added,
             Reading::Text,
+            false,
             chance,
         )),
         Mode::DirectoryDuel => {

@@ -73,7 +73,14 @@ pub(super) fn clusters(trial: Trial, l1_share: f64) -> [(Mode, Replay); 3] {
     let caches = (0..nodes).map(|_| Cache::new(bytes, policy.build()));
     // Blocks arrive at once, so no node ever waits for the claim of another.
     let duel = Directory::new(caches.collect(), Replication::Always, true, Chance::new(SEED));
-    let gwf = DirectoryGwf::new(nodes, bytes, Ageing::Added, Reading::Text, Chance::new(SEED));
+    let gwf = DirectoryGwf::new(
+        nodes,
+        bytes,
+        Ageing::Added,
+        Reading::Text,
+        false,
+        Chance::new(SEED),
+    );
     [
         (Mode::Hierarchy, trial.on(hierarchy)),
         (Mode::Directory, trial.on(gwf)),

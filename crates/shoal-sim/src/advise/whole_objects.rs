@@ -90,13 +90,13 @@ impl From<&(eviction::PolicyName, Replay)> for WholeOutcome {
 pub(super) fn homes(trial: Trial) -> [(eviction::PolicyName, Replay); 2] {
     let (nodes, bytes) = (trial.nodes as usize, trial.node_bytes);
     POLICIES.map(|policy| {
+        let placement = Placement::new(nodes, SEED);
         let homes = if policy.is_c2p() {
             let above = move || C2p::above(policy.build_below(), Completeness::Read);
-            let placement = Placement::new(nodes, SEED);
             trial.on(StorageC2p::new(nodes, placement, bytes, above, false))
         } else {
             let caches = (0..nodes).map(|_| Cache::new(bytes, PolicyName::OfStores(policy).build()));
-            trial.on(Solo::with_storage(caches.collect(), SEED))
+            trial.on(Solo::new(caches.collect(), Some(placement)))
         };
         (policy, homes)
     })

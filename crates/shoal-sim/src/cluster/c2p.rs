@@ -29,19 +29,14 @@ pub struct StorageC2p {
     nodes: Vec<Node>,
     placement: Placement,
     prefetch: bool,
-    /// The number and the sizes of the blocks of every object that was read.
-    objects: KeyMap<u32, Object>,
+    /// The sizes of the blocks of every object that was read.
+    objects: KeyMap<u32, Vec<u64>>,
 }
 
 #[derive(Debug)]
 struct Node {
     cache: Cache<C2p<Block, Below<Block>>>,
     outbox: Outbox<NodeIndex, Event<Block>>,
-}
-
-#[derive(Clone, Debug)]
-struct Object {
-    block_bytes: Vec<u64>,
 }
 
 impl StorageC2p {
@@ -72,7 +67,7 @@ impl StorageC2p {
             for event in self.nodes[index].cache.policy_mut().take_events() {
                 let object = event.key.object;
                 let blocks = self.objects.get(&object);
-                let blocks = blocks.map_or(0, |object| object.block_bytes.len() as u32);
+                let blocks = blocks.map_or(0, |sizes| sizes.len() as u32);
                 for peer in peers(self.placement, index, event.key, blocks) {
                     // A dropped event costs accuracy only.
                     drop(self.nodes[index].outbox.push(event, peer, event.at));
@@ -84,10 +79,10 @@ impl StorageC2p {
     fn deliver(&mut self, from: NodeIndex, to: NodeIndex, event: &Event<Block>) -> Vec<Push> {
         let policy = self.nodes[to].cache.policy_mut();
         policy.receive(NodeId(from as u64), event);
-        let Some(object) = self.objects.get(&event.key.object).filter(|_| self.prefetch) else {
+        let Some(sizes) = self.objects.get(&event.key.object).filter(|_| self.prefetch) else {
             return Vec::new();
         };
-        let missing = policy.missing(event, object.block_bytes.len() as u32);
+        let missing = policy.missing(event, sizes.len() as u32);
         let first = event.key.index - event.key.index % GROUP_BLOCKS;
         let missing = (0..GROUP_BLOCKS).filter(|place| missing & (1 << place) != 0);
         let missing = missing.map(|place| Block {
@@ -96,7 +91,7 @@ impl StorageC2p {
         });
         let push = |block: Block| Push {
             block,
-            bytes: object.block_bytes[block.index as usize],
+            bytes: sizes[block.index as usize],
             from: None,
             to,
         };
@@ -125,10 +120,9 @@ impl Cooperation for StorageC2p {
         let Wanted {
             node, block, bytes, ..
         } = *wanted;
-        let object = self.objects.entry(block.object).or_insert_with(|| Object {
-            block_bytes: vec![bytes; wanted.object_blocks as usize],
-        });
-        object.block_bytes[block.index as usize] = bytes;
+        let sizes = self.objects.entry(block.object);
+        let sizes = sizes.or_insert_with(|| vec![bytes; wanted.object_blocks as usize]);
+        sizes[block.index as usize] = bytes;
         if self.nodes[node].cache.serve(wanted) {
             Route::Local
         } else {
@@ -144,7 +138,7 @@ impl Cooperation for StorageC2p {
     }
 
     fn pushed(&mut self, push: &Push, now: Time) -> Vec<Push> {
-        let object_blocks = self.objects[&push.block.object].block_bytes.len() as u32;
+        let object_blocks = self.objects[&push.block.object].len() as u32;
         let wanted = Wanted {
             node: push.to,
             block: push.block,

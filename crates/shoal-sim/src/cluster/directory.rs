@@ -114,7 +114,7 @@ const fn place(node: NodeIndex) -> (usize, u128) {
 /// Without claims, nodes that miss a block together each fetch it, as in the dissertation. With them, a node
 /// waits for the claimant and reads the block from it, as in Shoal
 /// (`docs/decisions/0029-a-directory-of-soft-entries.md`).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Claims {
     claimants: Option<KeyMap<Block, NodeIndex>>,
 }
@@ -283,7 +283,7 @@ mod tests {
             lake(None),
             "the block has left node 0 since"
         );
-        let mut none = Claims::default();
+        let mut none = Claims::new(false);
         assert_eq!([0, 1].map(|node| none.route(BLOCK, node)), [lake(None); 2]);
     }
 }

@@ -43,30 +43,28 @@ pub struct DirectoryGwf {
 }
 
 impl DirectoryGwf {
-    /// Creates `nodes` with `capacity_bytes` each, at most 256; `chance` chooses among holders. Nodes claim
-    /// nothing until [`DirectoryGwf::claiming`].
-    pub fn new(nodes: usize, capacity_bytes: u64, ageing: Ageing, reading: Reading, chance: Chance) -> Self {
+    /// Creates `nodes` with `capacity_bytes` each, at most 256; `chance` chooses among holders. With `claims`, a
+    /// block is fetched from the lake by one node at a time.
+    pub fn new(
+        nodes: usize,
+        capacity_bytes: u64,
+        ageing: Ageing,
+        reading: Reading,
+        claims: bool,
+        chance: Chance,
+    ) -> Self {
         Self {
             caches: (0..nodes)
                 .map(|_| Cache::new(capacity_bytes, Gwf::new(ageing)))
                 .collect(),
             reading,
             holders: Holders::new(nodes),
-            claims: Claims::default(),
+            claims: Claims::new(claims),
             global_weights: KeyMap::default(),
             pushed_worths: KeyMap::default(),
             pushes: KeyMap::default(),
             sizes: KeyMap::default(),
             chance,
-        }
-    }
-
-    /// Sets whether nodes claim blocks, so that only one at a time fetches a block from the lake.
-    #[must_use]
-    pub fn claiming(self, claims: bool) -> Self {
-        Self {
-            claims: Claims::new(claims),
-            ..self
         }
     }
 
@@ -282,7 +280,7 @@ mod tests {
 
     #[test]
     fn copies_leave_before_last_copies() {
-        let mut nodes = DirectoryGwf::new(2, 20, Ageing::Added, Reading::Text, Chance::new(1));
+        let mut nodes = DirectoryGwf::new(2, 20, Ageing::Added, Reading::Text, false, Chance::new(1));
         assert_eq!(read(&mut nodes, 0, 0).0, LAKE);
         assert_eq!(read(&mut nodes, 1, 1).0, LAKE);
         assert_eq!(read(&mut nodes, 0, 1).0, Route::Peer { from: 1 });
@@ -294,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_last_copy_that_is_worth_more_goes_where_worth_is_less() {
-        let mut nodes = DirectoryGwf::new(2, 20, Ageing::Added, Reading::Text, Chance::new(1));
+        let mut nodes = DirectoryGwf::new(2, 20, Ageing::Added, Reading::Text, false, Chance::new(1));
         // Node 1 is empty: its blocks are worth nothing on average.
         read(&mut nodes, 0, 0);
         read(&mut nodes, 0, 1);
@@ -306,7 +304,7 @@ mod tests {
 
     #[test]
     fn the_directory_learns_what_a_block_is_worth_to_others_and_all_nodes_the_age() {
-        let mut nodes = DirectoryGwf::new(2, 10, Ageing::Added, Reading::Text, Chance::new(1));
+        let mut nodes = DirectoryGwf::new(2, 10, Ageing::Added, Reading::Text, false, Chance::new(1));
         let block = Block { object: 0, index: 0 };
         read(&mut nodes, 0, 0);
         read(&mut nodes, 1, 0);
@@ -320,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_block_removed_on_its_way_does_not_arrive() {
-        let mut nodes = DirectoryGwf::new(2, 10, Ageing::Added, Reading::Text, Chance::new(1));
+        let mut nodes = DirectoryGwf::new(2, 10, Ageing::Added, Reading::Text, false, Chance::new(1));
         read(&mut nodes, 0, 0);
         let arrival = Arrival {
             wanted: wanted(0, 1),
@@ -345,7 +343,7 @@ mod tests {
 
     #[test]
     fn a_node_whose_link_is_full_gets_no_more_blocks_unasked() {
-        let mut nodes = DirectoryGwf::new(3, 20, Ageing::Added, Reading::Text, Chance::new(1));
+        let mut nodes = DirectoryGwf::new(3, 20, Ageing::Added, Reading::Text, false, Chance::new(1));
         let mut pushes = Vec::new();
         let mut fill = |nodes: &mut DirectoryGwf, objects: std::ops::Range<u32>| {
             for object in objects {
@@ -374,7 +372,7 @@ mod tests {
 
     #[test]
     fn nothing_is_pushed_to_make_room_for_what_was_pushed() {
-        let mut nodes = DirectoryGwf::new(3, 20, Ageing::Added, Reading::Text, Chance::new(1));
+        let mut nodes = DirectoryGwf::new(3, 20, Ageing::Added, Reading::Text, false, Chance::new(1));
         for (node, uses) in [(0, 2), (1, 1), (2, 3)] {
             for object in [2 * node as u32, 2 * node as u32 + 1] {
                 (0..uses).for_each(|_| drop(read(&mut nodes, node, object)));

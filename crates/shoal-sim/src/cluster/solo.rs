@@ -27,20 +27,9 @@ pub struct Placement {
 }
 
 impl Solo {
-    /// One node for each of `caches`.
-    pub const fn new(caches: Vec<Cache<AnyPolicy>>) -> Self {
-        Self {
-            caches,
-            placement: None,
-        }
-    }
-
-    /// One storage node for each of `caches`; `seed` decides which node stores which block.
-    pub const fn with_storage(caches: Vec<Cache<AnyPolicy>>, seed: u64) -> Self {
-        Self {
-            placement: Some(Placement::new(caches.len(), seed)),
-            caches,
-        }
+    /// One node for each of `caches`; of storage nodes, `placement` decides which node stores which block.
+    pub const fn new(caches: Vec<Cache<AnyPolicy>>, placement: Option<Placement>) -> Self {
+        Self { caches, placement }
     }
 }
 
