@@ -121,6 +121,7 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, bytes_max: usize) -> 
             break;
         }
     }
+    debug_assert!(line.len() <= bytes_max, "no line grows beyond its limit");
     if line.last() == Some(&b'\r') && !too_long {
         line.pop();
     }

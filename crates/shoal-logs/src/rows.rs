@@ -80,7 +80,12 @@ impl Rows {
             Err(error) => error.position(),
         };
         self.place.line = position.map_or(0, Position::line);
-        read.map_err(|error| self.place.error(reason(&error)))
+        let is_row = read.map_err(|error| self.place.error(reason(&error)))?;
+        assert!(
+            !is_row || self.record.len() == self.header.len(),
+            "a row has a value a column"
+        );
+        Ok(is_row)
     }
 
     /// Returns the value in a column of the row, if there is one.

@@ -42,6 +42,7 @@ impl Tally {
 
     /// Requested blocks that were not held.
     pub const fn misses(&self) -> u64 {
+        debug_assert!(self.hits <= self.requests, "a hit is a request");
         self.requests - self.hits
     }
 
@@ -52,6 +53,10 @@ impl Tally {
 
     /// Share of the requested bytes that were not held, 0 to 1; 0 if there were no requests.
     pub fn byte_miss_ratio(&self) -> f64 {
+        debug_assert!(
+            self.hit_bytes <= self.bytes,
+            "bytes of hits are bytes of requests"
+        );
         ratio(self.bytes - self.hit_bytes, self.bytes)
     }
 }
@@ -92,6 +97,10 @@ impl<P: Policy> Cache<P> {
             match self.residency.reserve(bytes) {
                 Ok(room) => {
                     self.residency.commit(room, block);
+                    assert!(
+                        self.used_bytes() <= self.capacity_bytes(),
+                        "a cache holds what fits"
+                    );
                     return Ok(());
                 }
                 Err(Refusal::NoRoom) => {

@@ -35,6 +35,7 @@ impl Chance {
     /// 64 random bits.
     pub fn bits(&mut self) -> u64 {
         let [a, b, c, d] = self.state;
+        debug_assert_ne!(self.state, [0; 4], "a state of zeros would draw nothing else");
         let drawn = a.wrapping_add(d).rotate_left(23).wrapping_add(a);
         let (c, d) = (c ^ a, d ^ b);
         self.state = [a ^ d, b ^ c, c ^ (b << 17), d.rotate_left(45)];

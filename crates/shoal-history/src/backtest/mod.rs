@@ -47,6 +47,7 @@ impl Foreseen {
     }
 
     fn add(&mut self, foreseen: u64, of: u64) {
+        debug_assert!(foreseen <= of, "no more is foreseen than there was");
         self.foreseen = self.foreseen.saturating_add(foreseen);
         self.of = self.of.saturating_add(of);
     }

@@ -1,6 +1,6 @@
 //! The paths of a history and their prefixes, each parsed once.
 
-use super::{Dated, Padding, PathDate, generalized, parent};
+use super::{DATES_MAX, Dated, Padding, PathDate, generalized, parent};
 use crate::run::interned::Interned;
 
 /// Id of a path or a prefix. Paths of the history keep their ids.
@@ -37,6 +37,7 @@ impl Paths {
         while at < paths.texts.len() {
             let text = paths.texts.text(at as u32).to_owned();
             let dated = Dated::from_path(&text);
+            assert!(dated.dates.len() <= DATES_MAX, "further dates stay in the shape");
             let parts = Parts {
                 shape: paths.shapes.number(&dated.shape),
                 general: paths.generals.number(&generalized(&dated.shape)),

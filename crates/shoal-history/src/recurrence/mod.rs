@@ -57,6 +57,10 @@ impl Templates {
 
     /// Learns from the runs submitted before `until`, as if there were no later ones.
     pub(crate) fn learn_until(history: &History, paths: Paths, until: Moment) -> Self {
+        debug_assert!(
+            history.runs.is_sorted_by_key(|run| run.submitted),
+            "a history is in order"
+        );
         let known = history.runs.partition_point(|run| run.submitted < until);
         let numbers: Vec<usize> = (0..known).collect();
         let names = JobNames::learn(history, &numbers);

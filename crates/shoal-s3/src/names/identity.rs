@@ -159,6 +159,7 @@ impl Identities {
 
     fn numbered(&self, identity: Identity) -> Identity {
         let index = self.next_index.fetch_add(1, Ordering::Relaxed);
+        assert!(index < NOT_VERIFIED, "an identity has an ID of its own");
         Identity { index, ..identity }
     }
 

@@ -202,6 +202,10 @@ impl Chunked {
             }
             (Event::Chunk(line), None) if line.size == 0 => end.push_back(line.wire),
             (Event::Chunk(line), Some(_)) => {
+                assert!(
+                    self.pending.is_none(),
+                    "a chunk begins after the last one has ended"
+                );
                 self.pending = Some(Pending {
                     line,
                     sha256: Sha256::new(),

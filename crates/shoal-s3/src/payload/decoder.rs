@@ -205,6 +205,7 @@ impl Decoder {
     }
 
     fn data(&mut self, left: u64, input: &mut Bytes) -> Event {
+        assert!(left > 0, "the data of a chunk ends with its last byte");
         let take = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
         let left = left - take as u64;
         self.state = if left == 0 {

@@ -116,7 +116,10 @@ impl Framing {
                         refusal: None,
                     };
                 }
-                Ok(taken) => passed += taken,
+                Ok(taken) => {
+                    passed += taken;
+                    assert!(passed <= window.len(), "no byte passes before it arrives");
+                }
                 Err(refusal) => {
                     let in_body = self.position() == Position::InBody;
                     self.state = State::Refused {

@@ -91,6 +91,7 @@ impl KeyCache {
             keys.clear();
         }
         keys.insert(access_key.into(), derived);
+        assert!(keys.len() <= Self::CAPACITY, "the keys are bounded");
         key
     }
 }

@@ -86,6 +86,7 @@ impl Replay {
             blocks += 1;
             local += u32::from(route == Route::Local);
         }
+        debug_assert!(local <= blocks, "no more blocks are local than were read");
         let found = match local {
             _ if blocks < 2 => return,
             0 => Found::Nothing,

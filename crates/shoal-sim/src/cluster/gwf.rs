@@ -124,7 +124,9 @@ impl DirectoryGwf {
                 Action::AddGlobalWeight(weight) => self.add_global_weight(block, weight),
                 Action::Push { to, local } => {
                     self.pushed_worths.insert((block, to), local);
-                    *self.pushes.entry((node, to)).or_default() += 1;
+                    let under_way = self.pushes.entry((node, to)).or_default();
+                    *under_way += 1;
+                    assert!(*under_way <= PUSHES_MAX, "few pushes are on their way to a node");
                     pushes.push(Push {
                         block,
                         bytes: self.sizes[&block],
@@ -207,6 +209,7 @@ impl Cooperation for DirectoryGwf {
             to,
         } = push;
         if let Some(pushes) = from.and_then(|from| self.pushes.get_mut(&(from, to))) {
+            assert!(*pushes > 0, "a push arrives once");
             *pushes -= 1;
         }
         // The block was removed while it was on its way.

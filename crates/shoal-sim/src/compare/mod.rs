@@ -120,6 +120,7 @@ impl Contender {
 impl WorkingSet {
     /// Share of the requests that are for a block requested before: the upper bound of every hit ratio.
     pub fn reuse(&self) -> f64 {
+        assert!(self.blocks <= self.requests, "every block was requested");
         ratio(self.requests - self.blocks, self.requests)
     }
 

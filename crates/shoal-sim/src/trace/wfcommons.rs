@@ -155,6 +155,10 @@ fn never_starts(jobs: &[Job]) -> Option<usize> {
     let mut followers = vec![Vec::new(); jobs.len()];
     for (number, job) in jobs.iter().enumerate() {
         for &earlier in &job.after {
+            assert!(
+                (earlier as usize) < jobs.len(),
+                "a job waits for jobs of the workflow"
+            );
             followers[earlier as usize].push(number);
         }
     }

@@ -166,6 +166,7 @@ impl Requests {
     fn end(&mut self, history: &mut History, job: &str) -> Result<(), HistoryError> {
         match self.open.remove(job) {
             Some(session) => {
+                assert!(self.paths >= session.paths(), "paths of open runs are counted");
                 self.paths -= session.paths();
                 session.finish(history, job)
             }

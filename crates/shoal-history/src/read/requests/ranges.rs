@@ -51,6 +51,7 @@ impl Ranges {
         for range in within {
             end = end.max(self.ends.remove(&range).unwrap_or(end));
         }
+        debug_assert!(first <= end, "a range ends after it begins");
         self.ends.insert(first, end);
         if self.ends.len() > RANGES_MAX {
             self.join_nearest();

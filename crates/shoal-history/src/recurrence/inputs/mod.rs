@@ -137,6 +137,10 @@ struct Candidate {
 
 /// Learns the inputs of the next run from runs in order of their due times.
 pub(crate) fn learn(occurrences: &[Occurrence<'_>], paths: &Paths) -> Vec<InputModel> {
+    debug_assert!(
+        occurrences.is_sorted_by_key(|of| of.due),
+        "runs are in the order of their due times"
+    );
     let occurrences = &sample(occurrences)[..];
     let mut learning = Learning {
         paths,

@@ -111,6 +111,7 @@ pub(crate) struct Hit {
 /// A job that was moved to another time, manually or by daylight saving, has the schedule of its latest runs:
 /// if the schedule of all runs does not explain those, the later half of the runs is tried, and so on.
 pub(crate) fn detect(times: &[Moment], until: Moment) -> Option<Schedule> {
+    debug_assert!(times.is_sorted(), "submissions are in order");
     let mut begin = times.len().saturating_sub(LEARNED_MAX);
     let mut found: Option<Schedule> = None;
     while times.len() - begin >= RUNS_MIN {
@@ -405,6 +406,10 @@ impl FoundSlot {
         {
             return 0.0;
         }
+        debug_assert!(
+            missed >= 0 && cycles > missed,
+            "the last hit is a cycle that was not missed"
+        );
         ((hits + 0.5) / (cycles as f64 + 1.0)).min(1.0)
     }
 }
@@ -488,6 +493,7 @@ pub(crate) struct Due {
 impl Schedule {
     /// Returns the due times from `from` to before `to` in order, at most `max`.
     pub(crate) fn due(&self, from: Moment, to: Moment, max: usize) -> Vec<Due> {
+        assert!(self.period_ms > 0, "a schedule has a period");
         let mut due = Vec::new();
         for (number, slot) in self.slots.iter().enumerate() {
             let mut cycle = (from.ms() - slot.phase_ms).div_euclid(self.period_ms);

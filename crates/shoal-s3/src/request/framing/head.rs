@@ -62,6 +62,10 @@ impl HeadScan {
             // Any other start, such as a TLS handshake on a plain port, is refused at once.
             return Err(bad_request("This is not an HTTP request."));
         }
+        assert!(
+            self.scanned <= window.len(),
+            "bytes that have not passed are given again"
+        );
         while let Some(offset) = memchr::memchr(b'\n', &window[self.scanned..]) {
             let newline = self.scanned + offset;
             if newline >= MAX_HEAD_BYTES {
