@@ -23,7 +23,8 @@ pub enum Line<'line> {
 }
 
 impl Lines {
-    /// Reads the lines of `input`, of which none has more than `bytes_max` bytes. `name` is its name in errors.
+    /// Reads the lines of `input`, of which none has more than `bytes_max` bytes. `name` is its name in
+    /// errors.
     pub fn new(name: &str, input: impl BufRead + 'static, bytes_max: usize) -> Self {
         Self {
             input: Box::new(input),
@@ -51,8 +52,8 @@ impl Lines {
         }
     }
 
-    /// Returns the next line as text; `None` after the last one. What is not UTF-8 is replaced: keys are bytes,
-    /// and such a key names an object all the same.
+    /// Returns the next line as text; `None` after the last one. What is not UTF-8 is replaced: keys are
+    /// bytes, and such a key names an object all the same.
     ///
     /// # Errors
     ///

@@ -25,7 +25,8 @@ const ZSTD: &[u8] = b"\x28\xb5\x2f\xfd";
 /// A file whose first bytes have been read and put back.
 type Begun<R> = BufReader<Chain<Cursor<Vec<u8>>, R>>;
 
-/// Returns the decompressed content of a file, and its first `start_bytes` bytes. `name` is its name in errors.
+/// Returns the decompressed content of a file, and its first `start_bytes` bytes. `name` is its name in
+/// errors.
 ///
 /// # Errors
 ///

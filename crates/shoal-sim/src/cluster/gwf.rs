@@ -43,8 +43,8 @@ pub struct DirectoryGwf {
 }
 
 impl DirectoryGwf {
-    /// Creates `nodes` with `capacity_bytes` each, at most 256; `chance` chooses among holders. With `claims`, a
-    /// block is fetched from the lake by one node at a time.
+    /// Creates `nodes` with `capacity_bytes` each, at most 256; `chance` chooses among holders. With
+    /// `claims`, a block is fetched from the lake by one node at a time.
     pub fn new(
         nodes: usize,
         capacity_bytes: u64,

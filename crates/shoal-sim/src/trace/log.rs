@@ -20,7 +20,7 @@ use crate::names::Names;
 /// The requests of a log.
 pub(super) struct Log {
     lines: Lines,
-    log: AccessLog,
+    kind: AccessLog,
     limits: Limits,
     objects: Names,
     clients: Names,
@@ -30,10 +30,10 @@ pub(super) struct Log {
 }
 
 impl Log {
-    pub(super) fn new(lines: Lines, log: AccessLog, limits: Limits) -> Self {
+    pub(super) fn new(lines: Lines, kind: AccessLog, limits: Limits) -> Self {
         Self {
             lines,
-            log,
+            kind,
             limits,
             objects: Names::default(),
             clients: Names::default(),
@@ -56,11 +56,11 @@ impl Log {
 
     /// Parses the request of `line`; `None` if it moves no bytes of an object.
     fn access(&mut self, line: &str) -> Result<Option<Access>, Mismatch> {
-        let Some(request) = self.log.request(line)? else {
+        let Some(request) = self.kind.request(line)? else {
             return Ok(None);
         };
         let at = self.since.first_line(request.at);
-        if self.log == AccessLog::Node && (request.bucket.is_none() || request.key.is_none()) {
+        if self.kind == AccessLog::Node && (request.bucket.is_none() || request.key.is_none()) {
             return Ok(None);
         }
         let Some(operation) = operation(request.kind) else {

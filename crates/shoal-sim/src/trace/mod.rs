@@ -52,8 +52,8 @@ pub enum Trace {
 }
 
 impl Trace {
-    /// Opens the recording at `path`, compressed or not; without a `format`, its name and its beginning identify
-    /// the format. The reader refuses an object that `granularity` does not allow.
+    /// Opens the recording at `path`, compressed or not; without a `format`, its name and its beginning
+    /// identify the format. The reader refuses an object that `granularity` does not allow.
     ///
     /// # Errors
     ///
