@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use shoal_base::amount::{counted, human_bytes};
 
-use super::{Extent, Forecast, ForecastJob};
-use crate::recurrence::words::duration;
+use super::{Forecast, ForecastJob};
+use crate::recurrence::words::{duration, some_of};
 use crate::stats::sum;
 
 /// Maximum number of jobs in the text.
@@ -74,11 +74,7 @@ fn write_job(text: &mut String, job: &ForecastJob) {
         job.name
     );
     for input in job.inputs.iter().take(INPUTS) {
-        let some = if input.extent == Extent::PartOfPrefix {
-            "some of "
-        } else {
-            ""
-        };
+        let some = some_of(input.extent);
         let _ = writeln!(
             text,
             "  {:>49}{:>10}  {some}{}",

@@ -97,13 +97,18 @@ pub(crate) fn duration(ms: i64) -> String {
     format!("{tenths} {name}")
 }
 
-/// Describes the input.
-pub(crate) fn input(model: &InputModel, paths: &Paths) -> String {
-    let some = if model.extent == Extent::PartOfPrefix {
+/// Returns the words before a path of which a part is read.
+pub(crate) fn some_of(extent: Extent) -> &'static str {
+    if extent == Extent::PartOfPrefix {
         "some of "
     } else {
         ""
-    };
+    }
+}
+
+/// Describes the input.
+pub(crate) fn input(model: &InputModel, paths: &Paths) -> String {
+    let some = some_of(model.extent);
     match model.place {
         Place::Fixed(path) => format!("{some}{}", paths.text(path)),
         Place::Dated { shape, offsets } => {

@@ -1,41 +1,32 @@
 //! Interned strings.
 
-use std::collections::HashMap;
-use std::sync::Arc;
+use indexmap::IndexSet;
 
 /// A set of strings, numbered from 0 in order of first appearance.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Interned {
-    texts: Vec<Arc<str>>,
-    numbers: HashMap<Arc<str>, u32>,
-}
+pub(crate) struct Interned(IndexSet<Box<str>>);
 
 impl Interned {
     /// Returns the number of `text`, adding it if necessary.
     pub(crate) fn number(&mut self, text: &str) -> u32 {
-        if let Some(&number) = self.numbers.get(text) {
-            return number;
-        }
-        let number = u32::try_from(self.texts.len()).expect("limits keep a history below four billion texts");
-        let text: Arc<str> = text.into();
-        self.texts.push(Arc::clone(&text));
-        self.numbers.insert(text, number);
-        number
+        let known = self.0.get_index_of(text);
+        let number = known.unwrap_or_else(|| self.0.insert_full(text.into()).0);
+        u32::try_from(number).expect("limits keep a history below four billion texts")
     }
 
     /// Returns the number of `text`; `None` if it is not in the set.
     pub(crate) fn find(&self, text: &str) -> Option<u32> {
-        self.numbers.get(text).copied()
+        self.0.get_index_of(text).map(|number| number as u32)
     }
 
     /// Returns the string with this number.
     pub(crate) fn text(&self, number: u32) -> &str {
-        &self.texts[number as usize]
+        &self.0[number as usize]
     }
 
     /// Returns the number of strings.
     pub(crate) fn len(&self) -> usize {
-        self.texts.len()
+        self.0.len()
     }
 }
 

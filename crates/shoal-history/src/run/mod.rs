@@ -192,16 +192,15 @@ impl History {
     ///
     /// Fails if the history would become too large.
     pub(crate) fn add(&mut self, source: &str, run: &Run) -> Result<(), HistoryError> {
-        let too_large = |limit| HistoryError::too_large(source, limit);
         self.inputs = self.inputs.saturating_add(run.inputs.len() + run.outputs.len());
-        if self.runs.len() >= RUNS_MAX {
-            return Err(too_large(counted(RUNS_MAX as u64, "run")));
-        }
-        if self.inputs > INPUTS_MAX {
-            return Err(too_large(counted(INPUTS_MAX as u64, "input")));
-        }
-        if self.paths.len() + self.names.len() > TEXTS_MAX {
-            return Err(too_large(counted(TEXTS_MAX as u64, "different path")));
+        for (count, max, thing) in [
+            (self.runs.len() + 1, RUNS_MAX, "run"),
+            (self.inputs, INPUTS_MAX, "input"),
+            (self.paths.len() + self.names.len(), TEXTS_MAX, "different path"),
+        ] {
+            if count > max {
+                return Err(HistoryError::too_large(source, counted(max as u64, thing)));
+            }
         }
         let inputs = self.stored_inputs(run);
         let outputs = run.outputs.iter().filter_map(|path| self.path(path)).collect();
