@@ -46,40 +46,32 @@ impl<'a> Credential<'a> {
         let mut words = words(self.scope(), b'/');
         let mut word = || words.next().expect("parse found four words");
         let (day, region, service, terminator) = (word(), word(), word(), word());
-        let wrong = |detail: String| Refusal::malformed(self.location, detail);
-
         if region != expected_region {
             let region = shown(region);
             let detail = format!("the region '{region}' is wrong; expecting '{expected_region}'");
             return Refusal::malformed_in(self.location, detail.into(), Some(expected_region.into()));
         }
-        if service != SERVICE {
+        let detail = if service != SERVICE {
             let service = shown(service);
-            return wrong(format!(
-                "incorrect service \"{service}\". This endpoint belongs to \"{SERVICE}\"."
-            ));
-        }
-        if terminator != TERMINATOR {
+            format!("incorrect service \"{service}\". This endpoint belongs to \"{SERVICE}\".")
+        } else if terminator != TERMINATOR {
             let terminator = shown(terminator);
-            return wrong(format!(
-                "incorrect terminal \"{terminator}\". This endpoint uses \"{TERMINATOR}\"."
-            ));
-        }
-        if day.len() != 8 || !day.bytes().all(|byte| byte.is_ascii_digit()) {
+            format!("incorrect terminal \"{terminator}\". This endpoint uses \"{TERMINATOR}\".")
+        } else if day.len() != 8 || !day.bytes().all(|byte| byte.is_ascii_digit()) {
             let day = shown(day);
-            return wrong(format!(
-                "incorrect date format \"{day}\". This date in the credential must be in the format \"yyyyMMdd\"."
-            ));
-        }
-        let signed = timestamp.day();
-        let other_day = format!(
-            "Invalid credential date \"{day}\". This date is not the same as X-Amz-Date: \"{signed}\"."
-        );
-        match self.location {
+            let form = "This date in the credential must be in the format \"yyyyMMdd\".";
+            format!("incorrect date format \"{day}\". {form}")
+        } else {
+            let signed = timestamp.day();
+            let other_day = "This date is not the same as X-Amz-Date:";
+            let detail = format!("Invalid credential date \"{day}\". {other_day} \"{signed}\".");
             // S3's message does not name the parameter here.
-            Credentials::Query { .. } => Refusal::OtherDay(other_day.into()),
-            _ => wrong(other_day),
-        }
+            if matches!(self.location, Credentials::Query { .. }) {
+                return Refusal::OtherDay(detail.into());
+            }
+            detail
+        };
+        Refusal::malformed(self.location, detail)
     }
 }
 

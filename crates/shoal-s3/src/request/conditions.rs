@@ -11,7 +11,7 @@ use shoal_base::moment::since_1970;
 use crate::etag;
 
 /// The four conditions of a request.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conditions {
     wanted: Option<String>,
     known: Option<String>,
@@ -67,11 +67,7 @@ impl Conditions {
 
     /// Returns true if there is no condition.
     pub fn is_empty(&self) -> bool {
-        !self.is_odd
-            && self.wanted.is_none()
-            && self.known.is_none()
-            && self.modified_since.is_none()
-            && self.unmodified_since.is_none()
+        *self == Self::default()
     }
 
     /// Returns true if S3 stores differ on these conditions, so that only the lake can evaluate them. An

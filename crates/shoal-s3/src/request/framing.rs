@@ -80,7 +80,7 @@ impl Framing {
     /// be given again, followed by more. The outcome does not depend on how bytes are split over calls.
     pub fn follow(&mut self, window: &[u8]) -> FramingOutcome {
         let mut passed = 0;
-        loop {
+        let refusal = loop {
             let rest = &window[passed..];
             let step = match &mut self.state {
                 State::Refused { refusal, .. } => Err(refusal.clone()),
@@ -110,12 +110,7 @@ impl Framing {
                 }),
             };
             match step {
-                Ok(0) => {
-                    return FramingOutcome {
-                        pass_bytes: passed,
-                        refusal: None,
-                    };
-                }
+                Ok(0) => break None,
                 Ok(taken) => {
                     passed += taken;
                     assert!(passed <= window.len(), "no byte passes before it arrives");
@@ -126,12 +121,13 @@ impl Framing {
                         refusal: refusal.clone(),
                         in_body,
                     };
-                    return FramingOutcome {
-                        pass_bytes: passed,
-                        refusal: Some(refusal),
-                    };
+                    break Some(refusal);
                 }
             }
+        };
+        FramingOutcome {
+            pass_bytes: passed,
+            refusal,
         }
     }
 

@@ -7,7 +7,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method};
 
 use super::canonical::{self, CanonicalError};
-use super::{ALGORITHM, KeyCache, PayloadHash, SeedSignature, SigningKey, Timestamp, scope};
+use super::{ALGORITHM, KeyCache, PayloadHash, SeedSignature, Timestamp, scope};
 use crate::identity::Account;
 
 const X_AMZ_DATE: HeaderName = HeaderName::from_static("x-amz-date");
@@ -103,6 +103,12 @@ impl Signer<'_> {
         payload: PayloadHash,
         timestamp: Timestamp,
     ) -> Result<SeedSignature, SignError> {
+        let Account {
+            access_key,
+            secret_key,
+            ..
+        } = self.account;
+        let key = self.keys.key(access_key, secret_key, &timestamp, self.region);
         let signed = canonical::Request {
             method: method.as_str(),
             path: target.path(),
@@ -112,17 +118,8 @@ impl Signer<'_> {
             signed_headers,
             payload_hash: payload.as_text().as_bytes(),
         }
-        .sign(self.key(&timestamp), timestamp, scope(&timestamp, self.region));
+        .sign(key, timestamp, scope(&timestamp, self.region));
         Ok(signed?)
-    }
-
-    fn key(&self, timestamp: &Timestamp) -> SigningKey {
-        self.keys.key(
-            &self.account.access_key,
-            &self.account.secret_key,
-            timestamp,
-            self.region,
-        )
     }
 }
 
