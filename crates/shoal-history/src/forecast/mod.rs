@@ -12,6 +12,7 @@ use crate::moment::Moment;
 use crate::path::{MARK, PathDate, Paths, written};
 use crate::recurrence::inputs::{DATES_LISTED_MAX, InputModel, Place, RangeBegin, month_begin};
 use crate::recurrence::schedule::Due;
+pub use crate::recurrence::schedule::Submission;
 use crate::recurrence::{SlotModel, Template, Templates};
 use crate::stats::{Spread, sum};
 
@@ -84,17 +85,6 @@ impl ForecastJob {
     }
 }
 
-/// When a job is submitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Submission {
-    /// The expected time.
-    pub at: Moment,
-    /// 10th percentile.
-    pub early: Moment,
-    /// 90th percentile.
-    pub late: Moment,
-}
-
 /// An input that a job is expected to read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ForecastInput {
@@ -127,8 +117,8 @@ pub fn forecast(templates: &Templates, window: Window) -> Forecast {
             keep_first(&mut due);
         }
     }
-    due.sort_by_key(|(number, due)| (due.at, *number));
-    let complete_until = due.get(JOBS_MAX).map_or(window.to, |(_, due)| due.at);
+    due.sort_by_key(|(number, due)| (due.submission.at, *number));
+    let complete_until = due.get(JOBS_MAX).map_or(window.to, |(_, due)| due.submission.at);
     due.truncate(JOBS_MAX);
     let jobs = due
         .into_iter()
@@ -144,7 +134,7 @@ pub fn forecast(templates: &Templates, window: Window) -> Forecast {
 /// Drops the latest jobs once there are twice as many as a forecast may have.
 fn keep_first(due: &mut Vec<(usize, Due)>) {
     if due.len() > 2 * JOBS_MAX {
-        due.sort_by_key(|(number, due)| (due.at, *number));
+        due.sort_by_key(|(number, due)| (due.submission.at, *number));
         due.truncate(JOBS_MAX + 1);
     }
 }
@@ -168,19 +158,15 @@ impl Templates {
         ForecastJob {
             name: name.clone(),
             template: number as u32,
-            submission: Submission {
-                at: due.at,
-                early: due.early,
-                late: due.late,
-            },
+            submission: due.submission,
             probability,
             duration_ms: *duration_ms,
-            deadline: due.at.plus_ms(deadline.after_ms),
+            deadline: due.submission.at.plus_ms(deadline.after_ms),
             deadline_rule: deadline.rule,
             inputs: once(
                 inputs
                     .iter()
-                    .flat_map(|input| resolved(input, due.at, &self.paths)),
+                    .flat_map(|input| resolved(input, due.submission.at, &self.paths)),
             ),
         }
     }

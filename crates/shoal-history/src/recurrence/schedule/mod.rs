@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::moment::{DAY_MS, HOUR_MS, MINUTE_MS, Moment, SECOND_MS};
 use crate::stats::{median, quantile, sorted};
@@ -478,16 +478,23 @@ fn by_last_run(times: &[Moment], until: Moment) -> Option<Schedule> {
     })
 }
 
-/// A time at which a run is due.
+/// When a job is submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Submission {
+    /// The expected time.
+    pub at: Moment,
+    /// 10th percentile.
+    pub early: Moment,
+    /// 90th percentile.
+    pub late: Moment,
+}
+
+/// A run that is due.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Due {
     /// Index of its slot.
     pub(crate) slot: usize,
-    pub(crate) at: Moment,
-    /// 10th percentile of the run's time.
-    pub(crate) early: Moment,
-    /// 90th percentile of the run's time.
-    pub(crate) late: Moment,
+    pub(crate) submission: Submission,
 }
 
 impl Schedule {
@@ -506,16 +513,18 @@ impl Schedule {
                 if at < from {
                     continue;
                 }
-                let spread = self.spread_at(slot, at);
+                let (early_ms, late_ms) = self.spread_at(slot, at);
                 due.push(Due {
                     slot: number,
-                    at,
-                    early: at.plus_ms(spread.0),
-                    late: at.plus_ms(spread.1),
+                    submission: Submission {
+                        at,
+                        early: at.plus_ms(early_ms),
+                        late: at.plus_ms(late_ms),
+                    },
                 });
             }
         }
-        due.sort_by_key(|due| (due.at, due.slot));
+        due.sort_by_key(|due| (due.submission.at, due.slot));
         due
     }
 

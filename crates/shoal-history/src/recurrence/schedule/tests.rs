@@ -69,7 +69,7 @@ fn workdays_are_a_week_with_five_slots() {
     );
     let days: Vec<_> = due
         .iter()
-        .map(|due| due.at.since_ms(Moment::from_ms(START_MS)) / DAY_MS)
+        .map(|due| due.submission.at.since_ms(Moment::from_ms(START_MS)) / DAY_MS)
         .collect();
     assert_eq!(days, [28, 29, 30, 31, 32]);
 }
@@ -128,6 +128,7 @@ fn a_period_that_no_calendar_knows_is_measured() {
     );
     assert_eq!(due.len(), 1);
     let error_ms = due[0]
+        .submission
         .at
         .since_ms(Moment::from_ms(START_MS + 600 * period_ms + MINUTE_MS));
     assert!(error_ms.abs() < 2 * MINUTE_MS, "{error_ms}");
@@ -160,7 +161,7 @@ fn a_job_that_follows_its_last_run_drifts() {
     let last = Moment::from_ms(START_MS + at_ms);
     let due = schedule.due(last.plus_ms(1), last.plus_ms(5 * HOUR_MS), 100);
     assert!((4..7).contains(&due.len()), "{due:?}");
-    let width = |number: usize| due[number].late.since_ms(due[number].early);
+    let width = |number: usize| due[number].submission.late.since_ms(due[number].submission.early);
     assert!(width(3) > width(0), "later runs are less certain");
 }
 
@@ -185,7 +186,7 @@ fn a_job_that_was_moved_runs_at_its_new_time() {
     );
     let hours: Vec<_> = due
         .iter()
-        .map(|due| due.at.ms().rem_euclid(DAY_MS) / HOUR_MS)
+        .map(|due| due.submission.at.ms().rem_euclid(DAY_MS) / HOUR_MS)
         .collect();
     assert_eq!(hours, [3]);
     // Hourly for a month, and daily for the last week.
