@@ -24,9 +24,7 @@ impl<T: Copy> ByPrefix<T> {
         let matching = self.rules.iter().find(|(prefix, _)| starts_with(name, prefix));
         matching.map_or(self.default, |(_, value)| *value)
     }
-}
 
-impl<T: Copy> ByPrefix<T> {
     /// Returns true if any object may have a value that `is_wanted` accepts.
     pub fn any(&self, is_wanted: impl Fn(T) -> bool) -> bool {
         is_wanted(self.default) || self.rules.iter().any(|(_, value)| is_wanted(*value))

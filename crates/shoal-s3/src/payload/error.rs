@@ -90,20 +90,11 @@ impl PayloadError {
             Self::WrongSignature => ErrorCode::SignatureDoesNotMatch,
             Self::NotResigned => ErrorCode::InternalError,
             Self::NoRoom(_) => ErrorCode::SlowDown,
-            Self::Framing(error) => match error {
-                ChunkError::Truncated
-                | ChunkError::ShorterThanAnnounced
-                | ChunkError::LongerThanAnnounced
-                | ChunkError::MalformedSize
-                | ChunkError::LineTooLong
-                | ChunkError::BareNewline
-                | ChunkError::MissingNewline
-                | ChunkError::DataAfterEnd => ErrorCode::IncompleteBody,
-                ChunkError::MalformedTrailer
-                | ChunkError::TooManyTrailers
-                | ChunkError::UnexpectedTrailer => ErrorCode::MalformedTrailerError,
-                ChunkError::ChunkTooLarge => ErrorCode::InvalidRequest,
-            },
+            Self::Framing(ChunkError::ChunkTooLarge) => ErrorCode::InvalidRequest,
+            Self::Framing(
+                ChunkError::MalformedTrailer | ChunkError::TooManyTrailers | ChunkError::UnexpectedTrailer,
+            ) => ErrorCode::MalformedTrailerError,
+            Self::Framing(_) => ErrorCode::IncompleteBody,
         }
     }
 

@@ -83,12 +83,7 @@ impl RangeRequest {
     /// Fails with [`Unsatisfiable`] if no byte of the object is in the range.
     pub fn resolve(self, size_bytes: u64) -> Result<ByteRange, Unsatisfiable> {
         let (start, end) = match self {
-            Self::Whole => {
-                return Ok(ByteRange {
-                    start: 0,
-                    end: size_bytes,
-                });
-            }
+            Self::Whole => return Ok(ByteRange::new(0, size_bytes)),
             Self::FirstLast(first, last) => (first, last.saturating_add(1).min(size_bytes)),
             Self::From(first) => (first, size_bytes),
             Self::Suffix(length) => (size_bytes.saturating_sub(length), size_bytes),

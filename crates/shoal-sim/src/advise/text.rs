@@ -84,13 +84,8 @@ impl Advice {
             .filter(lru)
             .zip(["half of it", "this size", "twice as much"])
         {
-            let _ = writeln!(
-                text,
-                "  {name:<14} {:>10}  misses {:5.1}% of the blocks, {:5.1}% of the bytes",
-                human_bytes(row.capacity_bytes),
-                row.miss_ratio * 100.0,
-                row.byte_miss_ratio * 100.0
-            );
+            let room = human_bytes(row.capacity_bytes);
+            let _ = writeln!(text, "  {name:<14} {room:>10}  {}", misses(row));
         }
     }
 
@@ -119,13 +114,7 @@ impl Advice {
         };
         let _ = writeln!(text, "\n{heading}.");
         for row in &rows {
-            let _ = writeln!(
-                text,
-                "  {:<14} misses {:5.1}% of the blocks, {:5.1}% of the bytes",
-                row.policy.to_string(),
-                row.miss_ratio * 100.0,
-                row.byte_miss_ratio * 100.0
-            );
+            let _ = writeln!(text, "  {:<14} {}", row.policy.to_string(), misses(row));
         }
         let followed = PolicyName::of_nodes();
         let Some(row) = rows.iter().find(|row| row.policy == Contender::policy(followed)) else {
@@ -196,12 +185,11 @@ impl Advice {
             self.nodes, self.lake_cost
         );
         for tried in &self.modes {
-            let requests = tried.sources.total().requests.max(1) as f64;
             let _ = writeln!(
                 text,
                 "  {:<15} local {:5.1}%  lake {:>10}  between nodes {:>10}  mean cost {:.3}",
                 tried.mode.as_str(),
-                tried.sources.local.requests as f64 / requests * 100.0,
+                local_percent(tried),
                 human_bytes(tried.sources.lake.bytes),
                 human_bytes(tried.between_nodes.bytes),
                 tried.cost
@@ -313,16 +301,24 @@ impl Advice {
     }
 }
 
+/// Describes what a policy misses.
+fn misses(row: &Row) -> String {
+    let (blocks, bytes) = (row.miss_ratio * 100.0, row.byte_miss_ratio * 100.0);
+    format!("misses {blocks:5.1}% of the blocks, {bytes:5.1}% of the bytes")
+}
+
+/// The share of blocks that the answering nodes held, in percent.
+fn local_percent(tried: &ModeOutcome) -> f64 {
+    tried.sources.local.requests as f64 / tried.sources.total().requests.max(1) as f64 * 100.0
+}
+
 /// Describes how much less or more `chosen` reads and sends than `other`.
 fn difference(chosen: &ModeOutcome, other: &ModeOutcome) -> String {
     let bytes = |ours: u64, theirs: u64| {
         let word = if ours > theirs { "more" } else { "less" };
         format!("{} {word}", human_bytes(ours.abs_diff(theirs)))
     };
-    let local = |tried: &ModeOutcome| {
-        tried.sources.local.requests as f64 / tried.sources.total().requests.max(1) as f64 * 100.0
-    };
-    let points = local(chosen) - local(other);
+    let points = local_percent(chosen) - local_percent(other);
     let word = if points < 0.0 { "fewer" } else { "more" };
     format!(
         "It reads {} from the lake and sends {} between nodes, with {:.1} points {word} local hits.",

@@ -18,7 +18,9 @@ impl Resource {
     pub(super) fn parse(path: &str, host: Option<&str>, domain: Option<&str>) -> Result<Self, S3Error> {
         let hosted = domain.and_then(|domain| bucket_of_host(host?, domain));
         // `*`, like any other target that is not a path, names nothing in S3.
-        let path = path.strip_prefix('/').ok_or_else(no_path)?;
+        let path = path.strip_prefix('/');
+        let no_path = || S3Error::new(ErrorCode::InvalidUri, "Couldn't parse the specified URI.");
+        let path = path.ok_or_else(no_path)?;
         let (bucket, key) = match hosted {
             Some(bucket) => (Cow::Borrowed(bucket.as_bytes()), Some(path)),
             None if path.is_empty() => return Ok(Self::default()),
@@ -72,8 +74,4 @@ fn decode(text: &str) -> Result<Cow<'_, [u8]>, S3Error> {
             "Couldn't parse the specified URI: '%' needs two hexadecimal digits.",
         )
     })
-}
-
-fn no_path() -> S3Error {
-    S3Error::new(ErrorCode::InvalidUri, "Couldn't parse the specified URI.")
 }
