@@ -74,7 +74,6 @@ impl PayloadError {
     /// The S3 code for the client.
     pub fn code(&self) -> ErrorCode {
         match self {
-            Self::WrongLength => ErrorCode::IncompleteBody,
             Self::MalformedLength("x-amz-decoded-content-length") | Self::MissingDecodedLength => {
                 ErrorCode::MissingContentLength
             }
@@ -85,16 +84,16 @@ impl PayloadError {
             Self::MalformedChecksum(..)
             | Self::SeveralChecksums
             | Self::OtherAlgorithm
-            | Self::UnsupportedTrailer => ErrorCode::InvalidRequest,
-            Self::UnexpectedTrailer => ErrorCode::MalformedTrailerError,
+            | Self::UnsupportedTrailer
+            | Self::Framing(ChunkError::ChunkTooLarge) => ErrorCode::InvalidRequest,
+            Self::UnexpectedTrailer
+            | Self::Framing(
+                ChunkError::MalformedTrailer | ChunkError::TooManyTrailers | ChunkError::UnexpectedTrailer,
+            ) => ErrorCode::MalformedTrailerError,
             Self::WrongSignature => ErrorCode::SignatureDoesNotMatch,
             Self::NotResigned => ErrorCode::InternalError,
             Self::NoRoom(_) => ErrorCode::SlowDown,
-            Self::Framing(ChunkError::ChunkTooLarge) => ErrorCode::InvalidRequest,
-            Self::Framing(
-                ChunkError::MalformedTrailer | ChunkError::TooManyTrailers | ChunkError::UnexpectedTrailer,
-            ) => ErrorCode::MalformedTrailerError,
-            Self::Framing(_) => ErrorCode::IncompleteBody,
+            Self::WrongLength | Self::Framing(_) => ErrorCode::IncompleteBody,
         }
     }
 
