@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use scopeguard::ScopeGuard;
 use shoal_base::send_permit::SendPermit;
 use tokio::time::{Instant, sleep};
 use ulid::Ulid;
@@ -87,9 +88,11 @@ impl Changes {
     ) -> Result<LakeChange, BeginError> {
         let owner = self.session.owner().ok_or(BeginError::NoSession)?;
         let token = new_id();
-        let under_way = UnderWay::note(self, token);
+        let is_new = self.under_way.lock().insert(token);
+        assert!(is_new, "each change has a token of its own");
+        let not_begun = scopeguard::guard(token, |token| self.forget(token));
         let begun = self.names.begin(name, kind, of, owner, token, known).await?;
-        under_way.stays();
+        ScopeGuard::into_inner(not_begun);
         Ok(LakeChange {
             changes: Arc::clone(self),
             begun,
@@ -104,7 +107,8 @@ impl Changes {
     }
 
     fn forget(&self, token: Ulid) {
-        self.under_way.lock().remove(&token);
+        let was_under_way = self.under_way.lock().remove(&token);
+        debug_assert!(was_under_way, "a change ends once");
     }
 
     /// Records the end of a change in the registry, retrying until that succeeds.
@@ -131,11 +135,6 @@ impl LakeChange {
     pub fn permit(&self) -> SendPermit {
         let (session, owner) = (Arc::clone(&self.changes.session), self.begun.busy.owner);
         SendPermit::new(move || session.is_of(owner))
-    }
-
-    /// Returns true if the node may send to the lake now, see [`SendPermit::may_send`].
-    pub fn may_send(&self) -> bool {
-        self.changes.session.is_of(self.begun.busy.owner)
     }
 
     /// Ends the change as carried out by the lake.
@@ -188,37 +187,6 @@ impl Drop for LakeChange {
                 sleep(changes.names.fence).await;
                 changes.record_end(&begun, End::GivenUp).await;
             });
-        }
-    }
-}
-
-/// Records that a change is under way, and removes the record unless the change begins.
-struct UnderWay<'a> {
-    changes: &'a Changes,
-    token: Ulid,
-    stays: bool,
-}
-
-impl<'a> UnderWay<'a> {
-    fn note(changes: &'a Changes, token: Ulid) -> Self {
-        let is_new = changes.under_way.lock().insert(token);
-        debug_assert!(is_new, "each change has a token of its own");
-        Self {
-            changes,
-            token,
-            stays: false,
-        }
-    }
-
-    fn stays(mut self) {
-        self.stays = true;
-    }
-}
-
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        if !self.stays {
-            self.changes.forget(self.token);
         }
     }
 }

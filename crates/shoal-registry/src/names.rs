@@ -413,6 +413,10 @@ impl Names {
         entry: Option<&Entry<DirtyVersion>>,
         mut changes: Vec<Change>,
     ) -> Result<Outcome, EngineError> {
+        debug_assert!(
+            found.revision.is_some() || found.entry.is_empty(),
+            "an entry that is not stored is empty"
+        );
         let key = name.entry_key();
         changes.push(match entry {
             Some(entry) => Change::put(key, encoded(entry)),

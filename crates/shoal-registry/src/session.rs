@@ -25,9 +25,7 @@ use shoal_base::{chance, clock};
 use tokio::time::Instant;
 use ulid::Ulid;
 
-use crate::engine::{
-    Change, Condition, Engine, EngineError, Outcome, Range, Revision, SessionId, Stored, Transaction,
-};
+use crate::engine::{Change, Condition, Engine, EngineError, Outcome, Range, SessionId, Stored, Transaction};
 use crate::entry::Owner;
 use crate::keys::{LIVES, MEMBERS, adopter, life, member, node_in};
 use crate::moment::Moment;
@@ -87,13 +85,6 @@ impl KeptLife {
         writeln!(options.open(&new)?, "{} {}", self.life, self.session.0)?;
         fs::rename(new, path)
     }
-}
-
-/// The membership of a node as it was read. It changes whenever the node opens a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Membership {
-    node: u64,
-    revision: Option<Revision>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -245,6 +236,7 @@ impl Session {
     }
 
     fn lasts(&self, owner: Owner, session: SessionId, began: Moment) {
+        assert_eq!(owner.node, self.node, "a node has sessions of its own only");
         *self.life.lock() = Some(Life {
             owner,
             session,
@@ -329,37 +321,33 @@ impl Session {
         self.engine.commit(step_down).await.map(drop)
     }
 
-    /// Reads the membership of a node, for [`Session::release`].
+    /// Reads the membership of a node, for [`Session::release`]. It changes whenever the node opens a session.
     ///
     /// # Errors
     ///
     /// The registry does not answer.
-    pub async fn membership(&self, node: u64) -> Result<Membership, EngineError> {
-        let stored = self.engine.get(&member(node)).await?;
+    pub async fn membership(&self, node: u64) -> Result<Condition, EngineError> {
+        let key = member(node);
+        let stored = self.engine.get(&key).await?;
         let revision = stored.map(|stored| stored.revision);
-        Ok(Membership { node, revision })
+        Ok(Condition { key, revision })
     }
 
-    /// Stops acting for a dead node that has nothing left, and ends its membership. `dead` must have been
+    /// Stops acting for a dead node that has nothing left, and ends its membership, which must have been
     /// read before this node found that the other one was dead and had nothing left. Returns `false`, and
     /// changes nothing, if that node has been back since, or if this node no longer acts for it.
     ///
     /// # Errors
     ///
     /// The node may still be a member. The next node that acts for it finds nothing to do.
-    pub async fn release(&self, dead: &Membership) -> Result<bool, EngineError> {
-        let Some(own) = self.own_adoption(dead.node).await? else {
+    pub async fn release(&self, dead: u64, membership: Condition) -> Result<bool, EngineError> {
+        let Some(own) = self.own_adoption(dead).await? else {
             return Ok(false);
         };
-        let member = member(dead.node);
-        let changes = vec![Change::delete(own.key.clone()), Change::delete(member.clone())];
-        let is_dead = Condition::absent(life(dead.node));
-        // Each life of a node begins with a change of this key.
-        let no_life_since = Condition {
-            key: member,
-            revision: dead.revision,
-        };
-        let conditions = vec![own, is_dead, no_life_since];
+        let changes = vec![Change::delete(own.key.clone()), Change::delete(member(dead))];
+        let is_dead = Condition::absent(life(dead));
+        // Each life of a node begins with a change of its membership.
+        let conditions = vec![own, is_dead, membership];
         let outcome = self.engine.commit(Transaction { conditions, changes }).await?;
         Ok(outcome != Outcome::Conflict)
     }

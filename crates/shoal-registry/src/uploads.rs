@@ -1,10 +1,12 @@
 //! Multipart uploads: any node can accept a part, and any node can complete an upload. A completion is one
 //! transaction, so an upload becomes an object once, and every later completion returns the same record.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::stream::{self, Stream, TryStreamExt};
 use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
@@ -13,6 +15,9 @@ use crate::keys::{self, Name, NodeList, UploadKey};
 use crate::moment::age_of;
 use crate::names::{ChangeError, Names, decoded, encoded};
 use crate::version::{DirtyVersion, Trash};
+
+/// Number of parts on a page.
+const PAGE: usize = 256;
 
 /// The uploads of one registry, as one node sees them. Clones share the engine.
 #[derive(Clone, Debug)]
@@ -83,21 +88,12 @@ impl UploadError {
     }
 }
 
-/// The outcome of an attempt to change an open upload.
-enum Tried {
-    /// The change was committed.
-    Committed,
-    /// The change was not committed, and the upload is as it was found.
-    Conflict,
-    /// The change may have been committed, or may still be. The upload is as it was found.
-    Unknown,
-    /// The upload has changed since, or has ended.
-    Changed {
-        /// The upload, if it still exists.
-        now: Option<FoundUpload>,
-        /// True if the change may have been committed, or may still be.
-        is_unknown: bool,
-    },
+/// An attempt to change an open upload that was not committed, as far as is known.
+struct NotCommitted {
+    /// The upload as it is now, if it still exists.
+    now: Option<FoundUpload>,
+    /// True if the change may have been committed, or may still be.
+    is_unknown: bool,
 }
 
 impl From<EngineError> for UploadError {
@@ -189,46 +185,49 @@ impl Uploads {
             }
             let conditions = vec![found.condition(), unchanged.clone()];
             let transaction = Transaction { conditions, changes };
-            match self.try_to_change(&found, transaction, unsure.is_some()).await? {
-                Tried::Committed => return Ok(()),
-                Tried::Conflict => {}
-                Tried::Unknown => unsure = Some(unchanged),
-                Tried::Changed {
-                    now: Some(now),
-                    is_unknown,
-                } if matches!(now.state, UploadState::Open(_)) => {
-                    if is_unknown {
-                        unsure = Some(unchanged);
-                    }
-                    found = now;
-                }
-                Tried::Changed { .. } => return Err(UploadError::Ended),
+            let tried = self.try_to_change(&found, transaction, unsure.is_some()).await?;
+            let Some(NotCommitted { now, is_unknown }) = tried else {
+                return Ok(());
+            };
+            let is_open = |now: &FoundUpload| matches!(now.state, UploadState::Open(_));
+            found = now.filter(is_open).ok_or(UploadError::Ended)?;
+            if is_unknown {
+                unsure = Some(unchanged);
             }
         }
     }
 
-    /// Tries to change an open upload, and reads it again unless the transaction was committed. `unsure` is
-    /// true if an earlier attempt may have happened.
+    /// Tries to change an open upload. Returns `None` if the transaction was committed. `unsure` is true if an
+    /// earlier attempt may have happened.
     async fn try_to_change(
         &self,
         found: &FoundUpload,
         transaction: Transaction,
         unsure: bool,
-    ) -> Result<Tried, UploadError> {
-        let tried = match self.names.engine.commit(transaction).await {
-            Ok(Outcome::Committed(_)) => return Ok(Tried::Committed),
-            Ok(Outcome::Conflict) => Tried::Conflict,
-            Err(EngineError::Unknown(_)) => Tried::Unknown,
+    ) -> Result<Option<NotCommitted>, UploadError> {
+        let is_unknown = match self.names.engine.commit(transaction).await {
+            Ok(Outcome::Committed(_)) => return Ok(None),
+            Ok(Outcome::Conflict) => false,
+            Err(EngineError::Unknown(_)) => true,
             Err(error) => return Err(ChangeError::from_engine(error, unsure).into()),
         };
-        let unsure = unsure || matches!(tried, Tried::Unknown);
         let now = self.find(&found.key.name, found.key.id).await;
-        let now = now.map_err(|error| ChangeError::from_engine(error, unsure))?;
-        let is_unknown = matches!(tried, Tried::Unknown);
-        Ok(match now {
-            Some(now) if now.revision == found.revision => tried,
-            now => Tried::Changed { now, is_unknown },
-        })
+        let now = now.map_err(|error| ChangeError::from_engine(error, unsure || is_unknown))?;
+        Ok(Some(NotCommitted { now, is_unknown }))
+    }
+
+    /// Returns the parts of an upload, ordered by number.
+    ///
+    /// # Errors
+    ///
+    /// The registry does not answer.
+    pub fn parts(&self, id: Ulid) -> impl Stream<Item = Result<(u16, UploadPart), EngineError>> + Send {
+        let pages = stream::try_unfold(None, move |after| async move {
+            let page = self.page_of_parts(id, after, PAGE).await?;
+            let last = page.last().map(|(number, _)| *number);
+            Ok(last.map(|last| (stream::iter(page.into_iter().map(Ok)), Some(last))))
+        });
+        pages.try_flatten()
     }
 
     /// Returns at most `limit` parts of an upload that follow `after`, ordered by number. Only an empty
@@ -237,7 +236,7 @@ impl Uploads {
     /// # Errors
     ///
     /// The registry does not answer.
-    pub async fn parts(
+    pub(crate) async fn page_of_parts(
         &self,
         id: Ulid,
         after: Option<u16>,
@@ -301,18 +300,16 @@ impl Uploads {
             changes.extend(self.names.discard(entry.entry.current.as_ref()));
             let conditions = vec![found.condition(), entry.condition(name)];
             let transaction = Transaction { conditions, changes };
-            match self.try_to_change(found, transaction, unsure).await? {
-                Tried::Committed => {
-                    self.names.deaths.note(entry.entry.current.as_ref());
-                    return Ok(record.clone());
-                }
-                Tried::Conflict => {}
-                Tried::Unknown => unsure = true,
-                Tried::Changed { now: None, .. } => return Err(UploadError::Ended),
-                Tried::Changed { now: Some(now), .. } => match now.state {
-                    UploadState::Complete { record, .. } => return Ok(record),
-                    UploadState::Open(_) => return Err(UploadError::Changed),
-                },
+            let tried = self.try_to_change(found, transaction, unsure).await?;
+            let Some(NotCommitted { now, is_unknown }) = tried else {
+                self.names.deaths.note(entry.entry.current.as_ref());
+                return Ok(record.clone());
+            };
+            let now = now.ok_or(UploadError::Ended)?;
+            match now.state {
+                UploadState::Complete { record, .. } => return Ok(record),
+                UploadState::Open(_) if now.revision != found.revision => return Err(UploadError::Changed),
+                UploadState::Open(_) => unsure |= is_unknown,
             }
         }
     }
@@ -410,18 +407,14 @@ impl Uploads {
 
     /// Returns true if a part was added within `lifetime`.
     async fn is_in_use(&self, id: Ulid, lifetime: Duration) -> Result<bool, EngineError> {
-        let mut after = None;
-        loop {
-            let parts = self.parts(id, after, 256).await?;
-            let is_young = |part: &UploadPart| id_in(&part.data).is_some_and(|id| age_of(id) < lifetime);
-            if parts.iter().any(|(_, part)| is_young(part)) {
+        let is_young = |part: UploadPart| id_in(&part.data).is_some_and(|id| age_of(id) < lifetime);
+        let mut parts = pin!(self.parts(id));
+        while let Some((_, part)) = parts.try_next().await? {
+            if is_young(part) {
                 return Ok(true);
             }
-            match parts.last() {
-                Some((last, _)) => after = Some(*last),
-                None => return Ok(false),
-            }
         }
+        Ok(false)
     }
 
     /// Returns the change that puts the parts of an ending upload on this node's trash list, except for the

@@ -8,10 +8,11 @@
 mod waiting_room;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::stream::{self, StreamExt};
+use futures_util::stream::TryStreamExt;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
@@ -23,8 +24,7 @@ use crate::engine::EngineError;
 use crate::entry::Kind;
 use crate::keys::{Name, NodeList};
 use crate::moment::age_of;
-use crate::names::{BeginError, BegunChange, ChangeError, EmptyEntry, End, Found, Names};
-use crate::session::Session;
+use crate::names::{BeginError, BegunChange, ChangeError, EmptyEntry, End, Found};
 use crate::uploads::Uploads;
 use crate::version::{DirtyVersion, Trash};
 
@@ -49,7 +49,7 @@ const FLUSH_NOW_TIME: Duration = Duration::from_secs(10);
 
 /// The operations of a node on the lake and on the tier's store that the worker needs.
 pub trait Lake: Send + Sync + 'static {
-    /// Writes a dirty object to the lake. The implementation must check [`LakeChange::may_send`] at the point
+    /// Writes a dirty object to the lake. The implementation must check [`LakeChange::permit`] at the point
     /// where the bytes of each request leave the process.
     fn flush(
         &self,
@@ -110,12 +110,9 @@ pub struct Pace {
 
 /// Processes the lists.
 pub struct Worker<L> {
-    names: Names,
     uploads: Uploads,
-    session: Arc<Session>,
     changes: Arc<Changes>,
     lake: L,
-    node: u64,
     pace: Mutex<Pace>,
     hurried: Notify,
     state: Mutex<State>,
@@ -162,9 +159,6 @@ impl<L: Lake> Worker<L> {
     pub fn new(changes: Arc<Changes>, lake: L, pace: Pace) -> Arc<Self> {
         Arc::new(Self {
             uploads: Uploads::new(changes.names.clone()),
-            names: changes.names.clone(),
-            session: Arc::clone(&changes.session),
-            node: changes.names.node,
             changes,
             lake,
             pace: Mutex::new(pace),
@@ -178,16 +172,16 @@ impl<L: Lake> Worker<L> {
         let mut progress = HashMap::new();
         let mut next_look = Instant::now();
         loop {
-            if Instant::now() >= next_look && self.session.owner().is_some() {
+            if Instant::now() >= next_look && self.changes.session.owner().is_some() {
                 next_look = Instant::now() + LOOK_PAUSE;
                 if let Err(error) = self.keep_adopting(&mut progress).await {
                     trouble(&error);
                 }
             }
-            if self.session.owner().is_some() {
+            if self.changes.session.owner().is_some() {
                 self.flush_failed();
                 let mut nodes = self.state.lock().adopted.clone();
-                nodes.push(self.node);
+                nodes.push(self.changes.names.node);
                 for node in nodes {
                     if let Err(error) = self.work_for(node, progress.entry(node).or_default()).await {
                         trouble(&error);
@@ -230,7 +224,7 @@ impl<L: Lake> Worker<L> {
     ///
     /// The object is still dirty, or its state is unknown.
     pub async fn flush(&self, name: &Name) -> Result<(), NotFlushed> {
-        let found = self.names.find(name).await?;
+        let found = self.changes.names.find(name).await?;
         let Some(version) = found.entry.current.clone() else {
             return Ok(());
         };
@@ -274,30 +268,27 @@ impl<L: Lake> Worker<L> {
     /// retried.
     pub async fn flush_all(&self, node: u64) {
         for list in [NodeList::Dirty, NodeList::Short] {
-            let mut after = None;
-            while let Ok(page) = self.names.listed(list, node, after, PAGE).await {
-                let parallel = self.pace.lock().parallel;
-                stream::iter(page.names)
-                    .for_each_concurrent(parallel, |(id, name)| async move {
-                        self.flush_listed(id, name).await;
-                    })
-                    .await;
-                after = page.next;
-                if after.is_none() {
-                    break;
-                }
-            }
+            let parallel = self.pace.lock().parallel;
+            let flushing = self.changes.names.all_listed(list, node).try_for_each_concurrent(
+                parallel,
+                |(id, name)| async move {
+                    self.flush_listed(id, name).await;
+                    Ok(())
+                },
+            );
+            // What cannot be listed now is flushed when it is due.
+            let _ = flushing.await;
         }
     }
 
     /// Adopts dead nodes, and releases those that are back or have nothing left.
     async fn keep_adopting(&self, progress: &mut HashMap<u64, Progress>) -> Result<(), EngineError> {
         for dead in self.adopted() {
-            let membership = self.session.membership(dead).await?;
-            let is_over = if self.session.acts_for(dead).await? {
-                self.has_nothing(dead).await? && self.session.release(&membership).await?
+            let membership = self.changes.session.membership(dead).await?;
+            let is_over = if self.changes.session.acts_for(dead).await? {
+                self.has_nothing(dead).await? && self.changes.session.release(dead, membership).await?
             } else {
-                self.session.step_down(dead).await?;
+                self.changes.session.step_down(dead).await?;
                 true
             };
             if is_over {
@@ -305,8 +296,11 @@ impl<L: Lake> Worker<L> {
                 progress.remove(&dead);
             }
         }
-        for dead in self.session.dead_nodes().await? {
-            if dead != self.node && !self.adopted().contains(&dead) && self.session.adopt(dead).await? {
+        for dead in self.changes.session.dead_nodes().await? {
+            if dead != self.changes.names.node
+                && !self.adopted().contains(&dead)
+                && self.changes.session.adopt(dead).await?
+            {
                 self.state.lock().adopted.push(dead);
             }
         }
@@ -315,7 +309,7 @@ impl<L: Lake> Worker<L> {
 
     async fn has_nothing(&self, node: u64) -> Result<bool, EngineError> {
         for list in NodeList::ALL {
-            if self.names.count(list, node).await? > 0 {
+            if self.changes.names.count(list, node).await? > 0 {
                 return Ok(false);
             }
         }
@@ -342,19 +336,14 @@ impl<L: Lake> Worker<L> {
         node: u64,
         first_seen: &mut HashMap<Ulid, Instant>,
     ) -> Result<(), EngineError> {
-        let mut orphans = Vec::new();
-        let mut after = None;
-        loop {
-            let page = self.names.listed(NodeList::Busy, node, after, PAGE).await?;
-            orphans.extend(page.names);
-            after = page.next;
-            if after.is_none() {
-                break;
-            }
-        }
+        let orphans = self.changes.names.all_listed(NodeList::Busy, node);
+        let orphans: Vec<_> = orphans.try_collect().await?;
         // Checked after the list was read: if the other node is still dead, so are the owners of all these
         // changes.
-        if node != self.node && !orphans.is_empty() && !self.session.acts_for(node).await? {
+        if node != self.changes.names.node
+            && !orphans.is_empty()
+            && !self.changes.session.acts_for(node).await?
+        {
             // A node that is back gives up the changes of its earlier lives itself.
             first_seen.clear();
             return Ok(());
@@ -362,8 +351,8 @@ impl<L: Lake> Worker<L> {
         first_seen.retain(|token, _| orphans.iter().any(|(listed, _)| listed == token));
         // An earlier life that this node has taken over may send until its session would have ended by its
         // own clock.
-        let earlier_lasts_until = (node == self.node)
-            .then(|| self.session.earlier_lasts_until())
+        let earlier_lasts_until = (node == self.changes.names.node)
+            .then(|| self.changes.session.earlier_lasts_until())
             .flatten();
         for (token, name) in orphans {
             if self.changes.is_under_way(token) {
@@ -372,16 +361,16 @@ impl<L: Lake> Worker<L> {
             let now = Instant::now();
             let first_seen = first_seen.entry(token).or_insert(now);
             let since = earlier_lasts_until.map_or(*first_seen, |until| until.max(*first_seen));
-            if now.saturating_duration_since(since) < self.names.fence {
+            if now.saturating_duration_since(since) < self.changes.names.fence {
                 continue;
             }
-            let found = self.names.find(&name).await?;
+            let found = self.changes.names.find(&name).await?;
             match BegunChange::in_entry(&name, &found, token) {
-                Some(begun) => match self.names.end(&begun, End::GivenUp, || true).await {
+                Some(begun) => match self.changes.names.end(&begun, End::GivenUp, || true).await {
                     Err(ChangeError::Engine(error)) => return Err(error),
                     Ok(_) | Err(ChangeError::OutcomeUnknown | ChangeError::Contended) => {}
                 },
-                None => self.names.unlist(NodeList::Busy, node, &[token]).await?,
+                None => self.changes.names.unlist(NodeList::Busy, node, &[token]).await?,
             }
         }
         Ok(())
@@ -395,23 +384,17 @@ impl<L: Lake> Worker<L> {
         age: Duration,
     ) -> Result<(), EngineError> {
         let parallel = self.pace.lock().parallel;
-        let mut after = None;
-        loop {
-            let page = self.names.listed(list, node, after, PAGE).await?;
-            for (id, name) in &page.names {
-                let is_all = self.state.lock().flushing.len() >= parallel || age_of(*id) < age;
-                if is_all {
-                    return Ok(());
-                }
-                if self.is_ready(*id) {
-                    self.begin_flush(*id, name.clone());
-                }
-            }
-            after = page.next;
-            if after.is_none() {
+        let mut listed = pin!(self.changes.names.all_listed(list, node));
+        while let Some((id, name)) = listed.try_next().await? {
+            let is_all = self.state.lock().flushing.len() >= parallel || age_of(id) < age;
+            if is_all {
                 return Ok(());
             }
+            if self.is_ready(id) {
+                self.begin_flush(id, name);
+            }
         }
+        Ok(())
     }
 
     /// Retries failed flushes, due or not.
@@ -485,10 +468,10 @@ impl<L: Lake> Worker<L> {
         waiting: &mut WaitingRoom<EmptyEntry>,
     ) -> Result<(), EngineError> {
         let mut empty = std::mem::take(waiting);
-        let listed = self.names.empty_entries(node, empty.cursor, PAGE).await?;
+        let listed = self.changes.names.empty_entries(node, empty.cursor, PAGE).await?;
         empty.add(listed);
-        while let Some((id, entry)) = empty.waited(self.names.fence) {
-            self.names.remove_empty(&entry, node, id).await?;
+        while let Some((id, entry)) = empty.waited(self.changes.names.fence) {
+            self.changes.names.remove_empty(&entry, node, id).await?;
         }
         *waiting = empty;
         Ok(())
@@ -497,18 +480,18 @@ impl<L: Lake> Worker<L> {
     /// Removes bytes that have been in the trash for at least the fence, so that no reader still uses them.
     async fn discard_trash(&self, node: u64, waiting: &mut WaitingRoom<Trash>) -> Result<(), EngineError> {
         let mut trash = std::mem::take(waiting);
-        let listed = self.names.trash(node, trash.cursor, PAGE).await?;
+        let listed = self.changes.names.trash(node, trash.cursor, PAGE).await?;
         trash.add(listed);
         let mut gone = Vec::new();
         while gone.len() < UNLISTED_MAX
-            && let Some((id, item)) = trash.waited(self.names.fence)
+            && let Some((id, item)) = trash.waited(self.changes.names.fence)
         {
             if self.discard(&item).await? {
                 gone.push(id);
             }
         }
         if !gone.is_empty() {
-            self.names.unlist(NodeList::Trash, node, &gone).await?;
+            self.changes.names.unlist(NodeList::Trash, node, &gone).await?;
         }
         *waiting = trash;
         Ok(())
@@ -519,7 +502,7 @@ impl<L: Lake> Worker<L> {
         match trash {
             Trash::Data(keys) => Ok(self.discard_all(keys).await),
             Trash::Parts { upload, kept } => loop {
-                let parts = self.uploads.parts(*upload, None, UNLISTED_MAX).await?;
+                let parts = self.uploads.page_of_parts(*upload, None, UNLISTED_MAX).await?;
                 if parts.is_empty() {
                     return Ok(true);
                 }
@@ -548,7 +531,11 @@ impl<L: Lake> Worker<L> {
     /// `last`, and starts over with the oldest after all old ones: each of them may still be in use.
     async fn end_old_uploads(&self, node: u64, last: &mut Option<Ulid>) -> Result<(), EngineError> {
         let lifetime = self.pace.lock().upload_age;
-        let page = self.names.listed(NodeList::Uploads, node, *last, PAGE).await?;
+        let page = self
+            .changes
+            .names
+            .listed(NodeList::Uploads, node, *last, PAGE)
+            .await?;
         *last = page.next;
         for (id, name) in page.names {
             if age_of(id) < lifetime {

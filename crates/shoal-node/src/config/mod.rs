@@ -39,7 +39,7 @@ pub use shoal_net::link::{Bandwidth, BandwidthScope};
 pub use shoal_net::membership::NodeConfig;
 pub use shoal_orders::tasks::PlanConfig;
 pub use shoal_writeback::tier::{
-    EtcdConfig, EtcdUser, PasswordError, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig,
+    EtcdConfig, EtcdUser, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig,
 };
 
 /// All settings of a node, and of the name server that directs clients to nodes.

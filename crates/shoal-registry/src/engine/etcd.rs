@@ -28,18 +28,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
-use shoal_base::secret::Secret;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
-pub use settings::{Settings, SettingsError};
+pub use settings::{Settings, SettingsError, User};
 
 use member::{Member, NoAnswer, Post, Token};
 use messages::{
-    AuthenticateRequest, AuthenticateResponse, Compare, Empty, ErrorResponse, GrantRequest, KeyValue,
-    LeaseRequest, LeaseResponse, Operation, OperationResponse, RangeRequest, RangeResponse, StatusResponse,
-    Streamed, TxnRequest, TxnResponse,
+    AuthenticateResponse, Empty, ErrorResponse, KeyValue, LeaseResponse, OperationResponse, RangeResponse,
+    StatusResponse, Streamed, TxnResponse, base64, range,
 };
 use refusal::Refusal;
 
@@ -66,7 +64,7 @@ pub struct Etcd {
     preferred: AtomicUsize,
     prefix: Bytes,
     timeout: Duration,
-    user: Option<(String, Secret)>,
+    user: Option<User>,
     quota_bytes: Option<u64>,
     looks: Looks,
 }
@@ -112,11 +110,7 @@ impl Etcd {
     }
 
     /// Sends a request that may be repeated. Returns its answer.
-    async fn call<A: DeserializeOwned>(
-        &self,
-        path: &'static str,
-        request: &impl Serialize,
-    ) -> Result<A, EngineError> {
+    async fn call<A: DeserializeOwned>(&self, path: &'static str, request: &Value) -> Result<A, EngineError> {
         let answered = self.ask(path, request, Repeat::Safe).await;
         answered.map_err(Failed::into_error)
     }
@@ -126,10 +120,10 @@ impl Etcd {
     async fn ask<A: DeserializeOwned>(
         &self,
         path: &'static str,
-        request: &impl Serialize,
+        request: &Value,
         repeat: Repeat,
     ) -> Result<A, Failed> {
-        let body = json(request);
+        let body = Bytes::from(request.to_string());
         let deadline = Instant::now() + self.timeout;
         let mut error = EngineError::Unavailable("no member was asked".into());
         loop {
@@ -204,20 +198,17 @@ impl Etcd {
 
     /// Returns the user's token at a member, if a user is configured.
     async fn token(&self, member: &Member, by: Instant) -> Result<Option<Arc<Token>>, Failed> {
-        let Some((name, password)) = &self.user else {
+        let Some(User { name, password, .. }) = &self.user else {
             return Ok(None);
         };
         let mut token = member.token.lock().await;
         if let Some(token) = &*token {
             return Ok(Some(Arc::clone(token)));
         }
-        let request = AuthenticateRequest {
-            name,
-            password: password.expose(),
-        };
+        let request = json!({ "name": name, "password": password.expose() });
         let post = Post {
             path: "/v3/auth/authenticate",
-            body: json(&request),
+            body: request.to_string().into(),
             token: None,
             connect_by: by,
             answer_by: by,
@@ -245,11 +236,10 @@ impl Etcd {
     /// Reads keys with one request, or more if their values are too large together.
     async fn read_keys(&self, keys: Vec<Bytes>) -> Result<Vec<Option<Stored>>, EngineError> {
         if keys.len() > 1 {
-            let reads = keys.iter().map(|key| Operation::Range(read_of(key.clone())));
-            let request = TxnRequest {
-                success: reads.collect(),
-                ..TxnRequest::default()
-            };
+            let reads = keys
+                .iter()
+                .map(|key| json!({ "request_range": range(key, b"", 0, false) }));
+            let request = json!({ "success": reads.collect::<Vec<_>>() });
             match self.ask("/v3/kv/txn", &request, Repeat::Safe).await {
                 Ok(TxnResponse { responses, .. }) if responses.len() == keys.len() => {
                     let found = responses.into_iter();
@@ -265,7 +255,7 @@ impl Etcd {
         }
         let mut found = Vec::with_capacity(keys.len());
         for key in keys {
-            let answer: RangeResponse = self.call("/v3/kv/range", &read_of(key)).await?;
+            let answer: RangeResponse = self.call("/v3/kv/range", &range(&key, b"", 0, false)).await?;
             found.push(answer.kvs.into_iter().next().map(KeyValue::stored));
         }
         Ok(found)
@@ -284,36 +274,42 @@ impl Etcd {
     /// Determines the outcome of a transaction that etcd answered with NOSPACE. A member checks its quota
     /// before it proposes a transaction and again when it applies it. In the second case the transaction is
     /// applied despite the error. `changed` is [`Transaction::changed_condition`].
-    async fn not_committed_for_room(&self, changed: Option<Condition>, reason: String) -> EngineError {
+    async fn not_committed_for_room(&self, changed: Option<&Condition>, reason: String) -> EngineError {
         let Some(Condition { key, revision }) = changed else {
             return EngineError::Unknown(reason);
         };
-        let now = self.read_keys(vec![self.key(&key)]).await;
+        let now = self.read_keys(vec![self.key(key)]).await;
         let now = now.map(|mut found| found.pop().flatten().map(|stored| stored.revision));
-        if now == Ok(revision) {
+        if now == Ok(*revision) {
             EngineError::Full(reason)
         } else {
             EngineError::Unknown(reason)
         }
     }
 
-    fn request_of(&self, transaction: Transaction) -> TxnRequest {
-        let compare = transaction.conditions.into_iter().map(|condition| {
+    fn request_of(&self, transaction: &Transaction) -> Value {
+        let key = |key: &[u8]| base64(&self.key(key));
+        let compare = transaction.conditions.iter().map(|condition| {
             let revision = condition.revision.map_or(0, |revision| revision.0);
-            Compare::changed_at(self.key(&condition.key), revision)
+            json!({
+                "key": key(&condition.key),
+                "target": "MOD",
+                "result": "EQUAL",
+                "mod_revision": revision.to_string(),
+            })
         });
-        let success = transaction.changes.into_iter().map(|change| match change {
-            Change::Put { key, value, session } => Operation::Put {
-                key: self.key(&key),
-                value,
-                lease: session.map_or(0, |session| session.0),
-            },
-            Change::Delete { key } => Operation::DeleteRange { key: self.key(&key) },
+        let success = transaction.changes.iter().map(|change| match change {
+            Change::Put { value, session, .. } => {
+                let lease = session.map_or(0, |session| session.0).to_string();
+                let put = json!({ "key": key(change.key()), "value": base64(value), "lease": lease });
+                json!({ "request_put": put })
+            }
+            Change::Delete { .. } => json!({ "request_delete_range": { "key": key(change.key()) } }),
         });
-        TxnRequest {
-            compare: compare.collect(),
-            success: success.collect(),
-        }
+        json!({
+            "compare": compare.collect::<Vec<_>>(),
+            "success": success.collect::<Vec<_>>(),
+        })
     }
 }
 
@@ -324,28 +320,22 @@ impl Engine for Etcd {
         self.looks.look(key, |keys| self.read_keys(keys)).await
     }
 
-    async fn range(&self, range: Range) -> Result<Page, EngineError> {
+    async fn range(&self, wanted: Range) -> Result<Page, EngineError> {
         // The successor of a key is the key with a zero byte appended.
-        let first = if range.after < range.prefix {
-            self.first_key(&range.prefix)
+        let first = if wanted.after < wanted.prefix {
+            self.first_key(&wanted.prefix)
         } else {
-            self.first_key(&[&range.after[..], b"\0"].concat())
+            self.first_key(&[&wanted.after[..], b"\0"].concat())
         };
-        let mut request = RangeRequest {
-            key: first,
-            range_end: self.end(&range.prefix),
-            limit: range.limit.max(1) as u64,
-            count_only: false,
-        };
-        if request.range_end != b"\0"[..] && request.key >= request.range_end {
+        let (end, mut limit) = (self.end(&wanted.prefix), wanted.limit.max(1) as u64);
+        if end != b"\0"[..] && first >= end {
             return Ok(Page::default());
         }
         let answer: RangeResponse = loop {
+            let request = range(&first, &end, limit, false);
             match self.ask("/v3/kv/range", &request, Repeat::Safe).await {
                 Ok(answer) => break answer,
-                Err(Failed::TooLarge) if request.limit > 1 => {
-                    request.limit = request.limit.div_ceil(4).min(256);
-                }
+                Err(Failed::TooLarge) if limit > 1 => limit = limit.div_ceil(4).min(256),
                 Err(failed) => return Err(failed.into_error()),
             }
         };
@@ -360,19 +350,14 @@ impl Engine for Etcd {
     }
 
     async fn count(&self, prefix: &[u8]) -> Result<u64, EngineError> {
-        let request = RangeRequest {
-            range_end: self.end(prefix),
-            count_only: true,
-            ..read_of(self.first_key(prefix))
-        };
+        let request = range(&self.first_key(prefix), &self.end(prefix), 0, true);
         let answer: RangeResponse = self.call("/v3/kv/range", &request).await?;
         Ok(answer.count)
     }
 
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, EngineError> {
         transaction.check()?;
-        let changed = transaction.changed_condition().cloned();
-        let request = self.request_of(transaction);
+        let request = self.request_of(&transaction);
         match self.ask("/v3/kv/txn", &request, Repeat::Never).await {
             Ok(TxnResponse {
                 header, succeeded, ..
@@ -381,9 +366,9 @@ impl Engine for Etcd {
             } else {
                 Outcome::Conflict
             }),
-            Err(Failed::Final(EngineError::Full(reason))) => {
-                Err(self.not_committed_for_room(changed, reason).await)
-            }
+            Err(Failed::Final(EngineError::Full(reason))) => Err(self
+                .not_committed_for_room(transaction.changed_condition(), reason)
+                .await),
             Err(failed) => Err(failed.into_error()),
         }
     }
@@ -391,8 +376,7 @@ impl Engine for Etcd {
     /// The answer of any member: all have the same data. Free pages of the file are reused, so they count as
     /// room.
     async fn room(&self) -> Result<Room, EngineError> {
-        let nothing = serde_json::Map::new();
-        let status: StatusResponse = self.call("/v3/maintenance/status", &nothing).await?;
+        let status: StatusResponse = self.call("/v3/maintenance/status", &json!({})).await?;
         let of_member = Some(status.quota).filter(|quota| *quota > 0);
         let used = Some(status.used).filter(|used| *used > 0);
         Ok(Room {
@@ -404,13 +388,13 @@ impl Engine for Etcd {
     async fn open_session(&self, time_to_live: Duration) -> Result<SessionId, EngineError> {
         let seconds = time_to_live.as_secs() + u64::from(time_to_live.subsec_nanos() > 0);
         // A lease whose grant was lost expires.
-        let request = GrantRequest { seconds };
+        let request = json!({ "TTL": seconds.to_string() });
         let lease: LeaseResponse = self.call("/v3/lease/grant", &request).await?;
         Ok(SessionId(lease.id))
     }
 
     async fn renew_session(&self, session: SessionId) -> Result<(), EngineError> {
-        let request = LeaseRequest { id: session.0 };
+        let request = json!({ "ID": session.0.to_string() });
         let answer: Streamed<LeaseResponse> = self.call("/v3/lease/keepalive", &request).await?;
         if answer.result.seconds > 0 {
             Ok(())
@@ -420,7 +404,7 @@ impl Engine for Etcd {
     }
 
     async fn close_session(&self, session: SessionId) -> Result<(), EngineError> {
-        let request = LeaseRequest { id: session.0 };
+        let request = json!({ "ID": session.0.to_string() });
         let closed: Result<Empty, _> = self.ask("/v3/lease/revoke", &request, Repeat::Never).await;
         closed.map(|Empty {}| ()).map_err(Failed::into_error)
     }
@@ -441,14 +425,6 @@ impl Failed {
             Self::TryNext(error) | Self::Token(error) | Self::Untrusted(error) | Self::Final(error) => error,
             Self::TooLarge => EngineError::Refused("a value is larger than what etcd's gateway gives".into()),
         }
-    }
-}
-
-/// Returns the request that reads one key.
-fn read_of(key: Bytes) -> RangeRequest {
-    RangeRequest {
-        key,
-        ..RangeRequest::default()
     }
 }
 
@@ -480,11 +456,6 @@ async fn ask_once<A: DeserializeOwned>(member: &Member, post: Post<'_>, repeat: 
         Refusal::Never(error) => Failed::Final(error),
         Refusal::Unsure(reason) => lost(&reason),
     })
-}
-
-fn json(request: &impl Serialize) -> Bytes {
-    let bytes = serde_json::to_vec(request);
-    bytes.expect("a request of ours is JSON").into()
 }
 
 /// Parses the answer to a successful request. A stream reports errors in its answers.

@@ -1,6 +1,7 @@
 //! Reads the lists of a registry in pages: dirty objects by name, and the lists of each node.
 
 use bytes::Bytes;
+use futures_util::stream::{self, Stream, TryStreamExt};
 use ulid::Ulid;
 
 use super::{Names, decoded};
@@ -8,6 +9,9 @@ use crate::engine::{Change, EngineError, Page, Range, Revision, Stored};
 use crate::entry::Entry;
 use crate::keys::{Name, NodeList};
 use crate::version::{DirtyVersion, Trash};
+
+/// Number of names on a page of a list.
+const PAGE: usize = 256;
 
 /// Some dirty objects of a bucket, ordered by key.
 #[derive(Clone, Debug)]
@@ -53,6 +57,10 @@ impl Names {
             ..range
         };
         let Page { entries, has_more } = self.engine.range(range).await?;
+        debug_assert!(
+            entries.is_sorted_by(|one, other| one.0 < other.0),
+            "a page is in the order of its keys"
+        );
         let last = entries.last().and_then(|(key, _)| Name::of_entry_key(key));
         let mut objects = Vec::with_capacity(entries.len());
         for (key, stored) in entries {
@@ -65,6 +73,24 @@ impl Names {
             objects,
             next: last.filter(|_| has_more),
         })
+    }
+
+    /// Returns all names of a list of `node`, ordered by id.
+    ///
+    /// # Errors
+    ///
+    /// The registry does not answer.
+    pub fn all_listed(
+        &self,
+        list: NodeList,
+        node: u64,
+    ) -> impl Stream<Item = Result<(Ulid, Name), EngineError>> + Send {
+        let pages = stream::try_unfold(Some(None), move |after| async move {
+            let Some(after) = after else { return Ok(None) };
+            let NamePage { names, next } = self.listed(list, node, after, PAGE).await?;
+            Ok(Some((stream::iter(names.into_iter().map(Ok)), next.map(Some))))
+        });
+        pages.try_flatten()
     }
 
     /// Returns at most `limit` names from a list of `node` that follow `after`, ordered by id.

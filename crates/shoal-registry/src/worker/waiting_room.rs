@@ -45,7 +45,8 @@ impl<T> WaitingRoom<T> {
             return None;
         }
         let (id, item, _) = self.waiting.pop_front()?;
-        self.ids.remove(&id);
+        let waited = self.ids.remove(&id);
+        assert!(waited, "each waiting item has its id among the ids");
         Some((id, item))
     }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use shoal_base::secret::Secret;
-use shoal_registry::engine::etcd::{Etcd, Settings};
+use shoal_registry::engine::etcd::{Etcd, Settings, User};
 use tokio::time::Instant;
 
 pub(crate) const PASSWORD: &str = "correct-horse";
@@ -101,7 +101,7 @@ impl Cluster {
         Settings {
             client_certificate: Some(client_certificate),
             ca_file: Some(self.folder.join("ca.pem")),
-            user: Some(("shoal".into(), Secret::new(PASSWORD))),
+            user: Some(user("shoal", PASSWORD)),
             ..Settings::at(endpoints.join(","))
         }
     }
@@ -256,5 +256,13 @@ fn make_certificates(folder: &std::path::Path) {
             .output()
             .unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    }
+}
+
+pub(crate) fn user(name: &str, password: &str) -> User {
+    User {
+        name: name.into(),
+        password: Secret::new(password),
+        password_file: PathBuf::new(),
     }
 }

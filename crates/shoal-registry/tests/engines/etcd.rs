@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use shoal_base::secret::Secret;
 use shoal_registry::engine::etcd::{Etcd, Settings};
 use shoal_registry::engine::{Engine, EngineError, Outcome};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, user};
 use crate::conformance::{Building, Shared, commit, counter, delete, increment, put, value};
 
 /// A registry in the cluster that the tests without faults share.
@@ -215,20 +214,19 @@ async fn a_client_without_permission_is_refused_at_once() {
         return;
     };
     let right = cluster.settings();
-    let user = |name: &str, password: &str| Some((name.into(), Secret::new(password)));
     let ca = right.ca_file.as_ref().unwrap().with_file_name("other.pem");
     let cases = [
         (
             "wrong password",
             Settings {
-                user: user("shoal", "wrong-password"),
+                user: Some(user("shoal", "wrong-password")),
                 ..right.clone()
             },
         ),
         (
             "wrong user",
             Settings {
-                user: user("unknown", "wrong-password"),
+                user: Some(user("unknown", "wrong-password")),
                 ..right.clone()
             },
         ),

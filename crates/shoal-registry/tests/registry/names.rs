@@ -394,7 +394,7 @@ async fn one_node_acts_for_a_dead_one_until_that_is_back_or_nothing_is_left() {
     assert!(dead.owner().is_none());
     assert!(third.adopt(NODE).await.unwrap());
     let membership = third.membership(NODE).await.unwrap();
-    assert!(third.release(&membership).await.unwrap());
+    assert!(third.release(NODE, membership).await.unwrap());
     assert!(third.dead_nodes().await.unwrap().is_empty());
     assert_eq!(bed.engine.keys("m/").len(), 2);
 }
@@ -409,10 +409,10 @@ async fn a_dead_node_that_was_back_in_the_meantime_remains_a_member() {
     assert!(adopter.adopt(NODE).await.unwrap());
     let membership = adopter.membership(NODE).await.unwrap();
     dead.keep().await.unwrap();
-    assert!(!adopter.release(&membership).await.unwrap());
+    assert!(!adopter.release(NODE, membership.clone()).await.unwrap());
     bed.write("bytes").await;
     bed.engine.expire(NODE);
-    assert!(!adopter.release(&membership).await.unwrap());
+    assert!(!adopter.release(NODE, membership.clone()).await.unwrap());
     assert_eq!(adopter.dead_nodes().await.unwrap(), [NODE]);
     assert!(adopter.acts_for(NODE).await.unwrap());
 }
@@ -431,7 +431,7 @@ async fn a_node_ends_no_adoption_but_its_own() {
     bed.engine.expire(OTHER);
     assert!(adopter.adopt(NODE).await.unwrap());
     former.step_down(NODE).await.unwrap();
-    assert!(!former.release(&membership).await.unwrap());
+    assert!(!former.release(NODE, membership).await.unwrap());
     assert!(adopter.acts_for(NODE).await.unwrap());
 }
 

@@ -44,7 +44,7 @@ impl Lake for TestLake {
     async fn flush(&self, name: &Name, version: &DirtyVersion, change: &LakeChange) -> FlushEnd {
         let latency = self.0.lock().latency;
         sleep(latency).await;
-        if !change.may_send() {
+        if !change.permit().may_send() {
             return FlushEnd::NotWritten("the session is over".into());
         }
         let mut state = self.0.lock();
@@ -274,7 +274,7 @@ async fn a_dropped_change_is_given_up_after_the_fence() {
     let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
     let node = Node::start(1, &engine, &lake).await;
     let change = node.begin("k", Kind::Write).await.unwrap();
-    assert!(change.may_send());
+    assert!(change.permit().may_send());
     drop(change);
     sleep(Duration::from_secs(35)).await;
     assert_eq!(engine.keys("b/").len(), 1);
@@ -442,7 +442,7 @@ async fn a_node_without_a_session_begins_nothing_and_sends_nothing() {
     // The keeping of the session stops, as in a process that is frozen.
     node.tasks.iter().for_each(JoinHandle::abort);
     sleep(SESSION).await;
-    assert!(!change.may_send() && node.session.owner().is_none());
+    assert!(!change.permit().may_send() && node.session.owner().is_none());
     let begun = node.begin("other", Kind::Write).await;
     assert_eq!(begun.unwrap_err(), BeginError::NoSession);
 }

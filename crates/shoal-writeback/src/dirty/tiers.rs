@@ -35,7 +35,7 @@ use super::stock::status::{RegistryNearlyFull, TierPage, TierStatus};
 use super::stock::survey::Survey;
 use super::stock::sweep::Sweeper;
 use super::stock::tier_store::TierStore;
-use crate::tier::{ByteStore, RegistryConfig, TierConfig, TierUnavailable};
+use crate::tier::{ByteStore, EtcdConfig, RegistryConfig, TierConfig, TierUnavailable};
 
 /// Other nodes consider this node dead if its session has not been renewed for this time.
 const SESSION: Duration = Duration::from_secs(10);
@@ -415,7 +415,11 @@ async fn open_registry(tier: &str, config: &RegistryConfig) -> Result<Arc<dyn En
             let opening = tokio::task::spawn_blocking(move || open_embedded(&folder));
             Ok(opening.await.expect("opening a registry does not panic")?)
         }
-        RegistryConfig::Etcd(etcd) => Ok(Arc::new(Etcd::new(&etcd.settings(tier)?)?)),
+        // Several tiers can share one etcd.
+        RegistryConfig::Etcd(etcd) => Ok(Arc::new(Etcd::new(&EtcdConfig {
+            prefix: format!("shoal/{tier}/"),
+            ..etcd.clone()
+        })?)),
     }
 }
 

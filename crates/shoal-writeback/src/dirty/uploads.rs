@@ -11,6 +11,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderName};
 use http_body::Body;
 use shoal_cache::exchange::Admitted;
@@ -173,19 +174,12 @@ impl DirtyObjects {
     /// The registry does not answer.
     pub async fn parts(&self, kept: &KeptUpload) -> Result<Vec<Arc<Part>>, UploadFailed> {
         let tier = tier_of(&self.entries, &kept.upload.name)?;
-        let mut parts: Vec<Arc<Part>> = Vec::new();
-        loop {
-            let after = parts.last().map(|part| part.number);
-            let page = tier.uploads.parts(kept.upload.id.0, after, PAGE).await;
-            let page = page.map_err(unavailable)?;
-            if page.is_empty() {
-                return Ok(parts);
-            }
-            for (number, part) in page {
-                let part = Part::from_bytes(number, part.data, &part.record);
-                parts.push(Arc::new(part.map_err(unavailable)?));
-            }
-        }
+        let parts = tier.uploads.parts(kept.upload.id.0).map(|listed| {
+            let (number, part) = listed.map_err(unavailable)?;
+            let part = Part::from_bytes(number, part.data, &part.record);
+            part.map(Arc::new).map_err(unavailable)
+        });
+        parts.try_collect().await
     }
 
     /// Completes an upload with `parts`. `asked` holds conditions on the existing object and checksums that
@@ -335,12 +329,8 @@ impl DirtyObjects {
                     let Some(name) = object_name(&name).filter(|name| self.entries.may_be_dirty(name)) else {
                         continue;
                     };
-                    assert!(
-                        name.key.starts_with(prefix),
-                        "a page of a prefix has keys with it"
-                    );
                     let upload = Upload::of_record(&name, UploadId(id), decoded(&record)?);
-                    if *upload.writer == *writer && behind.is_none_or(|place| place.is_before(&upload)) {
+                    if is_listed(&upload, prefix, writer, behind) {
                         uploads.push(Arc::new(upload));
                     }
                 }
@@ -353,6 +343,14 @@ impl DirtyObjects {
         uploads.sort_by_cached_key(|upload| UploadPosition::of(upload));
         Ok(uploads)
     }
+}
+
+/// Returns true if a listing below `prefix` shows an upload to the identity `writer` behind a position.
+fn is_listed(upload: &Upload, prefix: &[u8], writer: &str, behind: Option<&UploadPosition>) -> bool {
+    *upload.writer == *writer
+        // The registry also finds a prefix that reaches into the id behind a key.
+        && upload.name.key.starts_with(prefix)
+        && behind.is_none_or(|place| place.is_before(upload))
 }
 
 fn tier_of<'a>(entries: &'a Entries, name: &ObjectName) -> Result<&'a Tier, UploadFailed> {
@@ -408,7 +406,23 @@ mod tests {
     use http::{HeaderMap, HeaderValue};
 
     use super::part::tests::part;
-    use super::{conditions_in, kept_parts};
+    use super::{UploadPosition, begun, conditions_in, is_listed, kept_parts};
+
+    #[test]
+    fn a_listing_is_about_uploads_of_one_writer_below_a_prefix_and_behind_a_position() {
+        let upload = begun("tmp/a", 5, 1);
+        let (own, before) = (&*upload.writer, UploadPosition::before_all_of(b"tmp/a"));
+        assert!(is_listed(&upload, b"tmp/", own, None) && is_listed(&upload, b"", own, Some(&before)));
+        let itself = UploadPosition::of(&upload);
+        for (prefix, writer, behind) in [
+            (&b"tmp/b"[..], own, None),
+            (b"tmp/a\0", own, None),
+            (b"", "other", None),
+            (b"", own, Some(&itself)),
+        ] {
+            assert!(!is_listed(&upload, prefix, writer, behind));
+        }
+    }
 
     #[test]
     fn the_parts_of_an_object_are_told_by_runs_without_the_empty_ones() {

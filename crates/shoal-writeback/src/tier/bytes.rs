@@ -66,14 +66,32 @@ impl KeptBytes for TierBytes {
     }
 
     fn read(&self, range: ByteRange) -> ByteStream {
-        let reading = Reading {
-            of: self.clone(),
-            wanted: wanted(&self.pieces, range),
-            current: None,
-        };
-        stream::try_unfold(reading, |mut reading| async move {
-            let bytes = reading.next().await?;
-            Ok(bytes.map(|bytes| (bytes, reading)))
+        let (of, mut wanted) = (self.clone(), wanted(&self.pieces, range));
+        let reading = wanted
+            .pop_front()
+            .map(|(piece, range)| PieceReading::new(piece, range));
+        stream::try_unfold((wanted, reading), move |(mut wanted, mut reading)| {
+            let of = of.clone();
+            async move {
+                while let Some(current) = &mut reading {
+                    match current.next(&*of.store).await {
+                        Ok(Some(bytes)) => return Ok(Some((bytes, (wanted, reading)))),
+                        Ok(None) => {
+                            let next = wanted.pop_front();
+                            reading = next.map(|(piece, range)| PieceReading::new(piece, range));
+                        }
+                        Err(error) => {
+                            if let Some(StoreError::Damaged(why)) = error.downcast_ref() {
+                                let key = &current.piece.key;
+                                let why = format!("piece {key} in its tier is damaged: {why}");
+                                of.damages.note(&of.object, why, MEND_TIER);
+                            }
+                            return Err(error);
+                        }
+                    }
+                }
+                Ok(None)
+            }
         })
         .boxed()
     }
@@ -82,38 +100,6 @@ impl KeptBytes for TierBytes {
 impl fmt::Debug for TierBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("TierBytes").field(&self.pieces).finish()
-    }
-}
-
-/// An ongoing read of a range of an object.
-struct Reading {
-    of: TierBytes,
-    /// The pieces still to be read, each with the range to read of it.
-    wanted: VecDeque<(Piece, ByteRange)>,
-    current: Option<PieceReading>,
-}
-
-impl Reading {
-    async fn next(&mut self) -> Result<Option<Bytes>, BoxError> {
-        loop {
-            if let Some(current) = &mut self.current {
-                match current.next(&*self.of.store).await {
-                    Ok(Some(bytes)) => return Ok(Some(bytes)),
-                    Ok(None) => self.current = None,
-                    Err(error) => {
-                        if let Some(StoreError::Damaged(why)) = error.downcast_ref() {
-                            let why = format!("piece {} in its tier is damaged: {why}", current.piece.key);
-                            self.of.damages.note(&self.of.object, why, MEND_TIER);
-                        }
-                        return Err(error);
-                    }
-                }
-            }
-            let Some((piece, range)) = self.wanted.pop_front() else {
-                return Ok(None);
-            };
-            self.current = Some(PieceReading::new(piece, range));
-        }
     }
 }
 
@@ -183,6 +169,10 @@ impl PieceReading {
             let range = ByteRange::new(self.proof.proven_end(), self.asked_end);
             self.bytes = Some(store.get(&self.piece.key, range).await?);
         }
+        debug_assert!(
+            self.proof.proven_end() < self.asked_end,
+            "no more is received than was asked for"
+        );
         let answer = self.bytes.as_mut().expect("the store was just asked");
         let bytes = answer.next().await.unwrap_or_else(|| {
             let missing = "the tier holds fewer bytes than the object has";

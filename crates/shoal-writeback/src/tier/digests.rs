@@ -91,6 +91,10 @@ impl ChunkDigests {
         if chunk_bytes == self.chunk_bytes {
             return self;
         }
+        assert!(
+            chunk_bytes.is_multiple_of(self.chunk_bytes),
+            "chunks are joined to whole ones"
+        );
         let joined = (chunk_bytes / self.chunk_bytes) as usize;
         let lengths = (0..).map(|number| self.chunk(number).len());
         let sized: Vec<_> = self.digests.iter().copied().zip(lengths).collect();
@@ -130,6 +134,10 @@ impl ChunkDigests {
 
     /// Returns a verifier of the bytes from `start`, which must be the start of a chunk.
     pub fn proof(&self, start: u64) -> ChunkProof {
+        assert!(
+            start.is_multiple_of(self.chunk_bytes) || start == self.size_bytes,
+            "a proof begins with a chunk, or behind the last one"
+        );
         ChunkProof {
             expected: self.clone(),
             at: start,

@@ -42,7 +42,10 @@ impl ExactBody {
             match self.got_bytes {
                 _ if bytes.is_empty() => {}
                 got_bytes if got_bytes < size_bytes => return Ok(Some(bytes)),
-                got_bytes if got_bytes == size_bytes => self.held = Some(bytes),
+                got_bytes if got_bytes == size_bytes => {
+                    let before = self.held.replace(bytes);
+                    assert!(before.is_none(), "a body has its last byte once");
+                }
                 _ => return Err(format!("the body has more than the announced {size_bytes} bytes").into()),
             }
         }

@@ -17,9 +17,7 @@ mod tests;
 mod unavailable;
 
 pub use self::bytes::{Piece, TierBytes};
-pub use self::config::{
-    EtcdConfig, EtcdUser, PasswordError, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig,
-};
+pub use self::config::{EtcdConfig, EtcdUser, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig};
 pub use self::damage::{Damage, Damages, MEND_TIER};
 pub use self::digests::{ChunkDigester, ChunkDigests, ChunkProof, WrongBytes, chunk_bytes_for, count};
 pub use self::folder::{FolderStore, is_in_memory};

@@ -29,10 +29,6 @@ impl TieredLake {
             let lookup = self.look(context.caller(), context.headers(), name).await?;
             if let Some(manifest) = lookup.written_by(context.caller()) {
                 if request.is_understood() && request.follows_from(&manifest.version) {
-                    debug_assert!(
-                        manifest.name == *name,
-                        "the entry of a name describes an object of this name"
-                    );
                     return Ok(PinOutcome::Version(Pinned {
                         kept: Some(self.bytes(&lookup, manifest)),
                         ..Pinned::granted(Arc::clone(&manifest.version))
@@ -135,7 +131,11 @@ impl TieredLake {
     ) -> Result<Lookup, ReadError> {
         let dirty = &self.parts.dirty;
         let lookup = dirty.entries.find(name).await?;
-        if lookup.manifest.is_some() {
+        if let Some(manifest) = &lookup.manifest {
+            assert!(
+                manifest.name == *name,
+                "the entry of a name describes an object of this name"
+            );
             // Remembered answers of the lake about this name are out of date, even once the object is
             // flushed.
             dirty.invalidate(name);

@@ -117,11 +117,11 @@ impl EntryReader<'_> {
         let certificate: Option<PathBuf> = self.optional("registry_certificate");
         let key: Option<PathBuf> = self.optional("registry_key");
         EtcdConfig {
-            endpoints: members.collect::<Vec<_>>().join(","),
             ca_file: self.optional("ca_file"),
             client_certificate: certificate.zip(key),
             user: self.etcd_user(user),
             quota_bytes: self.optional("registry_quota"),
+            ..EtcdConfig::at(members.collect::<Vec<_>>().join(","))
         }
     }
 
@@ -139,10 +139,12 @@ impl EntryReader<'_> {
         }
         let name = name?;
         let password_file: PathBuf = self.optional(FILE)?;
-        // The node reads the password when it starts; an unusable file is reported now.
-        self.loader
-            .read_secret(FILE, &password_file, self.entry.origin(FILE))?;
-        Some(EtcdUser { name, password_file })
+        let origin = self.entry.origin(FILE);
+        Some(EtcdUser {
+            password: self.loader.read_secret(FILE, &password_file, origin)?,
+            name,
+            password_file,
+        })
     }
 
     /// Rejects keys that have no meaning next to another setting.

@@ -13,13 +13,7 @@ fn tier(name: &str, members: &str) -> TierConfig {
         name: name.into(),
         store: TierStoreConfig::Folder(name.into()),
         capacity_bytes: 1 << 30,
-        registry: RegistryConfig::Etcd(EtcdConfig {
-            endpoints: members.into(),
-            ca_file: None,
-            client_certificate: None,
-            user: None,
-            quota_bytes: None,
-        }),
+        registry: RegistryConfig::Etcd(EtcdConfig::at(members)),
     }
 }
 

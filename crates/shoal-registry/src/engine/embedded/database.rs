@@ -138,7 +138,8 @@ impl<'t> Changing<'t> {
             .extract_if(|_, session| is_over(SessionId(session)))?
         {
             let (key, _) = entry?;
-            self.keys.remove(key.value())?;
+            let before = self.keys.remove(key.value())?;
+            debug_assert!(before.is_some(), "a session has only keys that exist");
             removed.push(Bytes::copy_from_slice(key.value()));
         }
         Ok(removed)

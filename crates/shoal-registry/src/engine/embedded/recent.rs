@@ -55,6 +55,7 @@ impl Recent {
         {
             self.bytes -= weight(&key, found.as_ref());
         }
+        assert!(self.bytes <= BYTES_MAX, "cached values take bounded room");
     }
 
     /// Invalidates the keys that a revision changes; it becomes visible after this call.

@@ -40,7 +40,8 @@ impl Sessions {
             time_to_live,
             deadline: now + time_to_live,
         };
-        self.open.insert(session, opened);
+        let before = self.open.insert(session, opened);
+        assert!(before.is_none(), "each session has a name of its own");
         session
     }
 

@@ -122,14 +122,6 @@ struct State {
     broken: Option<String>,
 }
 
-/// Why a batch was not committed.
-enum Failure {
-    /// Nothing changed.
-    NotDone(EngineError),
-    /// The batch may have been committed.
-    Unknown(String),
-}
-
 /// The effects of a batch once it is committed.
 struct Done {
     outcomes: Vec<Result<Outcome, EngineError>>,
@@ -187,30 +179,22 @@ impl State {
         if let Some(full) = self.full(&batch) {
             batch = refuse_puts(batch, &full);
         }
-        let mut failure = match self.attempt(&batch) {
-            Ok(done) => return self.answer(batch, done),
-            Err(failure) => failure,
-        };
-        if let Failure::NotDone(full @ EngineError::Full(_)) = &failure {
+        let mut attempted = self.attempt(&batch);
+        if let Err(full @ EngineError::Full(_)) = &attempted {
             self.full_until = Some(clock::instant() + PAUSE);
             batch = refuse_puts(batch, full);
-            failure = match self.attempt(&batch) {
-                Ok(done) => return self.answer(batch, done),
-                Err(failure) => failure,
-            };
+            attempted = self.attempt(&batch);
         }
-        let error = match failure {
-            Failure::NotDone(error) => error,
-            Failure::Unknown(error) => EngineError::Unknown(error),
-        };
-        for job in batch {
-            job.answer(Err(error.clone()));
+        match attempted {
+            Ok(done) => self.answer(batch, done),
+            Err(error) => batch.into_iter().for_each(|job| job.answer(Err(error.clone()))),
         }
     }
 
-    /// Commits a batch as one transaction of the file.
-    fn attempt(&mut self, batch: &[Job]) -> Result<Done, Failure> {
-        let database = self.database().map_err(Failure::NotDone)?;
+    /// Commits a batch as one transaction of the file. Only after [`EngineError::Unknown`], it may have been
+    /// committed.
+    fn attempt(&mut self, batch: &[Job]) -> Result<Done, EngineError> {
+        let database = self.database()?;
         let (transaction, done) = match self.change(&database, batch) {
             Ok(prepared) => prepared,
             Err(error) => return self.recover(database, &error, None),
@@ -285,7 +269,11 @@ impl State {
     }
 
     /// Records the committed revision outside the database, so that a damaged database is noticed.
-    fn acknowledge(&mut self, done: Done) -> Result<Done, Failure> {
+    fn acknowledge(&mut self, done: Done) -> Result<Done, EngineError> {
+        assert!(
+            done.revision > self.revision,
+            "each change of the file has a greater revision"
+        );
         if let Err(error) = self.witness.write(done.revision.0) {
             return Err(self.give_up(&error.to_string()));
         }
@@ -300,23 +288,23 @@ impl State {
         database: Arc<Database>,
         error: &redb::Error,
         done: Option<Done>,
-    ) -> Result<Done, Failure> {
+    ) -> Result<Done, EngineError> {
         tracing::warn!(folder = %self.folder.path().display(), %error, "the file of the registry is opened again");
         drop(database);
         self.close();
         if self.folder.sync_failed() {
             return Err(self.give_up(&error.to_string()));
         }
-        let newest = self.reopen().map_err(Failure::Unknown)?;
+        let newest = self.reopen().map_err(EngineError::Unknown)?;
         match done {
             Some(done) if newest == done.revision => self.acknowledge(done),
-            _ if newest == self.revision => Err(Failure::NotDone(undone(error))),
-            _ => Err(Failure::Unknown(error.to_string())),
+            _ if newest == self.revision => Err(undone(error)),
+            _ => Err(EngineError::Unknown(error.to_string())),
         }
     }
 
     /// Closes the file for good: after a failed `fsync` the disk's content is unknown.
-    fn give_up(&mut self, error: &str) -> Failure {
+    fn give_up(&mut self, error: &str) -> EngineError {
         self.close();
         tracing::error!(
             folder = %self.folder.path().display(),
@@ -324,7 +312,7 @@ impl State {
             "the disk of the registry refuses fsync: look at the disk, then restart this process"
         );
         self.broken = Some(format!("its disk refused fsync: {error}; restart this process"));
-        Failure::Unknown(error.to_owned())
+        EngineError::Unknown(error.to_owned())
     }
 
     /// Returns the open file, reopening an unusable one.
@@ -381,6 +369,11 @@ impl State {
     }
 
     fn answer(&self, batch: Vec<Job>, done: Done) {
+        assert_eq!(
+            batch.len(),
+            done.outcomes.len(),
+            "each transaction has an outcome"
+        );
         self.shared.sessions.lock().forget(&done.ended);
         for (job, outcome) in batch.into_iter().zip(done.outcomes) {
             job.answer(outcome);

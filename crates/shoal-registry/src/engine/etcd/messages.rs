@@ -1,24 +1,31 @@
 //! The messages of etcd's JSON gateway: bytes are Base64, 64-bit numbers are strings, zeros are left out.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
 
 use crate::engine::{Revision, Stored};
 
-/// `/v3/kv/range`.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct RangeRequest {
-    #[serde(with = "base64_bytes")]
-    pub(super) key: Bytes,
-    #[serde(with = "base64_bytes", skip_serializing_if = "Bytes::is_empty")]
-    pub(super) range_end: Bytes,
-    #[serde(serialize_with = "as_text")]
-    pub(super) limit: u64,
-    pub(super) count_only: bool,
+/// Returns a read of the keys from `key` on and below `end`, or of one key if `end` is empty. A limit of 0 is
+/// none.
+pub(super) fn range(key: &[u8], end: &[u8], limit: u64, count_only: bool) -> Value {
+    json!({
+        "key": base64(key),
+        "range_end": base64(end),
+        "limit": limit.to_string(),
+        "count_only": count_only,
+    })
 }
 
-/// Its answer.
+/// Encodes bytes as the gateway does.
+pub(super) fn base64(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
+/// The answer to [`range`].
 #[derive(Debug, Deserialize)]
 pub(super) struct RangeResponse {
     #[serde(default)]
@@ -61,9 +68,9 @@ impl OperationResponse {
 /// A key with its value.
 #[derive(Debug, Deserialize)]
 pub(super) struct KeyValue {
-    #[serde(with = "base64_bytes")]
+    #[serde(deserialize_with = "from_base64")]
     pub(super) key: Bytes,
-    #[serde(default, with = "base64_bytes")]
+    #[serde(default, deserialize_with = "from_base64")]
     pub(super) value: Bytes,
     #[serde(deserialize_with = "from_text")]
     pub(super) mod_revision: u64,
@@ -76,57 +83,7 @@ pub(super) struct Header {
     pub(super) revision: u64,
 }
 
-/// `/v3/kv/txn`.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct TxnRequest {
-    pub(super) compare: Vec<Compare>,
-    pub(super) success: Vec<Operation>,
-}
-
-/// Requires the revision at which a key was last changed; 0 if it must not exist.
-#[derive(Debug, Serialize)]
-pub(super) struct Compare {
-    #[serde(with = "base64_bytes")]
-    key: Bytes,
-    target: &'static str,
-    result: &'static str,
-    #[serde(serialize_with = "as_text")]
-    mod_revision: u64,
-}
-
-impl Compare {
-    pub(super) fn changed_at(key: Bytes, mod_revision: u64) -> Self {
-        Self {
-            key,
-            target: "MOD",
-            result: "EQUAL",
-            mod_revision,
-        }
-    }
-}
-
-/// A read or a change of one key.
-#[derive(Debug, Serialize)]
-pub(super) enum Operation {
-    #[serde(rename = "request_range")]
-    Range(RangeRequest),
-    #[serde(rename = "request_put")]
-    Put {
-        #[serde(with = "base64_bytes")]
-        key: Bytes,
-        #[serde(with = "base64_bytes")]
-        value: Bytes,
-        #[serde(serialize_with = "as_text")]
-        lease: u64,
-    },
-    #[serde(rename = "request_delete_range")]
-    DeleteRange {
-        #[serde(with = "base64_bytes")]
-        key: Bytes,
-    },
-}
-
-/// Its answer.
+/// The answer to a transaction.
 #[derive(Debug, Deserialize)]
 pub(super) struct TxnResponse {
     pub(super) header: Header,
@@ -134,20 +91,6 @@ pub(super) struct TxnResponse {
     pub(super) succeeded: bool,
     #[serde(default)]
     pub(super) responses: Vec<OperationResponse>,
-}
-
-/// `/v3/lease/grant`.
-#[derive(Debug, Serialize)]
-pub(super) struct GrantRequest {
-    #[serde(rename = "TTL", serialize_with = "as_text")]
-    pub(super) seconds: u64,
-}
-
-/// `/v3/lease/revoke` and `/v3/lease/keepalive`.
-#[derive(Debug, Serialize)]
-pub(super) struct LeaseRequest {
-    #[serde(rename = "ID", serialize_with = "as_text")]
-    pub(super) id: u64,
 }
 
 /// The answer to a grant, and to a renewal within [`Streamed`]. A lease that has ended has no time to live.
@@ -183,14 +126,7 @@ pub(super) struct Streamed<A> {
 #[derive(Debug, Deserialize)]
 pub(super) struct Empty {}
 
-/// `/v3/auth/authenticate`. It has no `Debug`, because of the password.
-#[derive(Serialize)]
-pub(super) struct AuthenticateRequest<'a> {
-    pub(super) name: &'a str,
-    pub(super) password: &'a str,
-}
-
-/// Its answer. It has no `Debug`, because of the token.
+/// The answer to an authentication. It has no `Debug`, because of the token.
 #[derive(Deserialize)]
 pub(super) struct AuthenticateResponse {
     pub(super) token: String,
@@ -218,55 +154,19 @@ pub(super) struct Message {
     pub(super) message: String,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-fn as_text<S: Serializer>(number: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(number)
-}
-
 fn from_text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     let text = String::deserialize(deserializer)?;
     text.parse().map_err(D::Error::custom)
 }
 
-mod base64_bytes {
-    use base64::Engine as _;
-    use base64::engine::general_purpose::STANDARD;
-    use bytes::Bytes;
-    use serde::de::Error as _;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(bytes: &Bytes, serializer: S) -> Result<S::Ok, S::Error> {
-        STANDARD.encode(bytes).serialize(serializer)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        STANDARD.decode(text).map(Bytes::from).map_err(D::Error::custom)
-    }
+fn from_base64<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    STANDARD.decode(text).map(Bytes::from).map_err(D::Error::custom)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_transaction_is_written_as_etcd_reads_it() {
-        let request = TxnRequest {
-            compare: vec![Compare::changed_at(Bytes::from_static(b"a\xff"), 7)],
-            success: vec![
-                Operation::Put {
-                    key: Bytes::from_static(b"a\xff"),
-                    value: Bytes::new(),
-                    lease: 1 << 60,
-                },
-                Operation::DeleteRange {
-                    key: Bytes::from_static(b"b"),
-                },
-            ],
-        };
-        let expected = r#"{"compare":[{"key":"Yf8=","target":"MOD","result":"EQUAL","mod_revision":"7"}],"success":[{"request_put":{"key":"Yf8=","value":"","lease":"1152921504606846976"}},{"request_delete_range":{"key":"Yg=="}}]}"#;
-        assert_eq!(serde_json::to_string(&request).unwrap(), expected);
-    }
 
     #[test]
     fn what_etcd_leaves_out_is_zero() {

@@ -9,7 +9,7 @@ use shoal_base::secret::Secret;
 use shoal_base::tls::{self, FileError};
 
 /// The addresses of etcd, and how a node authenticates to it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// The client URLs of its members, `https://etcd-1:2379` or `http://…`, separated by commas.
     pub endpoints: String,
@@ -22,10 +22,21 @@ pub struct Settings {
     /// A client certificate and its key, in PEM, for members that require one. It does not identify the etcd
     /// user, because the gateway accepts only names and passwords.
     pub client_certificate: Option<(PathBuf, PathBuf)>,
-    /// The user's name and password, if etcd has authentication enabled.
-    pub user: Option<(String, Secret)>,
+    /// The user, if etcd has authentication enabled.
+    pub user: Option<User>,
     /// `--quota-backend-bytes` of the members; `None` for the value that they report, or etcd's default.
     pub quota_bytes: Option<u64>,
+}
+
+/// A user of etcd.
+#[derive(Clone, Debug, PartialEq)]
+pub struct User {
+    /// The name of the user.
+    pub name: String,
+    /// The password.
+    pub password: Secret,
+    /// The file that the password was read from.
+    pub password_file: PathBuf,
 }
 
 impl Settings {
@@ -124,7 +135,11 @@ mod tests {
     #[test]
     fn neither_debug_nor_errors_tell_a_password() {
         let mut settings = Settings::at("https://etcd-1");
-        settings.user = Some(("shoal".into(), Secret::new("hunter2")));
+        settings.user = Some(User {
+            name: "shoal".into(),
+            password: Secret::new("hunter2"),
+            password_file: PathBuf::new(),
+        });
         assert!(!format!("{settings:?}").contains("hunter2"));
         let error = endpoints("https://shoal:hunter2@etcd-1").unwrap_err();
         assert!(!format!("{error:?} {error}").contains("hunter2"));

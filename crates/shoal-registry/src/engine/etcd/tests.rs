@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket};
 
 use super::{Etcd, Settings};
-use crate::engine::{Change, Condition, Engine, EngineError, Outcome, Revision, Transaction};
+use crate::engine::{Change, Condition, Engine, EngineError, Outcome, Revision, SessionId, Transaction};
 
 const TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -183,4 +183,31 @@ async fn an_endless_answer_and_a_silent_member_end_in_time() {
     let unread = engine.get(b"a").await;
     assert!(matches!(unread, Err(EngineError::Unavailable(_))), "{unread:?}");
     assert!(began.elapsed() < TIMEOUT * 4, "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn a_transaction_is_written_as_etcd_reads_it() {
+    let transaction = Transaction {
+        conditions: vec![
+            Condition {
+                key: Bytes::from_static(b"a\xff"),
+                revision: Some(Revision(7)),
+            },
+            Condition::absent(Bytes::from_static(b"b")),
+        ],
+        changes: vec![
+            Change::Put {
+                key: Bytes::from_static(b"a\xff"),
+                value: Bytes::new(),
+                session: Some(SessionId(1 << 60)),
+            },
+            Change::delete(Bytes::from_static(b"b")),
+        ],
+    };
+    let engine = Etcd::new(&Settings {
+        prefix: "p/".into(),
+        ..Settings::at("http://127.0.0.1:9")
+    });
+    let expected = r#"{"compare":[{"key":"cC9h/w==","mod_revision":"7","result":"EQUAL","target":"MOD"},{"key":"cC9i","mod_revision":"0","result":"EQUAL","target":"MOD"}],"success":[{"request_put":{"key":"cC9h/w==","lease":"1152921504606846976","value":""}},{"request_delete_range":{"key":"cC9i"}}]}"#;
+    assert_eq!(engine.unwrap().request_of(&transaction).to_string(), expected);
 }

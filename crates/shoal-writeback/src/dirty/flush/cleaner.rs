@@ -32,6 +32,7 @@ pub(crate) struct Cleaner {
 
 impl Lake for Cleaner {
     async fn flush(&self, name: &Name, version: &DirtyVersion, change: &LakeChange) -> FlushEnd {
+        assert_eq!(change.name(), name, "a flush writes the object of its change");
         let read = || Manifest::new(&object_name(name).ok_or(Malformed)?, version, &self.shared.naming);
         let manifest = match read() {
             Ok(manifest) => manifest,
@@ -47,7 +48,7 @@ impl Lake for Cleaner {
             bytes: &bytes,
             conditions: &HeaderMap::new(),
             permit: &change.permit(),
-            transfer: Some(&under_way.transfer),
+            transfer: Some(&under_way),
         };
         let began = clock::instant();
         let written = self.shared.write(write).await;

@@ -1,9 +1,10 @@
 //! The flushes in flight on the link, and the clients that wait for them.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::ops::Deref;
 
 use parking_lot::Mutex;
+use scopeguard::guard;
 use shoal_net::link::{Purpose, Transfer};
 use shoal_registry::Name;
 
@@ -20,24 +21,10 @@ struct State {
     are_urgent: bool,
 }
 
-/// A flush in flight, which ends when this is dropped.
-#[derive(Debug)]
-pub(crate) struct UnderWay<'a> {
-    flushes: &'a FlushTransfers,
-    name: &'a Name,
-    pub(crate) transfer: Transfer,
-}
-
-/// Registers a request as waiting for a flush, until dropped.
-#[derive(Debug)]
-pub(crate) struct Awaiting {
-    flushes: Arc<FlushTransfers>,
-    name: Name,
-}
-
 impl FlushTransfers {
-    /// Begins a flush, at the priority of a client's transfer if a client waits for it.
-    pub(crate) fn begin<'a>(&'a self, name: &'a Name) -> UnderWay<'a> {
+    /// Begins a flush, at the priority of a client's transfer if a client waits for it. It ends when the
+    /// transfer is dropped.
+    pub(crate) fn begin(&self, name: &Name) -> impl Deref<Target = Transfer> {
         let transfer = Purpose::Cleaning
             .transfer()
             .expect("only a client's purpose has no transfer");
@@ -47,25 +34,29 @@ impl FlushTransfers {
         }
         state.under_way.insert(name.clone(), transfer.clone());
         drop(state);
-        UnderWay {
-            flushes: self,
-            name,
-            transfer,
-        }
+        guard(transfer, |_| {
+            self.0.lock().under_way.remove(name);
+        })
     }
 
-    /// Registers a request that waits for the flush of `name`, and raises the priority of one in flight.
-    pub(crate) fn await_flush(self: &Arc<Self>, name: &Name) -> Awaiting {
+    /// Registers a request that waits for the flush of `name`, until the result is dropped, and raises the
+    /// priority of one in flight.
+    #[must_use]
+    pub(crate) fn await_flush(&self, name: &Name) -> impl Deref<Target = ()> {
         let mut state = self.0.lock();
         *state.awaited.entry(name.clone()).or_default() += 1;
         if let Some(transfer) = state.under_way.get(name) {
             transfer.hurry();
         }
         drop(state);
-        Awaiting {
-            flushes: Arc::clone(self),
-            name: name.clone(),
-        }
+        guard((), |()| {
+            let mut state = self.0.lock();
+            let requests = state.awaited.get_mut(name).expect("it waits until now");
+            *requests -= 1;
+            if *requests == 0 {
+                state.awaited.remove(name);
+            }
+        })
     }
 
     /// Sets whether every flush gets the priority of a client's transfer.
@@ -78,27 +69,8 @@ impl FlushTransfers {
     }
 }
 
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        self.flushes.0.lock().under_way.remove(self.name);
-    }
-}
-
-impl Drop for Awaiting {
-    fn drop(&mut self) {
-        let mut state = self.flushes.0.lock();
-        if let Some(requests) = state.awaited.get_mut(&self.name) {
-            *requests -= 1;
-            if *requests == 0 {
-                state.awaited.remove(&self.name);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use shoal_policy::link::Class;
     use shoal_registry::Name;
@@ -111,19 +83,19 @@ mod tests {
 
     #[test]
     fn a_flush_that_a_client_waits_for_goes_as_the_clients() {
-        let flushes = Arc::<FlushTransfers>::default();
+        let flushes = FlushTransfers::default();
         let (a, b) = (name("a"), name("b"));
         let (early, other) = (flushes.begin(&a), flushes.begin(&b));
-        assert_eq!(early.transfer.class(), Class::Cleaning);
+        assert_eq!(early.class(), Class::Cleaning);
         let waits = [flushes.await_flush(&a), flushes.await_flush(&a)];
-        assert_eq!(early.transfer.class(), Class::Client);
-        assert_eq!(other.transfer.class(), Class::Cleaning);
+        assert_eq!(early.class(), Class::Client);
+        assert_eq!(other.class(), Class::Cleaning);
         drop(early);
         let [first, second] = waits;
         drop(first);
-        assert_eq!(flushes.begin(&a).transfer.class(), Class::Client);
+        assert_eq!(flushes.begin(&a).class(), Class::Client);
         drop(second);
-        assert_eq!(flushes.begin(&a).transfer.class(), Class::Cleaning);
+        assert_eq!(flushes.begin(&a).class(), Class::Cleaning);
     }
 
     #[test]
@@ -134,11 +106,11 @@ mod tests {
         flushes.set_urgent(true);
         let late = flushes.begin(&b);
         for flush in [&early, &late] {
-            assert_eq!(flush.transfer.class(), Class::Client);
+            assert_eq!(flush.class(), Class::Client);
         }
         drop(late);
         flushes.set_urgent(false);
-        assert_eq!(flushes.begin(&b).transfer.class(), Class::Cleaning);
+        assert_eq!(flushes.begin(&b).class(), Class::Cleaning);
         drop(early);
         assert!(flushes.0.lock().under_way.is_empty());
     }

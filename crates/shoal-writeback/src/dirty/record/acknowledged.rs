@@ -29,6 +29,10 @@ impl Acknowledged {
     /// Collects the digests of an object's pieces, none of them empty, and the MD5s and checksums of its
     /// parts.
     pub(crate) fn new(pieces: Vec<ChunkDigests>, parts: &[(PieceMd5, &[u8])]) -> Self {
+        debug_assert!(
+            pieces.iter().all(|piece| piece.size_bytes() > 0),
+            "no piece is empty"
+        );
         let least_bytes = pieces.iter().map(ChunkDigests::chunk_bytes).max();
         let sizes = pieces.iter().map(ChunkDigests::size_bytes);
         let chunk_bytes = chunk_bytes_for(&sizes, least_bytes.unwrap_or(1));

@@ -78,11 +78,17 @@ impl Manifest {
             return Err(Malformed.into());
         }
         let version = version_of(name, &record, dirty.size_bytes, naming).ok_or(Malformed)?;
+        let pieces = pieces(&record, dirty)?;
+        debug_assert_eq!(
+            pieces.iter().map(|piece| piece.size_bytes).sum::<u64>(),
+            dirty.size_bytes,
+            "the pieces of an object add up to it"
+        );
         Ok(Self {
             name: name.clone(),
             version: Arc::new(version),
             target: target::of_object(name).map_err(|_| Malformed)?,
-            pieces: pieces(&record, dirty)?,
+            pieces,
             record,
         })
     }

@@ -33,6 +33,8 @@ impl PartLayout {
     pub fn from_parts(parts: impl IntoIterator<Item = (u16, u64)>) -> Self {
         let mut runs: Vec<Run> = Vec::new();
         for (number, size_bytes) in parts {
+            let last = runs.last().map(|run| run.first + (run.count - 1));
+            assert!(last < Some(number), "the parts of an object ascend");
             match runs.last_mut() {
                 Some(run) if run.size_bytes == size_bytes && run.first + run.count == number => {
                     run.count += 1;

@@ -38,11 +38,8 @@ pub(crate) async fn receive<B>(
 where
     B: Body<Data = Bytes, Error = S3Error>,
 {
-    let (sender, receiver) = mpsc::channel::<Result<Bytes, BoxError>>(WAITING);
-    let pieces = stream::unfold(receiver, |mut receiver| async move {
-        let piece = receiver.recv().await?;
-        Some((piece, receiver))
-    });
+    let (sender, mut receiver) = mpsc::channel::<Result<Bytes, BoxError>>(WAITING);
+    let pieces = stream::poll_fn(move |cx| receiver.poll_recv(cx));
     let stored = store.put(key, size_bytes, pieces.boxed());
     let passed = async move {
         let pass = async {

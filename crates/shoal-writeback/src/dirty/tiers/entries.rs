@@ -234,7 +234,8 @@ impl Entries {
         let Some((_, tier)) = self.rule(name) else {
             return Ok(());
         };
-        let _awaiting = tier.flushes.await_flush(&registry_name(name));
+        let key = registry_name(name);
+        let _awaiting = tier.flushes.await_flush(&key);
         self.flush_in_background(name).await
     }
 

@@ -132,7 +132,8 @@ impl Hashed {
         }
         let bytes = self.waiting.split_to(self.waiting.len().min(bytes_max));
         self.md5.update(&bytes);
-        self.missing_bytes -= bytes.len() as u64;
+        let missing = self.missing_bytes.checked_sub(bytes.len() as u64);
+        self.missing_bytes = missing.expect("a body of exactly this length has no more bytes");
         if self.missing_bytes == 0 {
             let md5 = std::mem::take(&mut self.md5);
             self.progress.0.lock().md5 = Some(md5.finalize().into());

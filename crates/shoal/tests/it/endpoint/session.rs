@@ -52,7 +52,7 @@ impl Begun {
     /// The registry no longer takes the node for living.
     async fn session_ends(&self) {
         self.session.close().await.unwrap();
-        assert!(!self.change.may_send());
+        assert!(!self.change.permit().may_send());
     }
 }
 
