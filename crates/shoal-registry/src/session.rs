@@ -321,7 +321,8 @@ impl Session {
         self.engine.commit(step_down).await.map(drop)
     }
 
-    /// Reads the membership of a node, for [`Session::release`]. It changes whenever the node opens a session.
+    /// Reads the membership of a node, for [`Session::release`]. It changes whenever the node opens a
+    /// session.
     ///
     /// # Errors
     ///

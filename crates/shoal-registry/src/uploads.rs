@@ -197,8 +197,8 @@ impl Uploads {
         }
     }
 
-    /// Tries to change an open upload. Returns `None` if the transaction was committed. `unsure` is true if an
-    /// earlier attempt may have happened.
+    /// Tries to change an open upload. Returns `None` if the transaction was committed. `unsure` is true if
+    /// an earlier attempt may have happened.
     async fn try_to_change(
         &self,
         found: &FoundUpload,

@@ -70,12 +70,12 @@ impl KeptBytes for TierBytes {
         let reading = wanted
             .pop_front()
             .map(|(piece, range)| PieceReading::new(piece, range));
-        stream::try_unfold((wanted, reading), move |(mut wanted, mut reading)| {
-            let of = of.clone();
-            async move {
+        stream::try_unfold(
+            (of, wanted, reading),
+            |(of, mut wanted, mut reading)| async move {
                 while let Some(current) = &mut reading {
                     match current.next(&*of.store).await {
-                        Ok(Some(bytes)) => return Ok(Some((bytes, (wanted, reading)))),
+                        Ok(Some(bytes)) => return Ok(Some((bytes, (of, wanted, reading)))),
                         Ok(None) => {
                             let next = wanted.pop_front();
                             reading = next.map(|(piece, range)| PieceReading::new(piece, range));
@@ -91,8 +91,8 @@ impl KeptBytes for TierBytes {
                     }
                 }
                 Ok(None)
-            }
-        })
+            },
+        )
         .boxed()
     }
 }
