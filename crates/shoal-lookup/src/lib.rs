@@ -31,7 +31,7 @@ use shoal_net::http::listener::{ListenError, listen};
 use shoal_net::shutdown::{self, Shutdown, Trigger};
 use shoal_net::{clock, pauses};
 use shoal_node::admin::client::{
-    AdminAccess, AdminClient, AdminErrorKind, AdminResponse, AdminUrl, FileError, InvalidAdminUrl,
+    AdminAccess, AdminClient, AdminError, AdminResponse, AdminUrl, FileError, InvalidAdminUrl,
 };
 use shoal_node::admin::members::Members;
 use shoal_node::config;
@@ -273,30 +273,19 @@ async fn keep_asking(poller: AdminClient, place: usize, shared: Arc<Shared>, sto
             _ = ticks.tick() => {}
         }
         let answer = poller.ask(MEMBERS).await;
-        log_change(
-            poller.url(),
-            silent,
-            answer.as_ref().err().map(|error| &error.why),
-        );
+        let node = poller.url();
+        match &answer {
+            Err(AdminError { why: error, .. }) if !silent => {
+                tracing::warn!(%node, %error, "a node does not answer with its members");
+            }
+            Ok(_) if silent => tracing::info!(%node, "a node answers with its members again"),
+            _ => {}
+        }
         silent = answer.is_err();
         let now = clock::instant();
         shared.polled.lock()[place].asked(!silent, now);
         if let Ok(answer) = answer {
             shared.receive(answer, now);
         }
-    }
-}
-
-fn log_change(node: &AdminUrl, was_silent: bool, error: Option<&AdminErrorKind>) {
-    match error {
-        Some(error) if !was_silent => {
-            tracing::warn!(
-                %node,
-                %error,
-                "a node does not answer with its members"
-            );
-        }
-        None if was_silent => tracing::info!(%node, "a node answers with its members again"),
-        _ => {}
     }
 }

@@ -46,23 +46,22 @@ impl LiveNodes {
     pub fn receive(&mut self, answer: Members, reached: IpAddr, now: Instant) {
         for member in answer.members {
             let own = member.name == answer.speaker;
-            let entry = self.entries.get(&member.name);
-            let known = entry.filter(|entry| !own && entry.spoke.is_some_and(|spoke| counts(spoke, now)));
-            let entry = match known {
-                Some(Entry { live, spoke, .. }) => Entry {
-                    live: Arc::clone(live),
-                    seen: now,
-                    spoke: *spoke,
-                },
-                None => Entry {
-                    live: Arc::new(LiveNode {
-                        id: node_id(&member.name),
-                        address: client_address(&member, own.then_some(reached)),
-                        member,
-                    }),
-                    seen: now,
-                    spoke: own.then_some(now),
-                },
+            if let Some(entry) = self.entries.get_mut(&member.name)
+                && !own
+                && entry.spoke.is_some_and(|spoke| counts(spoke, now))
+            {
+                entry.seen = now;
+                continue;
+            }
+            let live = LiveNode {
+                id: node_id(&member.name),
+                address: client_address(&member, own.then_some(reached)),
+                member,
+            };
+            let entry = Entry {
+                live: Arc::new(live),
+                seen: now,
+                spoke: own.then_some(now),
             };
             self.entries.insert(entry.live.member.name.clone(), entry);
         }

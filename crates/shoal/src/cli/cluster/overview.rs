@@ -14,6 +14,7 @@ use shoal_node::admin::status::{
 };
 use shoal_orders::{JobCounts, JobNote, Progress, Task, TaskList, TaskState};
 use shoal_policy::Source;
+use shoal_policy::nearest::shared_levels;
 
 use super::task::PATH as TASKS;
 use super::task::plan_state::PATH as PLAN;
@@ -252,13 +253,8 @@ impl Traffic {
 /// Returns the narrowest of `layers` layers that nodes at `place` and `other` share. Nodes of L2 share all
 /// parts of a topology except the last one, those of L3 all except the last two, and so on.
 fn layer_shared(place: &str, other: &str, layers: usize) -> Option<usize> {
-    let (mine, theirs): (Vec<&str>, Vec<&str>) = (place.split('/').collect(), other.split('/').collect());
-    let shared = mine
-        .iter()
-        .zip(&theirs)
-        .take_while(|(one, other)| one == other)
-        .count();
-    (2..=layers).find(|layer| mine.len().saturating_sub(layer - 1) <= shared)
+    let (parts, shared) = (place.split('/').count(), shared_levels(place, other));
+    (2..=layers).find(|layer| parts.saturating_sub(layer - 1) <= shared)
 }
 
 /// Returns the path under which a node serves another node's pages. Tokens are sent only to the address that
