@@ -1,5 +1,5 @@
-//! A decorator of `s3s-fs`: it passes on the requests that `s3s-fs` handles well, and answers the rest with the
-//! help of `read` and `write`.
+//! A decorator of `s3s-fs`: it passes on the requests that `s3s-fs` handles well, and answers the rest with
+//! the help of `read` and `write`.
 
 use std::io;
 use std::path::Path;

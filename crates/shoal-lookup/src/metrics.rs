@@ -10,6 +10,7 @@ use shoal_node::admin::members::MemberState;
 
 use super::Shared;
 use super::answer::responder::Transport;
+use super::poll_status::PolledNode;
 use super::rate_limit::Allowance;
 
 /// Counts of one name server.
@@ -34,7 +35,7 @@ observed! {
         => |shared| each(shared.polled.lock().iter().map(|node| (&*node.url, node.answers)));
     Gauge lookup_polled_age_seconds{node}
         "Seconds since a node of [lookup] nodes last answered with its members; since the start if it never has."
-        => |shared| each(shared.polled.lock().iter().map(|node| (&*node.url, seconds(node.age(clock::instant())))));
+        => |shared| each(shared.polled.lock().iter().map(|node| (&*node.url, silent_seconds(node))));
 }
 
 impl LookupMetrics {
@@ -61,6 +62,10 @@ fn living(shared: &Shared) -> impl Iterator<Item = (&'static str, usize)> {
             let in_state = live.iter().filter(|live| live.member.state == state);
             (state.as_str(), in_state.count())
         })
+}
+
+fn silent_seconds(node: &PolledNode) -> f64 {
+    seconds(node.age(clock::instant()))
 }
 
 /// Rounds to tenths, enough for nodes that are polled each second.

@@ -16,8 +16,8 @@ use crate::config::{self, Config, ConfigError};
 use crate::core::Core;
 use crate::front::serve::Front;
 
-/// Why a new configuration was rejected: it is unreadable or invalid, or a certificate or the operators' tokens
-/// cannot be used.
+/// Why a new configuration was rejected: it is unreadable or invalid, or a certificate or the operators'
+/// tokens cannot be used.
 pub type ReloadError = Box<dyn Error + Send + Sync>;
 
 /// Applies new configurations, each completely or not at all.

@@ -35,8 +35,8 @@ use super::other_nodes::OtherPage;
 use super::task_pages::{TaskPage, json_page, message_page};
 use crate::handoff::Handoff;
 
-/// The parts of this node that must be running before it is ready, and are not. External conditions are checked
-/// in addition ([`shoal_net::conditions`]).
+/// The parts of this node that must be running before it is ready, and are not. External conditions are
+/// checked in addition ([`shoal_net::conditions`]).
 pub type MissingParts = Mutex<&'static [&'static str]>;
 
 /// The content of the pages of a node, and what orders act on.

@@ -140,7 +140,7 @@ observed! {
         "Requests to the directory of blocks, by kind (look, report, mark, leave, exchange, token, change, attend) and outcome: answered, silent, or held-back (not sent, because earlier ones were not answered)."
         => |s| each(s.directory.iter().flat_map(directory_requests));
     Counter directory_answer_microseconds{request} "Time that answers of the directory took, all together."
-        => |s| each(s.directory.iter().map(|(kind, counts)| (kind.as_str(), counts.answer_time.as_micros() as u64)));
+        => |s| each(s.directory.iter().map(|(kind, it)| (kind.as_str(), it.answer_time.as_micros() as u64)));
     Gauge directory_answers{}
         "1 if the directory answered the last time; 0 if it did not, or the node has none."
         => |s| one(s.core.directory.as_ref().is_some_and(|directory| directory.answers()));

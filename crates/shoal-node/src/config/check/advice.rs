@@ -17,22 +17,25 @@ rules! {
     ADVICE: fn(&ConfigDraft) -> Vec<Fault>;
 
     admin listen: |draft| is_exposed(&draft.config).then(|| format!(
-            "({}) is not on loopback: without token_file or client_ca every machine that reaches it may look, and \
-             orders are taken from this machine only",
+            "({}) is not on loopback: without token_file or client_ca every machine that reaches it may \
+             look, and orders are taken from this machine only",
             draft.config.admin.listen
         )),
         "write tokens into a token_file, let a firewall restrict access, or write 127.0.0.1 as the address";
     cooperation listen: |draft| others_reach(&draft.config)
-            .filter(|address| address.ip().is_loopback() && !others_are_here(&draft.config))
-            .map(|address| format!("({address}) is on loopback: no node on another machine reaches this one")),
-        "write an address of this machine that the other nodes reach, and the same secret_key_file on all of them";
+            .filter(|it| it.ip().is_loopback() && !others_are_here(&draft.config))
+            .map(|it| format!("({it}) is on loopback: no node on another machine reaches this one")),
+        "write an address of this machine that the other nodes reach, and the same secret_key_file on all of \
+         them";
     lake bandwidth: |draft| has_less_than_a_block(&draft.config)
-            .then_some("is less than one block a second: a cold read of a few bytes takes as long as its block"),
+            .then_some("is less than one block a second: a cold read of a few bytes takes as long as its \
+                        block"),
         "write what the link carries (kbit, Mbit and Gbit count bits), or lower [store] block_size";
-    store path: |draft| (is_store_known(draft) && is_in_memory(made(&draft.config.store.path)).unwrap_or_default())
+    store path: |draft| (is_store_known(draft)
+            && is_in_memory(made(&draft.config.store.path)).unwrap_or_default())
             .then(|| format!(
-                "({}) is in memory: cached blocks take room that the machine needs for other work, and are gone when \
-                 it restarts",
+                "({}) is in memory: cached blocks take room that the machine needs for other work, and are \
+                 gone when it restarts",
                 draft.config.store.path.display()
             )),
         "name a folder on a disk of this machine";
@@ -73,8 +76,8 @@ impl<'a> Check<'a> {
         let cooperation = &self.config.cooperation;
         if cooperation.mode != CooperationMode::Solo && cooperation.seeds.is_empty() {
             let what = "[cooperation] seeds is empty: this node finds no other node by itself";
-            let hint = "write host:port of the listen of one or two other nodes, or mode = \"solo\" for a node that \
-                        caches alone";
+            let hint = "write host:port of the listen of one or two other nodes, or mode = \"solo\" for a \
+                        node that caches alone";
             self.warn(self.draft.provenance("cooperation", "mode"), what, hint);
         }
     }
@@ -134,8 +137,8 @@ fn has_less_than_a_block(config: &Config) -> bool {
     bandwidth.is_some_and(|bandwidth| bandwidth.bytes_per_second < config.store.block_bytes)
 }
 
-/// Returns true if the folder of the store is on the disk that the node will use. The default folder may be on
-/// one that is mounted before the node starts.
+/// Returns true if the folder of the store is on the disk that the node will use. The default folder may be
+/// on one that is mounted before the node starts.
 fn is_store_known(draft: &ConfigDraft) -> bool {
     let is_named = *draft.provenance("store", "path") != Provenance::Default;
     is_named || draft.config.store.path.exists()

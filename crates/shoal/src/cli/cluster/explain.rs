@@ -115,9 +115,9 @@ impl Explain {
             .into_iter()
             .find_map(|node| Some((node.node, node.version?)));
         let unknown = || {
-            Failure::failed(format!("no node knows a version of {}", self.object)).hinting(
-                "the object was never read, or is not cacheable (shoal_uncached_total in /metrics counts reasons), or the nodes have forgotten it",
-            )
+            let hint = "the object was never read, or is not cacheable (shoal_uncached_total in /metrics \
+                        counts reasons), or the nodes have forgotten it";
+            Failure::failed(format!("no node knows a version of {}", self.object)).hinting(hint)
         };
         let (known_by, version) = known.ok_or_else(unknown)?;
         // Each node has reported the version that it knows; now ask all of them about the same one.

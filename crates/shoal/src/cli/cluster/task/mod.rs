@@ -124,8 +124,9 @@ pub(crate) async fn follow(client: &AdminClient, mut task: Task, json: bool) -> 
         let ended = tokio::select! {
             ended = ended => ended.map_err(failed("the node stopped answering; the task goes on")),
             _ = interrupt.recv() => {
-                let what = format!("the task {} goes on", task.id);
-                let hint = format!("`shoal task {0} --wait` follows it, `shoal task {0} --cancel` ends it", task.id);
+                let id = &task.id;
+                let what = format!("the task {id} goes on");
+                let hint = format!("`shoal task {id} --wait` follows it, `shoal task {id} --cancel` ends it");
                 Err(Failure::interrupted(what, hint))
             }
         };
