@@ -102,12 +102,11 @@ impl Dev {
 
     /// Starts the lake, then the nodes that extend it.
     async fn start(&self, base: Config, folder: &Path) -> Result<Running, Failure> {
-        let lake = match &self.lake {
-            Some(_) => None,
-            None => {
-                let started = EmbeddedLake::start(&folder.join("lake"), loopback(self.lake_port)).await;
-                Some(started.map_err(|error| Failure::new("the embedded lake cannot start", &error))?)
-            }
+        let lake = if self.lake.is_some() {
+            None
+        } else {
+            let started = EmbeddedLake::start(&folder.join("lake"), loopback(self.lake_port)).await;
+            Some(started.map_err(|error| Failure::new("the embedded lake cannot start", &error))?)
         };
         let endpoint = lake.as_ref().map_or(base.lake.endpoint.clone(), |lake| {
             format!("http://{}", lake.address())
