@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use shoal_base::seeded::Chance;
-use shoal_policy::eviction::{Below, C2p, c2p, gwf};
+use shoal_policy::eviction::{C2p, Named, c2p, gwf};
 use shoal_sim::Cache;
 use shoal_sim::block::{Block, Granularity};
 use shoal_sim::cluster::{
@@ -131,7 +131,7 @@ impl Default for C2pSettings {
 
 impl C2pSettings {
     /// The policy that C2P stands above, empty.
-    fn below(&self) -> Below<Block> {
+    fn below(&self) -> Named<Block> {
         match self.above {
             Some(PolicyName::OfStores(policy)) => policy.build_below(),
             Some(PolicyName::Life | PolicyName::Gwf) | None => Box::new(c2p::Closeness::new(c2p::Rule {

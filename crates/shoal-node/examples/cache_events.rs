@@ -121,7 +121,7 @@ async fn alone(seconds: u64) {
 
 /// Blocks come and go under C2P above that ranking, and the other node hears of it.
 async fn with_events(peer: &Peer, me: NodeId, known: &[VersionId], events: u64, seconds: u64) -> Sent {
-    let mut policy = C2p::above(Lru::default(), Completeness::Read);
+    let mut policy = C2p::above(Box::new(Lru::default()), Completeness::Read);
     let mut outbox = Outbox::new(LIMITS);
     let mut blocks = blocks(known);
     for block in blocks.by_ref().take(HELD as usize) {

@@ -50,7 +50,7 @@ fn main() {
         "life" => measure(Life::default()),
         "gwf" => measure(Gwf::new(Ageing::Added)),
         "c2p" => measure(C2p::<BlockId>::default()),
-        "c2p+duel" => measure(C2p::above(Duel::default(), Completeness::Read)),
+        "c2p+duel" => measure(C2p::above(Box::new(Duel::default()), Completeness::Read)),
         "belady" => measure(Belady::new(std::iter::empty())),
         "lru-in-3-layers" => measure(three_layers()),
         _ => panic!("no policy {policy}"),

@@ -22,7 +22,7 @@ pub use global::{GROUP_BLOCKS, Presence};
 
 use self::memory::Memory;
 use super::structures::grouped::{Grouped, WholeState};
-use super::{Eviction, Ranking};
+use super::{Eviction, Gwf, Named};
 use crate::{NodeId, PartOf};
 
 /// C2P (Nadgowda et al., *Co-operative Caching in Distributed Storage Systems*): a reader waits for the last
@@ -31,7 +31,8 @@ use crate::{NodeId, PartOf};
 /// [`crate::outbox`]), so that all of them evict the same objects.
 ///
 /// The victim (C2P comparator, Algorithm 2) is a block of the least *complete* object ([`Completeness`]).
-/// Among equals the policy below decides: the paper's own comparator ([`Closeness`]), or any [`Ranking`].
+/// Among equals the policy below decides: the paper's own comparator ([`Closeness`]), or any other
+/// ([`Eviction::compare`]).
 ///
 /// The paper sorts all blocks for each victim. Here incomplete objects are kept in the order of their
 /// completeness and of the last use of their least recently used block, O(log n) for n objects. The victim is
@@ -43,8 +44,8 @@ use crate::{NodeId, PartOf};
 /// caller passes it to [`C2p::observe`]. Global metadata is kept for groups with a block on this node and for
 /// at most as many others: those whose last local block left, and those known only from other nodes' events.
 #[derive(Debug)]
-pub struct C2p<K: PartOf, B = Closeness<K>> {
-    below: B,
+pub struct C2p<K: PartOf> {
+    below: Named<K>,
     /// The held blocks by group, each with the time of its last use.
     groups: Grouped<InGroup<K>, Duration, Presence>,
     global: Memory<Group<K::Whole>>,
@@ -151,15 +152,15 @@ impl<K: PartOf> InGroup<K> {
     }
 }
 
-impl<K: PartOf, B: Default> Default for C2p<K, B> {
+impl<K: Copy + Eq + Hash + Debug + PartOf + Send + 'static> Default for C2p<K> {
     fn default() -> Self {
-        Self::above(B::default(), Completeness::default())
+        Self::above(Box::new(Closeness::default()), Completeness::default())
     }
 }
 
-impl<K: PartOf, B> C2p<K, B> {
+impl<K: PartOf> C2p<K> {
     /// Creates an empty policy above `below`, which must be empty too.
-    pub fn above(below: B, completeness: Completeness) -> Self {
+    pub fn above(below: Named<K>, completeness: Completeness) -> Self {
         Self {
             below,
             groups: Grouped::default(),
@@ -170,16 +171,6 @@ impl<K: PartOf, B> C2p<K, B> {
             waiting: VecDeque::new(),
             lost: 0,
         }
-    }
-
-    /// The policy below.
-    pub const fn below(&self) -> &B {
-        &self.below
-    }
-
-    /// The policy below, for methods that only it has. Keys must be added and removed through `self`.
-    pub const fn below_mut(&mut self) -> &mut B {
-        &mut self.below
     }
 
     /// Enables or disables the recording of events for other nodes (initially enabled), and drops queued
@@ -207,7 +198,7 @@ impl<K: PartOf, B> C2p<K, B> {
     }
 }
 
-impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
+impl<K: Copy + Eq + Hash + PartOf> C2p<K> {
     /// Records that the object of a held block has `blocks` blocks in all.
     pub fn observe(&mut self, key: &K, blocks: u32) {
         let (group, completeness) = (InGroup(*key).whole(), self.completeness);
@@ -415,7 +406,7 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> C2p<K, B> {
     }
 }
 
-impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> Eviction<K> for C2p<K, B> {
+impl<K: Copy + Eq + Hash + Debug + PartOf> Eviction<K> for C2p<K> {
     fn insert(&mut self, key: K, bytes: u64) {
         let (part, now) = (InGroup(key), self.now);
         self.below.insert(key, bytes);
@@ -503,5 +494,21 @@ impl<K: Copy + Eq + Hash + PartOf, B: Ranking<K>> Eviction<K> for C2p<K, B> {
 
     fn len(&self) -> usize {
         self.below.len()
+    }
+
+    fn gwf(&self) -> Option<&Gwf<K>> {
+        self.below.gwf()
+    }
+
+    fn gwf_mut(&mut self) -> Option<&mut Gwf<K>> {
+        self.below.gwf_mut()
+    }
+
+    fn c2p(&self) -> Option<&Self> {
+        Some(self)
+    }
+
+    fn c2p_mut(&mut self) -> Option<&mut Self> {
+        Some(self)
     }
 }

@@ -12,8 +12,8 @@ pub use decision::{Action, Facts, Gain, Peer, Reading, decide};
 pub use weight::Weight;
 pub use worth::{Ageing, Worth};
 
+use super::Eviction;
 use super::structures::ranked::Ranked;
-use super::{Eviction, Ranking};
 
 /// Globally weighted frequency, D4N's policy (dissertation 4.5.3, Algorithm 3): the part that a node computes
 /// alone.
@@ -145,7 +145,7 @@ impl<K: Copy + Eq + Hash> Gwf<K> {
     }
 }
 
-impl<K: Copy + Eq + Hash> Eviction<K> for Gwf<K> {
+impl<K: Copy + Eq + Hash + Debug> Eviction<K> for Gwf<K> {
     /// Adds a block that came from the lake.
     fn insert(&mut self, key: K, bytes: u64) {
         let worth = self.worth_now(self.use_weight());
@@ -180,9 +180,7 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Gwf<K> {
     fn len(&self) -> usize {
         self.by_worth.len()
     }
-}
 
-impl<K: Copy + Eq + Hash + Debug> Ranking<K> for Gwf<K> {
     fn compare(&self, one: &K, other: &K) -> Ordering {
         self.worth(one).cmp(&self.worth(other))
     }

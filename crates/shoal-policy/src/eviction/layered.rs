@@ -17,6 +17,7 @@
 //! A key that moves into another layer is the newest in it. What the old layer's policy recorded about the
 //! key (uses, ranks) is lost, and each layer's policy ages independently.
 
+use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,7 +76,7 @@ pub fn divide<P: Copy + Into<u64>>(capacity_bytes: u64, parts: &[P]) -> Vec<u64>
     sizes
 }
 
-impl<K: Copy + Placed, P: Eviction<K>> Layered<K, P> {
+impl<K: Copy + Debug + Placed, P: Eviction<K>> Layered<K, P> {
     /// Creates empty layers from L1 outwards, each with its policy and target; `hierarchy` maps keys to
     /// layers.
     pub fn new(layers: impl IntoIterator<Item = (P, u64)>, hierarchy: Arc<Hierarchy>) -> Self {
@@ -210,7 +211,7 @@ impl<P> Share<P> {
     }
 }
 
-impl<K: Copy + Placed, P: Eviction<K>> Eviction<K> for Layered<K, P> {
+impl<K: Copy + Debug + Placed, P: Eviction<K>> Eviction<K> for Layered<K, P> {
     fn insert(&mut self, key: K, bytes: u64) {
         self.policy_for(key, bytes).insert(key, bytes);
     }

@@ -1,6 +1,7 @@
 //! Evicts blocks of incomplete objects before blocks of complete ones.
 
 use std::cmp::Reverse;
+use std::fmt::Debug;
 use std::hash::Hash;
 
 use super::Eviction;
@@ -60,7 +61,7 @@ impl<K: Copy + Eq + Hash + PartOf> Life<K> {
     }
 }
 
-impl<K: Copy + Eq + Hash + PartOf> Eviction<K> for Life<K> {
+impl<K: Copy + Eq + Hash + Debug + PartOf> Eviction<K> for Life<K> {
     fn insert(&mut self, key: K, bytes: u64) {
         self.blocks.insert(key, bytes);
     }

@@ -30,12 +30,13 @@ pub mod gwf;
 pub mod layered;
 mod life;
 mod named;
-mod ranking;
 mod structures;
 
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Ordering;
+use std::fmt::Debug;
 use std::time::Duration;
 
 pub use c2p::C2p;
@@ -48,11 +49,12 @@ pub use classic::sieve::Sieve;
 pub use gwf::Gwf;
 pub use layered::Layered;
 pub use life::Life;
-pub use named::{Below, Named, PolicyName, StorePolicy};
-pub use ranking::Ranking;
+pub use named::{Named, PolicyName};
+
+use crate::PartOf;
 
 /// The order in which keys are evicted from a cache.
-pub trait Eviction<K> {
+pub trait Eviction<K>: Debug {
     /// Adds a key that was absent and takes `bytes`.
     fn insert(&mut self, key: K, bytes: u64);
 
@@ -96,6 +98,18 @@ pub trait Eviction<K> {
     /// `may_leave` may be called for several keys, and more than once for the same key.
     fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)>;
 
+    /// Evicts a held key that a rule above this policy has chosen, such as C2P, and returns its size in
+    /// bytes. As in [`Eviction::evict`], a policy that ages does so here.
+    fn evict_key(&mut self, key: &K) -> Option<u64> {
+        self.remove(key)
+    }
+
+    /// Compares two held keys for a rule above: this policy prefers to evict the lesser. Returns `Equal` if
+    /// only the time of the last use distinguishes them.
+    fn compare(&self, _one: &K, _other: &K) -> Ordering {
+        Ordering::Equal
+    }
+
     /// Sets the time to `now`, counted from an origin of the caller's choice. Time never goes backwards.
     /// Policies that do not need it ignore it.
     fn advance(&mut self, _now: Duration) {}
@@ -109,5 +123,110 @@ pub trait Eviction<K> {
     /// Returns true if no key is held.
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// The policy if it is GWF or stands above GWF, for methods that only it has.
+    fn gwf(&self) -> Option<&Gwf<K>> {
+        None
+    }
+
+    /// As [`Eviction::gwf`], mutable.
+    fn gwf_mut(&mut self) -> Option<&mut Gwf<K>> {
+        None
+    }
+
+    /// The policy if it is C2P, for methods that only it has.
+    fn c2p(&self) -> Option<&C2p<K>>
+    where
+        K: PartOf,
+    {
+        None
+    }
+
+    /// As [`Eviction::c2p`], mutable.
+    fn c2p_mut(&mut self) -> Option<&mut C2p<K>>
+    where
+        K: PartOf,
+    {
+        None
+    }
+}
+
+impl<K, P: Eviction<K> + ?Sized> Eviction<K> for Box<P> {
+    fn insert(&mut self, key: K, bytes: u64) {
+        (**self).insert(key, bytes);
+    }
+
+    fn bring(&mut self, key: K, bytes: u64) {
+        (**self).bring(key, bytes);
+    }
+
+    fn touch(&mut self, key: &K) {
+        (**self).touch(key);
+    }
+
+    fn remove(&mut self, key: &K) -> Option<u64> {
+        (**self).remove(key)
+    }
+
+    fn set_aside(&mut self, key: &K) -> Option<u64> {
+        (**self).set_aside(key)
+    }
+
+    fn take_back(&mut self, key: K, bytes: u64)
+    where
+        K: Copy,
+    {
+        (**self).take_back(key, bytes);
+    }
+
+    fn left_aside(&mut self, key: &K) {
+        (**self).left_aside(key);
+    }
+
+    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
+        (**self).evict(may_leave)
+    }
+
+    fn evict_key(&mut self, key: &K) -> Option<u64> {
+        (**self).evict_key(key)
+    }
+
+    fn compare(&self, one: &K, other: &K) -> Ordering {
+        (**self).compare(one, other)
+    }
+
+    fn advance(&mut self, now: Duration) {
+        (**self).advance(now);
+    }
+
+    fn contains(&self, key: &K) -> bool {
+        (**self).contains(key)
+    }
+
+    fn len(&self) -> usize {
+        (**self).len()
+    }
+
+    fn gwf(&self) -> Option<&Gwf<K>> {
+        (**self).gwf()
+    }
+
+    fn gwf_mut(&mut self) -> Option<&mut Gwf<K>> {
+        (**self).gwf_mut()
+    }
+
+    fn c2p(&self) -> Option<&C2p<K>>
+    where
+        K: PartOf,
+    {
+        (**self).c2p()
+    }
+
+    fn c2p_mut(&mut self) -> Option<&mut C2p<K>>
+    where
+        K: PartOf,
+    {
+        (**self).c2p_mut()
     }
 }

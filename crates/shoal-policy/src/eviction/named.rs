@@ -7,7 +7,7 @@ use shoal_base::words;
 
 use super::c2p::{Closeness, Completeness};
 use super::gwf::Ageing;
-use super::{C2p, Duel, Eviction, Gwf, Lfu, Lfuda, Lru, Ranking, S3Fifo, Sieve};
+use super::{C2p, Duel, Eviction, Gwf, Lfu, Lfuda, Lru, S3Fifo, Sieve};
 use crate::PartOf;
 
 words! {
@@ -90,12 +90,12 @@ impl PolicyName {
         if self.is_c2p() {
             Box::new(C2p::above(below, Completeness::default()))
         } else {
-            Box::new(below)
+            below
         }
     }
 
     /// Builds only the policy below C2P, empty. For [`PolicyName::C2p`] that is the paper's own comparator.
-    pub fn build_below<K: Copy + Eq + Hash + fmt::Debug + Send + 'static>(self) -> Below<K> {
+    pub fn build_below<K: Copy + Eq + Hash + fmt::Debug + Send + 'static>(self) -> Named<K> {
         match self {
             Self::C2p => Box::new(Closeness::default()),
             Self::Lru | Self::C2pLru => Box::new(Lru::default()),
@@ -116,57 +116,7 @@ impl fmt::Display for PolicyName {
 }
 
 /// A policy chosen at run time.
-pub type Named<K> = Box<dyn StorePolicy<K> + Send>;
-
-/// A policy that may be used below C2P, chosen at run time.
-pub type Below<K> = Box<dyn Ranking<K> + Send>;
-
-/// The policy of a store, with access to the two policies that exchange facts with other nodes.
-pub trait StorePolicy<K: PartOf>: Eviction<K> + fmt::Debug {
-    /// The GWF policy, for methods that only it has; `None` for any other policy.
-    fn gwf(&self) -> Option<&Gwf<K>>;
-
-    /// As [`StorePolicy::gwf`], mutable.
-    fn gwf_mut(&mut self) -> Option<&mut Gwf<K>>;
-
-    /// The C2P policy, for methods that only it has; `None` for any other policy.
-    fn c2p(&self) -> Option<&C2p<K, Below<K>>> {
-        None
-    }
-
-    /// As [`StorePolicy::c2p`], mutable.
-    fn c2p_mut(&mut self) -> Option<&mut C2p<K, Below<K>>> {
-        None
-    }
-}
-
-impl<K: Copy + Eq + Hash + fmt::Debug + PartOf> StorePolicy<K> for Below<K> {
-    fn gwf(&self) -> Option<&Gwf<K>> {
-        (**self).gwf()
-    }
-
-    fn gwf_mut(&mut self) -> Option<&mut Gwf<K>> {
-        (**self).gwf_mut()
-    }
-}
-
-impl<K: Copy + Eq + Hash + fmt::Debug + PartOf> StorePolicy<K> for C2p<K, Below<K>> {
-    fn gwf(&self) -> Option<&Gwf<K>> {
-        (**self.below()).gwf()
-    }
-
-    fn gwf_mut(&mut self) -> Option<&mut Gwf<K>> {
-        (**self.below_mut()).gwf_mut()
-    }
-
-    fn c2p(&self) -> Option<&Self> {
-        Some(self)
-    }
-
-    fn c2p_mut(&mut self) -> Option<&mut Self> {
-        Some(self)
-    }
-}
+pub type Named<K> = Box<dyn Eviction<K> + Send>;
 
 #[cfg(test)]
 mod tests {

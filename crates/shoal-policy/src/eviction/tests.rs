@@ -52,10 +52,13 @@ conforms!(duel, Duel::default());
 conforms!(gwf, Gwf::new(Ageing::Added));
 conforms!(gwf_as_printed, Gwf::new(Ageing::Compounded));
 conforms!(c2p, C2p::<u32>::default());
-conforms!(c2p_above_duel, C2p::above(Duel::default(), Completeness::Whole));
+conforms!(
+    c2p_above_duel,
+    C2p::above(Box::new(Duel::default()), Completeness::Whole)
+);
 conforms!(
     c2p_above_gwf,
-    C2p::above(Gwf::new(Ageing::Added), Completeness::Read)
+    C2p::above(Box::new(Gwf::new(Ageing::Added)), Completeness::Read)
 );
 conforms!(closeness, Closeness::default());
 conforms!(life, Life::default());

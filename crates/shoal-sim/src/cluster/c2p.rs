@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use shoal_policy::NodeId;
+use shoal_policy::eviction::C2p;
 use shoal_policy::eviction::c2p::{Event, GROUP_BLOCKS};
-use shoal_policy::eviction::{Below, C2p};
 use shoal_policy::outbox::{AGGREGATION, Limits, Outbox};
 
 use super::solo::Placement;
@@ -35,7 +35,7 @@ pub struct StorageC2p {
 
 #[derive(Debug)]
 struct Node {
-    cache: Cache<C2p<Block, Below<Block>>>,
+    cache: Cache<C2p<Block>>,
     outbox: Outbox<NodeIndex, Event<Block>>,
 }
 
@@ -46,7 +46,7 @@ impl StorageC2p {
         nodes: usize,
         placement: Placement,
         capacity_bytes: u64,
-        policy: impl Fn() -> C2p<Block, Below<Block>>,
+        policy: impl Fn() -> C2p<Block>,
         prefetch: bool,
     ) -> Self {
         let node = |_| Node {

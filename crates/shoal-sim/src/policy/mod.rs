@@ -9,7 +9,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use shoal_base::spelling::unknown;
 use shoal_policy::eviction::c2p::GROUP_BLOCKS;
-use shoal_policy::eviction::{self, Belady, Below, C2p, Eviction, Gwf, Life, Named};
+use shoal_policy::eviction::{self, Belady, C2p, Eviction, Gwf, Life, Named};
 
 pub use self::admission::{AdmissionName, AnyAdmission};
 use crate::block::Block;
@@ -120,7 +120,7 @@ impl Policy for Life<Block> {
     }
 }
 
-impl Policy for C2p<Block, Below<Block>> {
+impl Policy for C2p<Block> {
     fn observe(&mut self, object: u32, blocks: u32) {
         for first in (0..blocks).step_by(GROUP_BLOCKS as usize) {
             self.observe(&Block { object, index: first }, blocks);

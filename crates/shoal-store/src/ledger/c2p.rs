@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use shoal_policy::eviction::c2p::GROUP_BLOCKS;
-use shoal_policy::eviction::{Below, C2p, Eviction as _, Layered, Named};
+use shoal_policy::eviction::{C2p, Eviction as _, Layered, Named};
 use shoal_policy::{BlockId, Layer, VersionId};
 
 use super::State;
@@ -29,7 +29,7 @@ impl EventTimes {
     }
 }
 
-type Whole = C2p<BlockId, Below<BlockId>>;
+type Whole = C2p<BlockId>;
 
 /// The C2P of each layer that has one.
 pub(crate) fn c2ps(

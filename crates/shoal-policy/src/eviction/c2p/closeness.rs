@@ -1,12 +1,13 @@
 //! C2P's own ranking of blocks: by time or by number of uses, depending on the closeness rule.
 
 use std::cmp::Ordering;
+use std::fmt::Debug;
 use std::hash::Hash;
 use std::time::Duration;
 
 use super::compare::{Reading, Uses, compare};
+use crate::eviction::Eviction;
 use crate::eviction::structures::slab::{List, Slab};
-use crate::eviction::{Eviction, Ranking};
 
 /// The paper's LRU (Algorithm 1, see [`compare()`]): the policy of its nodes without co-operation, and that
 /// of C2P among objects of equal completeness.
@@ -74,7 +75,7 @@ impl<K> Closeness<K> {
     }
 }
 
-impl<K: Copy + Eq + Hash> Eviction<K> for Closeness<K> {
+impl<K: Copy + Eq + Hash + Debug> Eviction<K> for Closeness<K> {
     fn insert(&mut self, key: K, bytes: u64) {
         let uses = Uses::first(self.now);
         let slot = self.keys.insert(key, Entry { bytes, uses });
@@ -119,18 +120,12 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Closeness<K> {
     fn len(&self) -> usize {
         self.keys.len()
     }
-}
 
-impl<K: Copy + Eq + Hash + std::fmt::Debug> Ranking<K> for Closeness<K> {
     fn compare(&self, one: &K, other: &K) -> Ordering {
         match (self.keys.slot(one), self.keys.slot(other)) {
             (Some(one), Some(other)) => self.compare_uses(self.keys[one].uses, self.keys[other].uses),
             _ => Ordering::Equal,
         }
-    }
-
-    fn evict_key(&mut self, key: &K) -> Option<u64> {
-        self.remove(key)
     }
 }
 

@@ -8,17 +8,17 @@ use proptest::prelude::{ProptestConfig, any, proptest};
 use super::{C2p, Closeness, Completeness, Event, EventKind, Presence, Reading, Rule, Uses, compare};
 use crate::NodeId;
 use crate::eviction::tests::leaving_order;
-use crate::eviction::{Duel, Eviction, Gwf, Lfuda, Lru, Ranking, S3Fifo, Sieve};
+use crate::eviction::{Duel, Eviction, Gwf, Lfuda, Lru, S3Fifo, Sieve};
 use EventKind::{Add, Delete, Hit, Miss, Replace};
 
 const A: NodeId = NodeId(1);
 const B: NodeId = NodeId(2);
 
-type Printed = C2p<u32, Closeness<u32>>;
+type Printed = C2p<u32>;
 
 /// Objects of four blocks: keys 0 to 3, 4 to 7, 8 to 11.
 fn holding(completeness: Completeness, keys: &[u32]) -> Printed {
-    let mut policy = C2p::above(Closeness::default(), completeness);
+    let mut policy = C2p::above(Box::new(Closeness::default()), completeness);
     for &key in keys {
         policy.insert(key, 1);
         policy.observe(&key, 4);
@@ -47,7 +47,7 @@ fn receive(policy: &mut Printed, kind: EventKind, key: u32) {
     policy.receive(NodeId(key.into()), &event(kind, key, state));
 }
 
-fn forget_all_but<B: Ranking<u32>>(policy: &mut C2p<u32, B>, kept: &[NodeId]) {
+fn forget_all_but(policy: &mut C2p<u32>, kept: &[NodeId]) {
     let kept = kept.iter().copied().collect();
     for group in policy.groups().collect::<Vec<_>>() {
         policy.forget(group, &kept);
@@ -261,7 +261,7 @@ fn large_objects_are_judged_in_groups() {
             self.0
         }
     }
-    let mut policy = C2p::above(Lru::default(), Completeness::Whole);
+    let mut policy = C2p::above(Box::new(Lru::default()), Completeness::Whole);
     for index in [0, 64, 129] {
         policy.insert(Part(index), 1);
         policy.observe(&Part(index), 130);
@@ -281,8 +281,8 @@ fn large_objects_are_judged_in_groups() {
 /// The two blocks of incomplete objects, 0 and 4, come before the complete 8; `0` is used last and most.
 #[test]
 fn the_policy_below_decides_among_the_least_complete() {
-    fn order(below: impl Ranking<u32>) -> Vec<u32> {
-        let mut policy = C2p::above(below, Completeness::Whole);
+    fn order(below: impl Eviction<u32> + Send + 'static) -> Vec<u32> {
+        let mut policy = C2p::above(Box::new(below), Completeness::Whole);
         for key in [0, 4, 8] {
             policy.insert(key, 1);
             policy.observe(&key, 4);
@@ -310,7 +310,7 @@ fn the_policy_below_decides_among_the_least_complete() {
 #[test]
 fn where_all_objects_are_complete_the_policy_below_is_alone() {
     let (mut policy, mut alone) = (
-        C2p::above(S3Fifo::default(), Completeness::Read),
+        C2p::above(Box::new(S3Fifo::default()), Completeness::Read),
         S3Fifo::default(),
     );
     let keys = (0..4_000u32).map(|n| 4 * (n * n % 97));
@@ -439,7 +439,7 @@ proptest! {
             reading: if is_printed { Reading::Printed } else { Reading::Inverted },
             affinity: Duration::from_secs(affinity_secs),
         };
-        let mut policy = C2p::above(Closeness::new(rule), Completeness::Whole);
+        let mut policy = C2p::above(Box::new(Closeness::new(rule)), Completeness::Whole);
         // (key, blocks of the object that are present, uses), least recently used first.
         let mut model: Vec<(u32, u32, Uses)> = Vec::new();
         for (second, (step, object)) in (0..).zip(steps) {
@@ -486,7 +486,7 @@ proptest! {
     fn nodes_agree_after_a_quiet_moment_whatever_happened_to_their_events(
         steps in vec((0..8u8, 0..3usize, 0..12u32, any::<u64>()), 0..200)
     ) {
-        let mut nodes = [(); 3].map(|()| C2p::above(Lru::default(), Completeness::Read));
+        let mut nodes = [(); 3].map(|()| C2p::above(Box::new(Lru::default()), Completeness::Read));
         let mut on_the_way: Vec<(usize, Event<u32>)> = Vec::new();
         let mut now = Duration::ZERO;
         for (step, node, key, random) in steps {

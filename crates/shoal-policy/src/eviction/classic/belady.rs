@@ -2,6 +2,7 @@
 //! future.
 
 use std::cmp::Reverse;
+use std::fmt::Debug;
 use std::hash::Hash;
 
 use crate::eviction::Eviction;
@@ -70,7 +71,7 @@ impl<K: Copy + Eq + Hash> Belady<K> {
     }
 }
 
-impl<K: Copy + Eq + Hash> Eviction<K> for Belady<K> {
+impl<K: Copy + Eq + Hash + Debug> Eviction<K> for Belady<K> {
     fn insert(&mut self, key: K, bytes: u64) {
         let next_use = self.use_after_this(&key);
         self.by_next_use.insert(key, bytes, Reverse(next_use));

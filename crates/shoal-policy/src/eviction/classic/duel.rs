@@ -6,7 +6,7 @@ use std::hash::Hash;
 
 use super::s3_fifo::S3FifoQueues;
 use crate::eviction::structures::slab::{List, Slot};
-use crate::eviction::{Eviction, Lru, Ranking, S3Fifo};
+use crate::eviction::{Eviction, Lru, S3Fifo};
 use crate::hash::hash;
 
 /// A duel between LRU, which is best where recency predicts use, and S3-FIFO, which is best where popularity
@@ -64,7 +64,7 @@ impl<K> Default for Duel<K> {
     }
 }
 
-impl<K: Copy + Eq + Hash> Eviction<K> for Duel<K> {
+impl<K: Copy + Eq + Hash + Debug> Eviction<K> for Duel<K> {
     fn insert(&mut self, key: K, bytes: u64) {
         let slot = self.s3_fifo.add(key, bytes);
         self.s3_fifo.keys.link_newest(&mut self.by_use, slot);
@@ -119,9 +119,7 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Duel<K> {
     fn len(&self) -> usize {
         self.s3_fifo.keys.len()
     }
-}
 
-impl<K: Copy + Eq + Hash + Debug> Ranking<K> for Duel<K> {
     fn compare(&self, one: &K, other: &K) -> Ordering {
         if self.balance_bytes > 0 {
             self.s3_fifo.compare(one, other)
@@ -143,7 +141,7 @@ impl<K: Copy + Eq + Hash + Debug> Ranking<K> for Duel<K> {
     }
 }
 
-impl<K: Copy + Eq + Hash> Duel<K> {
+impl<K: Copy + Eq + Hash + Debug> Duel<K> {
     /// Records a use of a sampled key in both shadows and compares their misses.
     fn compare(&mut self, key: K, bytes: u64) {
         let room_bytes = self.room_bytes / SAMPLE;

@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 use std::fmt::Debug;
 use std::hash::Hash;
 
+use crate::eviction::Eviction;
 use crate::eviction::structures::ranked::Ranked;
-use crate::eviction::{Eviction, Ranking};
 
 /// Evicts the key with the fewest uses since its insertion; among equals, the key that reached its count
 /// first.
@@ -64,7 +64,7 @@ impl<K, const AGES: bool> LeastUsed<K, AGES> {
     }
 }
 
-impl<K: Copy + Eq + Hash, const AGES: bool> Eviction<K> for LeastUsed<K, AGES> {
+impl<K: Copy + Eq + Hash + Debug, const AGES: bool> Eviction<K> for LeastUsed<K, AGES> {
     fn insert(&mut self, key: K, bytes: u64) {
         self.by_rank.insert(key, bytes, Rank::new(1, self.age));
     }
@@ -91,9 +91,7 @@ impl<K: Copy + Eq + Hash, const AGES: bool> Eviction<K> for LeastUsed<K, AGES> {
     fn len(&self) -> usize {
         self.by_rank.len()
     }
-}
 
-impl<K: Copy + Eq + Hash + Debug, const AGES: bool> Ranking<K> for LeastUsed<K, AGES> {
     fn compare(&self, one: &K, other: &K) -> Ordering {
         self.by_rank.rank(one).cmp(&self.by_rank.rank(other))
     }

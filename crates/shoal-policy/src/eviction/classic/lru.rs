@@ -1,11 +1,10 @@
 //! Evicts the least recently used key.
 
-use std::cmp::Ordering;
 use std::fmt::Debug;
 use std::hash::Hash;
 
+use crate::eviction::Eviction;
 use crate::eviction::structures::slab::{List, Slab};
-use crate::eviction::{Eviction, Ranking};
 
 /// Least recently used, every operation in O(1).
 #[derive(Debug)]
@@ -33,7 +32,7 @@ impl<K: Copy + Eq + Hash> Lru<K> {
     }
 }
 
-impl<K: Copy + Eq + Hash> Eviction<K> for Lru<K> {
+impl<K: Copy + Eq + Hash + Debug> Eviction<K> for Lru<K> {
     fn insert(&mut self, key: K, bytes: u64) {
         let slot = self.keys.insert(key, bytes);
         self.keys.link_newest(&mut self.by_use, slot);
@@ -66,16 +65,6 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Lru<K> {
 
     fn len(&self) -> usize {
         self.keys.len()
-    }
-}
-
-impl<K: Copy + Eq + Hash + Debug> Ranking<K> for Lru<K> {
-    fn compare(&self, _one: &K, _other: &K) -> Ordering {
-        Ordering::Equal
-    }
-
-    fn evict_key(&mut self, key: &K) -> Option<u64> {
-        self.remove(key)
     }
 }
 

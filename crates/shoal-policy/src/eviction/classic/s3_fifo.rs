@@ -5,8 +5,8 @@ use std::cmp::Ordering;
 use std::fmt::Debug;
 use std::hash::Hash;
 
+use crate::eviction::Eviction;
 use crate::eviction::structures::slab::{List, Slab, Slot};
-use crate::eviction::{Eviction, Ranking};
 
 /// S3-FIFO (Yang et al., SOSP 2023). New keys enter a small queue. Keys used twice in it move to the main
 /// queue; the others are evicted and remembered as ghosts. A ghost that returns enters the main queue at
@@ -60,7 +60,7 @@ impl<K, const CHAINS: usize> Default for S3FifoQueues<K, CHAINS> {
     }
 }
 
-impl<K: Copy + Eq + Hash, const CHAINS: usize> Eviction<K> for S3FifoQueues<K, CHAINS> {
+impl<K: Copy + Eq + Hash + Debug, const CHAINS: usize> Eviction<K> for S3FifoQueues<K, CHAINS> {
     fn insert(&mut self, key: K, bytes: u64) {
         self.add(key, bytes);
     }
@@ -89,9 +89,7 @@ impl<K: Copy + Eq + Hash, const CHAINS: usize> Eviction<K> for S3FifoQueues<K, C
     fn len(&self) -> usize {
         self.keys.len()
     }
-}
 
-impl<K: Copy + Eq + Hash + Debug, const CHAINS: usize> Ranking<K> for S3FifoQueues<K, CHAINS> {
     /// Orders unproven keys before proven ones, and then by number of uses.
     fn compare(&self, one: &K, other: &K) -> Ordering {
         let rank = |key| {

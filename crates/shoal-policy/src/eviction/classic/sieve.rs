@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 use std::fmt::Debug;
 use std::hash::Hash;
 
+use crate::eviction::Eviction;
 use crate::eviction::structures::slab::{List, Slab, Slot};
-use crate::eviction::{Eviction, Ranking};
 
 /// SIEVE (Zhang et al., NSDI 2024): a hand walks from the oldest key to the newest and takes the first key
 /// that was not used since the hand last passed. A hit sets one bit. Every operation takes O(1); eviction is
@@ -34,7 +34,7 @@ impl<K> Default for Sieve<K> {
     }
 }
 
-impl<K: Copy + Eq + Hash> Eviction<K> for Sieve<K> {
+impl<K: Copy + Eq + Hash + Debug> Eviction<K> for Sieve<K> {
     fn insert(&mut self, key: K, bytes: u64) {
         let is_used = false;
         let slot = self.keys.insert(key, Entry { bytes, is_used });
@@ -73,6 +73,11 @@ impl<K: Copy + Eq + Hash> Eviction<K> for Sieve<K> {
     fn len(&self) -> usize {
         self.keys.len()
     }
+
+    fn compare(&self, one: &K, other: &K) -> Ordering {
+        let is_used = |key| self.keys.slot(key).map(|slot| self.keys[slot].is_used);
+        is_used(one).cmp(&is_used(other))
+    }
 }
 
 impl<K: Copy + Eq + Hash> Sieve<K> {
@@ -83,17 +88,6 @@ impl<K: Copy + Eq + Hash> Sieve<K> {
         self.keys.unlink(&mut self.by_age, slot);
         let (key, Entry { bytes, .. }) = self.keys.remove(slot);
         (key, bytes)
-    }
-}
-
-impl<K: Copy + Eq + Hash + Debug> Ranking<K> for Sieve<K> {
-    fn compare(&self, one: &K, other: &K) -> Ordering {
-        let is_used = |key| self.keys.slot(key).map(|slot| self.keys[slot].is_used);
-        is_used(one).cmp(&is_used(other))
-    }
-
-    fn evict_key(&mut self, key: &K) -> Option<u64> {
-        self.remove(key)
     }
 }
 
