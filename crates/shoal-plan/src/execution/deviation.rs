@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use thiserror::Error;
 
 use super::{Execution, Transfer};
-use crate::model::{File, Held, Job, LinkChange, Promise, Request};
-use crate::plan::Outcome;
+use crate::model::{File, Held, Job, Link, LinkChange, Promise, Request};
+use crate::plan::{JobPlan, Outcome};
 
 /// A deviation from a plan.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -80,11 +80,7 @@ impl Execution {
             let planned = self.transfers.list.iter().map(planned).sum();
             self.link.scale(lately.bytes, planned);
         }
-        Rest {
-            execution: self,
-            now_s,
-        }
-        .request()
+        self.rest(now_s)
     }
 }
 
@@ -114,16 +110,10 @@ fn behind(execution: &Execution, now_s: f64) -> Option<Deviation> {
 }
 
 /// The rest of a plan from a time on.
-struct Rest<'a> {
-    execution: &'a Execution,
-    now_s: f64,
-}
-
-impl Rest<'_> {
+impl Execution {
     /// Returns the request for a plan of it. `None` if there is no job.
-    fn request(&self) -> Option<Request> {
-        let Self { execution, now_s } = *self;
-        let jobs = self.jobs();
+    fn rest(&self, now_s: f64) -> Option<Request> {
+        let jobs = self.open_jobs(now_s);
         if jobs.is_empty() {
             return None;
         }
@@ -131,8 +121,8 @@ impl Rest<'_> {
             .iter()
             .flat_map(|job| job.inputs.iter().map(String::as_str))
             .collect();
-        let slot_s = execution.request.window.slot_s;
-        let files = execution.request.files.iter().zip(&execution.files);
+        let slot_s = self.request.window.slot_s;
+        let files = self.request.files.iter().zip(&self.files);
         let is_wanted = |file: &File, have: u64| have > 0 || used.contains(file.name.as_str());
         let files = files
             .filter(|(file, known)| is_wanted(file, known.have_bytes))
@@ -155,19 +145,18 @@ impl Rest<'_> {
         let mut request = Request {
             files: files.collect(),
             jobs,
-            ..execution.request.clone()
+            ..self.request.clone()
         };
         request.window.start_s = now_s;
         request.window.end_s = request.window.end_s.max(now_s + slot_s);
-        request.cache.held = self.held();
-        self.link(&mut request);
+        request.cache.held = self.held(now_s);
+        request.link = self.link_left(now_s);
         Some(request)
     }
 
     /// Returns the jobs that still need bytes.
-    fn jobs(&self) -> Vec<Job> {
-        let Self { execution, now_s } = *self;
-        let jobs = execution.request.jobs.iter().zip(&execution.verdicts);
+    fn open_jobs(&self, now_s: f64) -> Vec<Job> {
+        let jobs = self.request.jobs.iter().zip(&self.verdicts);
         let open = jobs.filter(|(job, verdict)| verdict.is_none() && job.deadline_s > now_s + 1e-3);
         open.map(|(job, _)| Job {
             submit_s: job.submit_s.max(now_s),
@@ -177,48 +166,42 @@ impl Rest<'_> {
     }
 
     /// Returns running jobs with all their bytes.
-    fn served(&self) -> impl Iterator<Item = (&Job, &crate::plan::JobPlan)> {
-        let Self { execution, now_s } = *self;
-        let jobs = execution
-            .request
-            .jobs
-            .iter()
-            .zip(&execution.plan.jobs)
-            .zip(&execution.verdicts);
+    fn served(&self, now_s: f64) -> impl Iterator<Item = (&Job, &JobPlan)> {
+        let jobs = self.request.jobs.iter().zip(&self.plan.jobs);
+        let jobs = jobs.zip(&self.verdicts);
         let served =
             jobs.filter(move |((job, _), verdict)| **verdict == Some(true) && job.deadline_s > now_s);
         served.map(|(pair, _)| pair)
     }
 
-    fn held(&self) -> Vec<Held> {
-        let execution = self.execution;
-        let mut pinned = vec![None::<f64>; execution.files.len()];
-        for (job, planned) in self.served() {
+    fn held(&self, now_s: f64) -> Vec<Held> {
+        let mut pinned = vec![None::<f64>; self.files.len()];
+        for (job, planned) in self.served(now_s) {
             for file in planned
                 .reads
                 .iter()
-                .filter_map(|read| execution.by_name.get(&read.file))
+                .filter_map(|read| self.by_name.get(&read.file))
             {
                 let until_s = pinned[*file].get_or_insert(job.deadline_s);
                 *until_s = until_s.max(job.deadline_s);
             }
         }
         let mut held: Vec<Held> = Vec::new();
-        let mut left = execution.request.cache.capacity_bytes;
+        let mut left = self.request.cache.capacity_bytes;
         let order = |pinned: &Option<f64>| pinned.is_none();
-        let mut files: Vec<usize> = (0..execution.files.len())
-            .filter(|file| execution.files[*file].have_bytes > 0)
+        let mut files: Vec<usize> = (0..self.files.len())
+            .filter(|file| self.files[*file].have_bytes > 0)
             .collect();
         files.sort_by_key(|file| (order(&pinned[*file]), *file));
         for file in files {
-            let bytes = execution.files[file].have_bytes.min(execution.files[file].bytes);
+            let bytes = self.files[file].have_bytes.min(self.files[file].bytes);
             // A file that does not fit into the remaining room is not kept.
             let Some(rest) = left.checked_sub(bytes) else {
                 continue;
             };
             left = rest;
             held.push(Held {
-                file: execution.request.files[file].name.clone(),
+                file: self.request.files[file].name.clone(),
                 bytes,
                 pinned_until_s: pinned[file],
             });
@@ -226,24 +209,20 @@ impl Rest<'_> {
         held
     }
 
-    fn link(&self, request: &mut Request) {
-        let Self { execution, now_s } = *self;
-        let link = &execution.request.link;
-        request.link.bytes_per_second = link.rate_at(now_s) * execution.link.share;
+    fn link_left(&self, now_s: f64) -> Link {
+        let (link, share) = (&self.request.link, self.link.share);
         let later = link.changes.iter().filter(|change| change.at_s > now_s);
-        request.link.changes = later
-            .map(|change| LinkChange {
-                at_s: change.at_s,
-                bytes_per_second: change.bytes_per_second * execution.link.share,
-            })
-            .collect();
+        let changes = later.map(|change| LinkChange {
+            at_s: change.at_s,
+            bytes_per_second: change.bytes_per_second * share,
+        });
         let promised = link.promised.iter().filter(|promise| promise.end_s > now_s);
         let promised = promised.map(|promise| Promise {
             start_s: promise.start_s.max(now_s),
             ..*promise
         });
         let reads = self
-            .served()
+            .served(now_s)
             .filter(|(_, planned)| planned.outcome == Outcome::Planned);
         let reads = reads.map(|(job, planned)| Promise {
             start_s: now_s,
@@ -254,7 +233,11 @@ impl Rest<'_> {
                 .map(|read| read.remote_bytes_per_second)
                 .sum(),
         });
-        let all = promised.chain(reads.filter(|promise| promise.bytes_per_second > 0.0));
-        request.link.promised = all.collect();
+        let reads = reads.filter(|promise| promise.bytes_per_second > 0.0);
+        Link {
+            bytes_per_second: link.rate_at(now_s) * share,
+            changes: changes.collect(),
+            promised: promised.chain(reads).collect(),
+        }
     }
 }
