@@ -444,24 +444,18 @@ impl Tasks {
         }
     }
 
-    /// Returns the state of the plan in force, and the counters of this node.
+    /// Returns the state of the plan in force.
     pub fn plan_figures(&self) -> PlanFigures {
-        let totals = self.base.totals.lock().plans;
         let in_force = self.latest_plan().filter(|entry| !entry.progress.state.is_over());
-        let Some(entry) = in_force else {
-            return PlanFigures {
-                totals,
-                ..PlanFigures::default()
-            };
-        };
-        let (bytes, plan) = (entry.progress.tally.bytes, entry.plan_progress());
-        PlanFigures {
-            in_force: true,
-            carried_here: self.running.lock().contains_key(&entry.id),
-            jobs: plan.jobs.by_status(),
-            bytes: [bytes.total.unwrap_or_default(), plan.planned_bytes, bytes.done],
-            totals,
-        }
+        in_force.map_or_else(PlanFigures::default, |entry| {
+            let (bytes, plan) = (entry.progress.tally.bytes, entry.plan_progress());
+            PlanFigures {
+                in_force: true,
+                carried_here: self.running.lock().contains_key(&entry.id),
+                jobs: plan.jobs.by_status(),
+                bytes: [bytes.total.unwrap_or_default(), plan.planned_bytes, bytes.done],
+            }
+        })
     }
 
     /// Returns the states of the cluster's tasks, and the counters of this node.
@@ -480,7 +474,7 @@ impl Tasks {
             states: TaskState::ALL.map(in_state),
             at_risk: at_risk.count() as u64,
             running_here: self.running.lock().len() as u64,
-            totals: self.base.totals.lock().kinds,
+            totals: *self.base.totals.lock(),
             records: records as u64,
             record_bytes: record_bytes as u64,
         }

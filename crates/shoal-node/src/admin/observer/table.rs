@@ -196,9 +196,9 @@ observed! {
         "Bytes of the plan in force: all that it fetches (total), what it was to have fetched by now (planned), what is here (done)."
         => |s| each(["total", "planned", "done"].into_iter().zip(s.plan.bytes));
     Counter plan_deadlines{outcome} "Deadlines of plans while this node carried them out, by outcome."
-        => |s| each([("met", s.plan.totals.met), ("missed", s.plan.totals.missed)]);
+        => |s| each(["met", "missed"].into_iter().zip(plan_totals(s)));
     Counter plan_replans{} "New plans that this node made because the world was not as planned."
-        => |s| one(s.plan.totals.replans);
+        => |s| one(plan_totals(s)[2]);
 
     // The node.
     Gauge condition{condition} "Instances of a condition that needs an operator; 0 while it does not hold."
@@ -305,6 +305,11 @@ fn totals<const N: usize>(
         totals.map(move |(word, total)| ([kind.as_str(), word], total))
     });
     each(totals.filter(|(_, total)| *total > 0))
+}
+
+/// Returns the jobs of plans that met their deadlines, those that missed them, and the new plans.
+fn plan_totals(s: &Snapshot) -> [u64; 3] {
+    s.tasks.totals[TaskKind::Plan as usize].plan
 }
 
 fn reloads(s: &Snapshot) -> [(&'static str, u64); 2] {

@@ -5,38 +5,20 @@ use shoal_plan::execution::JobStatus;
 use crate::tasks::records::order::TaskKind;
 use crate::tasks::records::progress::{Progress, TaskState};
 
-/// Totals of the tasks of one kind that a node has run.
+/// Totals of the tasks of one kind that a node has run, or the counts of one of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KindTotals {
     /// Objects, in the order of [`KindTotals::OBJECTS`].
     pub objects: [u64; Self::OBJECTS.len()],
     /// Bytes, in the order of [`KindTotals::BYTES`].
     pub bytes: [u64; Self::BYTES.len()],
+    /// Of plans: jobs that met their deadlines, jobs that missed them, and new plans.
+    pub plan: [u64; 3],
     /// Tasks that ended here, in the order of [`TaskState::ALL`].
     pub ended: [u64; TaskState::ALL.len()],
 }
 
-/// Totals of the tasks that a node has run.
-#[derive(Clone, Copy, Debug, Default)]
-pub(in crate::tasks) struct Totals {
-    /// Totals of each kind, in the order of [`TaskKind::ALL`].
-    pub(in crate::tasks) kinds: [KindTotals; TaskKind::ALL.len()],
-    /// Totals of plans beside these.
-    pub(in crate::tasks) plans: PlanTotals,
-}
-
-/// Totals of the plans that a node has carried out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PlanTotals {
-    /// Jobs that met their deadlines.
-    pub met: u64,
-    /// Jobs that missed them.
-    pub missed: u64,
-    /// New plans.
-    pub replans: u64,
-}
-
-/// State of the plan in force, and the counters of one node, for metrics.
+/// State of the plan in force, for metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlanFigures {
     /// True if a plan is in force.
@@ -48,17 +30,6 @@ pub struct PlanFigures {
     /// Bytes that it fetches in total, that it was to fetch by now, and that were fetched by now or were
     /// there before.
     pub bytes: [u64; 3],
-    /// Counters of the plans that this node has carried out.
-    pub totals: PlanTotals,
-}
-
-/// Counts of one task, in the order of the totals of the node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::tasks) struct Counted {
-    objects: [u64; KindTotals::OBJECTS.len()],
-    bytes: [u64; KindTotals::BYTES.len()],
-    /// Jobs that met their deadlines, jobs that missed them, and new plans.
-    plan: [u64; 3],
 }
 
 /// States of the cluster's tasks, and the counters of one node, for metrics.
@@ -70,7 +41,7 @@ pub struct TaskFigures {
     pub at_risk: u64,
     /// Tasks that this node runs.
     pub running_here: u64,
-    /// Totals of the tasks that this node has run.
+    /// Totals of the tasks that this node has run, in the order of [`TaskKind::ALL`].
     pub totals: [KindTotals; TaskKind::ALL.len()],
     /// Records of all nodes here.
     pub records: u64,
@@ -85,28 +56,9 @@ impl KindTotals {
     /// The words in metrics for where bytes came from, or what became of them. Cached ones were where they
     /// were wanted.
     pub const BYTES: [&str; 5] = ["lake", "peer", "cached", "pinned", "removed"];
-}
 
-impl Totals {
-    /// Adds the counts of a task of this kind that are new since `before`.
-    pub(in crate::tasks) fn add(&mut self, kind: TaskKind, now: &Counted, before: &Counted) {
-        let (of_kind, plans) = (&mut self.kinds[kind as usize], &mut self.plans);
-        add(of_kind.objects.each_mut(), now.objects, before.objects);
-        add(of_kind.bytes.each_mut(), now.bytes, before.bytes);
-        let PlanTotals { met, missed, replans } = plans;
-        add([met, missed, replans], now.plan, before.plan);
-    }
-}
-
-fn add<const N: usize>(totals: [&mut u64; N], now: [u64; N], before: [u64; N]) {
-    for (total, (now, before)) in totals.into_iter().zip(now.into_iter().zip(before)) {
-        *total += now.saturating_sub(before);
-    }
-}
-
-impl Counted {
     /// Returns the counts in the progress of a task.
-    pub(in crate::tasks) fn new(progress: &Progress) -> Self {
+    pub(in crate::tasks) fn of(progress: &Progress) -> Self {
         let (objects, bytes) = (&progress.tally.objects, &progress.tally.bytes);
         let plan = progress.plan.as_deref();
         Self {
@@ -119,30 +71,44 @@ impl Counted {
                 bytes.removed,
             ],
             plan: plan.map_or([0; 3], |plan| [plan.jobs.met, plan.jobs.missed, plan.replans]),
+            ended: Default::default(),
         }
+    }
+
+    /// Adds the counts of a task that are new since `before`.
+    pub(in crate::tasks) fn add(&mut self, now: &Self, before: &Self) {
+        add(&mut self.objects, now.objects, before.objects);
+        add(&mut self.bytes, now.bytes, before.bytes);
+        add(&mut self.plan, now.plan, before.plan);
+    }
+}
+
+fn add<const N: usize>(totals: &mut [u64; N], now: [u64; N], before: [u64; N]) {
+    for (total, (now, before)) in totals.iter_mut().zip(now.into_iter().zip(before)) {
+        *total += now.saturating_sub(before);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Counted, TaskKind, Totals};
+    use super::{KindTotals, TaskKind};
 
     #[test]
     fn totals_grow_by_the_new_counts_of_a_task() {
-        let counted = |done, failed, from_lake, pinned| Counted {
+        let counted = |done, failed, from_lake, pinned| KindTotals {
             objects: [done, 0, failed],
             bytes: [from_lake, 0, 0, pinned, 0],
             plan: [done, 0, 0],
+            ..KindTotals::default()
         };
-        let mut totals = Totals::default();
+        let mut pins = KindTotals::default();
         let looks = [counted(1, 0, 5, 0), counted(3, 1, 30, 0), counted(4, 1, 30, 8)];
         for look in looks.windows(2) {
-            totals.add(TaskKind::Pin, &look[1], &look[0]);
+            pins.add(&look[1], &look[0]);
         }
-        let pins = totals.kinds[TaskKind::Pin as usize];
         assert_eq!(pins.objects, [3, 0, 1]);
         assert_eq!(pins.bytes, [25, 0, 0, 8, 0]);
-        assert_eq!((totals.plans.met, totals.plans.missed), (3, 0));
+        assert_eq!(pins.plan, [3, 0, 0]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use shoal_net::clock;
 use shoal_net::shutdown::Shutdown;
 use ulid::Ulid;
 
-use self::figures::{Counted, Totals};
+use self::figures::KindTotals;
 use self::meter::Meter;
 use self::runner::Runner;
 use crate::bulletin::NotTaken;
@@ -38,7 +38,8 @@ pub(in crate::tasks) struct TaskBase {
     pub(in crate::tasks) nodes: Arc<Nodes>,
     pub(in crate::tasks) records: Records,
     pub(in crate::tasks) plans: Plans,
-    pub(in crate::tasks) totals: Mutex<Totals>,
+    /// Totals of each kind, in the order of [`TaskKind::ALL`].
+    pub(in crate::tasks) totals: Mutex<[KindTotals; TaskKind::ALL.len()]>,
 }
 
 /// A task that this node runs.
@@ -48,35 +49,7 @@ pub(in crate::tasks) struct Run<'a> {
     order: Arc<Order>,
     progress: Arc<Mutex<Progress>>,
     /// Counts of the task that the totals include already, and the last record.
-    reported: Mutex<(Counted, Vec<u8>)>,
-}
-
-/// The work of a run.
-enum Work<'a> {
-    Objects(Box<Runner<'a>>),
-    Plan(&'a Run<'a>),
-}
-
-impl Work<'_> {
-    /// Does it. Returns the last state of the task, and why; its progress has the rest.
-    async fn run(&self) -> (TaskState, Option<String>) {
-        match self {
-            Self::Objects(runner) => Box::pin(runner.run()).await,
-            Self::Plan(run) => run.base.plans.run(run.id, &run.order, &run.progress).await,
-        }
-    }
-
-    /// Returns true if the task, which is not over, may miss its deadline at this speed in bytes a second, or
-    /// a job of the plan its own.
-    fn is_at_risk(&self, speed: Option<u64>) -> bool {
-        match self {
-            Self::Objects(runner) => runner.estimate.is_at_risk(speed),
-            Self::Plan(run) => {
-                let progress = run.progress.lock();
-                progress.plan.as_ref().is_some_and(|plan| plan.jobs.at_risk > 0)
-            }
-        }
-    }
+    reported: Mutex<(KindTotals, Vec<u8>)>,
 }
 
 impl<'a> Run<'a> {
@@ -96,7 +69,7 @@ impl<'a> Run<'a> {
             base,
             id: entry.id,
             order: entry.order,
-            reported: Mutex::new((Counted::new(&progress), Vec::new())),
+            reported: Mutex::new((KindTotals::of(&progress), Vec::new())),
             progress: Arc::new(Mutex::new(progress)),
         }
     }
@@ -112,19 +85,19 @@ impl<'a> Run<'a> {
                 () = stopping.begun() => return,
             }
         }
-        let work = match self.work() {
-            Ok(work) => work,
+        let runner = match self.runner() {
+            Ok(runner) => runner,
             Err(why) => return self.end(TaskState::Failed, Some(&why)),
         };
         let mut changes = records.bulletin.changes();
         let mut meter = Meter::new(&self.progress);
-        let mut working = std::pin::pin!(work.run());
+        let mut working = std::pin::pin!(self.work(runner.as_ref()));
         let (state, why) = loop {
             tokio::select! {
                 ended = &mut working => break ended,
                 _ = changes.changed() => {}
                 () = tokio::time::sleep(REPORT) => {
-                    meter.measure(&self.progress, |speed| work.is_at_risk(speed));
+                    meter.measure(&self.progress, |speed| self.is_at_risk(runner.as_ref(), speed));
                     let _ = self.report();
                 }
                 () = stopping.begun() => {
@@ -152,18 +125,40 @@ impl<'a> Run<'a> {
         self.end(state, why.as_deref());
     }
 
-    /// Returns the work of a run.
-    fn work(&self) -> Result<Work<'_>, String> {
+    /// Returns the runner of a task about objects; `None` for a plan.
+    fn runner(&self) -> Result<Option<Runner<'a>>, String> {
         let (base, id, order) = (self.base, self.id, &self.order);
         if order.request.kind == TaskKind::Plan {
-            return Ok(Work::Plan(self));
+            return Ok(None);
         }
         let caller = base.nodes.parts.caller_of(order)?;
         if order.request.kind == TaskKind::Unpin {
             self.end_covered_pins().map_err(|error| error.to_string())?;
         }
-        let runner = Runner::new(base, id, order, caller, &self.progress);
-        Ok(Work::Objects(Box::new(runner)))
+        Ok(Some(Runner::new(base, id, order, caller, &self.progress)))
+    }
+
+    /// Does the work. Returns the last state of the task, and why; its progress has the rest.
+    async fn work(&self, runner: Option<&Runner<'a>>) -> (TaskState, Option<String>) {
+        match runner {
+            Some(runner) => Box::pin(runner.run()).await,
+            None => self.base.plans.run(self.id, &self.order, &self.progress).await,
+        }
+    }
+
+    /// Returns true if the task, which is not over, may miss its deadline at this speed in bytes a second, or
+    /// a job of the plan its own.
+    fn is_at_risk(&self, runner: Option<&Runner<'a>>, speed: Option<u64>) -> bool {
+        runner.map_or_else(
+            || {
+                self.progress
+                    .lock()
+                    .plan
+                    .as_ref()
+                    .is_some_and(|plan| plan.jobs.at_risk > 0)
+            },
+            |runner| runner.estimate.is_at_risk(speed),
+        )
     }
 
     /// Cancels the pin orders all of whose objects this order unpins.
@@ -190,7 +185,7 @@ impl<'a> Run<'a> {
         self.progress.lock().end(state, why, Moment::now());
         let _ = self.report();
         let (id, kind) = (Ulid(self.id), self.order.request.kind);
-        self.base.totals.lock().kinds[kind as usize].ended[state as usize] += 1;
+        self.base.totals.lock()[kind as usize].ended[state as usize] += 1;
         tracing::info!(%id, kind = kind.as_str(), state = state.as_str(), why, "a task has ended");
     }
 
@@ -199,11 +194,11 @@ impl<'a> Run<'a> {
     fn report(&self) -> Result<(), NotTaken> {
         let (now, body) = {
             let progress = self.progress.lock();
-            (Counted::new(&progress), progress.to_body())
+            (KindTotals::of(&progress), progress.to_body())
         };
         let mut reported = self.reported.lock();
         let kind = self.order.request.kind;
-        self.base.totals.lock().add(kind, &now, &reported.0);
+        self.base.totals.lock()[kind as usize].add(&now, &reported.0);
         reported.0 = now;
         if reported.1 != body {
             self.base.records.report(self.id, &self.order, body.clone())?;
