@@ -353,6 +353,10 @@ impl Board {
     fn drop_record(&mut self, key: Key) {
         if let Some(record) = self.records.remove(&key) {
             self.digests[bucket(key)] ^= digest(key, record.stamp);
+            assert!(
+                self.bytes >= record.body.len(),
+                "the bytes of all records are counted"
+            );
             self.bytes -= record.body.len();
             let room = self.room_mut(record.stamp.node);
             room.records -= 1;

@@ -29,6 +29,7 @@ impl Gatherings {
 
     /// Lets the list of an order grow from now on.
     pub(super) fn begin(&mut self, id: u128, order: Order, now: Instant) {
+        debug_assert!(order.gathers, "other nodes leave a list alone that grows");
         let ends = now + GATHERING;
         self.0.push(Gathering { id, order, ends });
     }

@@ -364,6 +364,10 @@ impl Execution {
         for transfer in transfers.filter(|transfer| transfer.file == file && transfer.is_open()) {
             let left = bytes.saturating_sub(transfer.first_byte);
             transfer.bytes = transfer.bytes.min(left.max(transfer.done_bytes));
+            assert!(
+                transfer.done_bytes <= transfer.bytes,
+                "no more is done than a transfer has"
+            );
         }
         if !is_expected && bytes.abs_diff(planned_bytes) as f64 > planned_bytes as f64 * SIZE_TOLERANCE {
             self.surprised(file, Difference::Resized { planned_bytes, bytes });

@@ -70,7 +70,9 @@ impl Transfers {
 
     /// Gives a transfer a state in which it does not run.
     pub(super) fn leave(&mut self, transfer: usize, state: State) {
-        self.running -= usize::from(self.list[transfer].is_running());
+        let was_running = self.list[transfer].is_running();
+        assert!(!was_running || self.running > 0, "transfers that run are counted");
+        self.running -= usize::from(was_running);
         self.list[transfer].state = state;
     }
 }

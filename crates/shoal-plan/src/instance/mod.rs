@@ -151,6 +151,10 @@ impl Instance {
                     }),
                 }
             }
+            debug_assert!(
+                arrivals.is_sorted_by_key(|arrival| arrival.slot),
+                "arrivals are in order"
+            );
             let file = &request.files[number];
             for (arrival, at) in arrivals.iter().enumerate() {
                 for &job in &at.jobs {

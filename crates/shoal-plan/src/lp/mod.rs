@@ -117,6 +117,11 @@ impl LinearProgram {
                     .into_iter()
                     .map(|(ColumnId(column), factor)| Entry { row, column, factor }),
             );
+        let columns = self.columns.len();
+        debug_assert!(
+            self.entries[first..].iter().all(|entry| entry.column < columns),
+            "columns come first"
+        );
         self.entries[first..].sort_unstable_by_key(|entry| entry.column);
         let mut last = first;
         for next in first + 1..self.entries.len() {

@@ -115,6 +115,10 @@ pub fn translate(skyline: &Skyline, blocks: &Blocks) -> Vec<TransferPlan> {
         });
         first = end;
     }
+    debug_assert!(
+        rectangles.is_empty() || first == blocks.count,
+        "each block has its time"
+    );
     transfers
 }
 

@@ -117,6 +117,10 @@ pub fn augment(instance: &Instance, schedule: &mut Schedule, paging: Paging) -> 
         ..one.page
     }));
     left.retain(|page| page.until > page.readable);
+    debug_assert!(
+        left.iter().all(|page| page.from < page.readable),
+        "a page is read first"
+    );
     left
 }
 

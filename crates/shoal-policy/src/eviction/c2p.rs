@@ -394,6 +394,7 @@ impl<K: Copy + Eq + Hash + PartOf> C2p<K> {
     fn left(&mut self, key: K, kind: EventKind) {
         let part = InGroup(key);
         let group = part.whole();
+        debug_assert!(!self.below.contains(&key), "a block that left has no rank");
         self.groups.remove(&part);
         if let Some(global) = self.global.get_mut(group) {
             global.left(part.bit());

@@ -73,6 +73,7 @@ pub fn divide<P: Copy + Into<u64>>(capacity_bytes: u64, parts: &[P]) -> Vec<u64>
     let rest_bytes = capacity_bytes - sizes.iter().sum::<u64>();
     let largest = (0..parts.len()).rev().max_by_key(|&place| parts[place]);
     sizes[largest.expect("somebody gets the room")] += rest_bytes;
+    debug_assert_eq!(sizes.iter().sum::<u64>(), capacity_bytes, "all room is given");
     sizes
 }
 
@@ -184,6 +185,7 @@ impl<K: Copy + Debug + Placed, P: Eviction<K>> Layered<K, P> {
     fn take(&mut self, take: impl Fn(&mut P) -> Option<u64>) -> Option<u64> {
         self.shares.iter_mut().find_map(|share| {
             let bytes = take(&mut share.policy)?;
+            assert!(share.used_bytes >= bytes, "a layer holds what it gives up");
             share.used_bytes -= bytes;
             Some(bytes)
         })
@@ -254,6 +256,7 @@ impl<K: Copy + Debug + Placed, P: Eviction<K>> Eviction<K> for Layered<K, P> {
         while let Some(place) = self.fullest(spared) {
             let share = &mut self.shares[place];
             if let Some((key, bytes)) = share.policy.evict(may_leave) {
+                assert!(share.used_bytes >= bytes, "a layer holds what it evicts");
                 share.used_bytes -= bytes;
                 return Some((key, bytes));
             }

@@ -167,6 +167,10 @@ impl ConcurrencyLimit {
 
     /// Adopts the limit of a successful probe, and probes the next step in the same direction at once.
     fn settle_at(&mut self, limit: usize, rate: f64) {
+        debug_assert!(
+            (LIMIT_MIN..=self.max).contains(&limit),
+            "a probe stays within the bounds"
+        );
         self.present = limit;
         self.rate = rate;
         self.best = self.best.max(rate);

@@ -158,6 +158,7 @@ impl<T> FairQueue<T> {
             self.due.insert((line.due, id));
         }
         self.waiting -= 1;
+        debug_assert!(self.waiting >= self.due.len(), "each payer that is due has work");
         self.forget_idle();
         Some(item)
     }

@@ -104,6 +104,10 @@ impl Hierarchy {
             }
         }
         stops.push(Stop::Lake);
+        debug_assert!(
+            stops.len() <= 2 + 2 * self.layers.len(),
+            "a route passes each layer once"
+        );
         stops
     }
 

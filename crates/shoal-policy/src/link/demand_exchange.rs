@@ -138,6 +138,7 @@ impl DemandExchange {
         let demands: Vec<Demand> = std::iter::once(self.own(demand, now))
             .chain(received.map(|received| received.demand))
             .collect();
+        debug_assert!(demands.len() <= self.nodes(), "each node has one demand");
         let silent = (self.nodes() - demands.len()) as u64;
         let rest = self.bandwidth - self.equal_part() * silent;
         shares(rest, &demands)[0]

@@ -438,6 +438,10 @@ impl<T> Meter<T> {
 
     /// Charges the bytes of a transfer of `class` to `goes_as`, and counts them as in flight.
     fn charge(&mut self, (class, goes_as): (Class, Class), bytes: u64, now: Duration) {
+        debug_assert!(
+            goes_as == class || (class, goes_as) == (Class::Client, Class::Planned),
+            "only promised bytes of clients go as planned ones"
+        );
         self.take(goes_as, bytes, now);
         if class != Class::Client {
             self.queues.departed(class, bytes);

@@ -96,6 +96,12 @@ impl Partition {
         });
         let demands: Vec<Demand> = demands.collect();
         let sizes = adapt(&demands, pace.limit_bytes);
+        let room_bytes: u64 = demands.iter().map(|demand| demand.size_bytes).sum();
+        assert_eq!(
+            sizes.iter().sum::<u64>(),
+            room_bytes,
+            "layers divide the room of all"
+        );
         for (layer, size_bytes) in self.layers.iter_mut().zip(sizes) {
             layer.size_bytes = size_bytes;
             layer.distances.decay(pace.kept);

@@ -188,6 +188,10 @@ impl Cleaning {
     pub fn plan(&self, fill: Fill, load: Load, now: Duration) -> Plan {
         let Bounds { age, short_age } = self.bounds;
         let full = fill.part();
+        debug_assert!(
+            (1..=FLUSHES_MAX).contains(&self.flushes.at_a_time),
+            "some flush may go"
+        );
         let normal = self.normal.percentile(now);
         let normal = normal.map_or(age, |seen| seen.mul_f64(HEADROOM).max(AGE_MIN).min(age));
         let short = self.short.mean(now);

@@ -92,6 +92,10 @@ impl<N: Copy + Ord, M: Outgoing> Outbox<N, M> {
             dropped.push(least);
         }
         waiting.add(message);
+        debug_assert!(
+            waiting.bytes <= waiting_bytes,
+            "what waits for a receiver is bounded"
+        );
         let is_full = waiting.bytes >= batch_bytes;
         Pushed {
             dropped,

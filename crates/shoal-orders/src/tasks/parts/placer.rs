@@ -171,5 +171,7 @@ pub fn questions<T>(items: &[T], blocks_of: impl Fn(&T) -> u32) -> Vec<&[T]> {
         parts.push(part);
         rest = later;
     }
+    let asked: usize = parts.iter().map(|part| part.len()).sum();
+    debug_assert_eq!(asked, items.len(), "each item is asked about once");
     parts
 }

@@ -182,6 +182,7 @@ impl<'a> Run<'a> {
     }
 
     fn end(&self, state: TaskState, why: Option<&str>) {
+        debug_assert!(state.is_over(), "a task ends in a last state");
         self.progress.lock().end(state, why, Moment::now());
         let _ = self.report();
         let (id, kind) = (Ulid(self.id), self.order.request.kind);

@@ -104,6 +104,7 @@ impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: WholeState<P>> Grouped<K, P, S> {
         let part = self.parts.slot(key)?;
         let whole = self.parts[part].whole;
         self.parts.unlink(&mut self.known[whole].by_use, part);
+        debug_assert!(self.known[whole].held > 0, "a whole counts its held parts");
         self.known[whole].held -= 1;
         self.rerank(whole);
         if self.known[whole].held == 0 {

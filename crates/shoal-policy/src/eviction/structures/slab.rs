@@ -151,6 +151,7 @@ impl<K, V, const CHAINS: usize> Slab<K, V, CHAINS> {
 
     /// Adds an entry that is in no list of this chain at the newest end of `list`.
     pub(crate) fn link_newest<const CHAIN: usize>(&mut self, list: &mut List<CHAIN>, slot: Slot) {
+        debug_assert_ne!(list.newest, slot, "an entry is linked once");
         let second = std::mem::replace(&mut list.newest, slot);
         *self.links::<CHAIN>(slot) = Links {
             newer: NONE,

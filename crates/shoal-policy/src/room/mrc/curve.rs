@@ -97,6 +97,10 @@ impl Histogram {
         self.accesses += 1.0;
         self.counted += 1.0;
         if let Some(distance) = distance {
+            debug_assert!(
+                (1..=self.distance_max).contains(&distance),
+                "the list has a bound"
+            );
             // A bin includes its upper edge: a block at the place where a cache ends is still in it.
             let bin = (u64::from(distance - 1) * STEPS as u64) / u64::from(self.distance_max);
             self.hits[bin as usize] += 1.0;

@@ -1,5 +1,7 @@
 //! The shadow list: blocks by last use, and the weight used since each of them.
 
+use std::hash::BuildHasherDefault;
+
 use crate::hash::KeyMap;
 
 /// Positions for each 100 blocks: the number of spare ones decides how often the list is renumbered.
@@ -34,7 +36,7 @@ impl ShadowList {
     pub(super) fn new(blocks_max: usize, weight_max: u32) -> Self {
         let positions = blocks_max * POSITIONS_PER_100_BLOCKS / 100 + 2;
         Self {
-            positions: KeyMap::with_capacity_and_hasher(positions, Default::default()),
+            positions: KeyMap::with_capacity_and_hasher(positions, BuildHasherDefault::default()),
             weights: vec![0; positions].into_boxed_slice(),
             sums: vec![0; positions].into_boxed_slice(),
             next: 1,
