@@ -73,7 +73,7 @@ where
         }
         // The body itself has not failed, so it has another length than was announced.
         PutError::Body(_) => wrong_length().into(),
-        error => WriteError::Unavailable(TierUnavailable::because(&error)),
+        PutError::Store(error) => WriteError::Unavailable(TierUnavailable::because(&error)),
     })?;
     Ok(Received { md5, digests })
 }
