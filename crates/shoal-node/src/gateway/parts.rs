@@ -142,15 +142,9 @@ impl Parts {
 fn dirty_parts(core: &Core) -> dirty::Parts {
     dirty::Parts {
         rules: core.write_rules.clone(),
-        lake: Arc::clone(&core.lake),
-        store: Arc::clone(&core.store),
         fetcher: Arc::clone(&core.fetcher),
-        grants: Arc::clone(&core.grants),
         identities: Arc::clone(&core.identities),
         through: Arc::clone(&core.write_through),
-        directory: core.directory.clone(),
-        block_bytes: core.config.store.block_bytes,
-        node: core.cooperation.me().0,
     }
 }
 

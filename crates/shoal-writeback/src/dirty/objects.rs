@@ -231,7 +231,7 @@ impl DirtyObjects {
         self.shared.outcomes.writes.count(WriteBackOutcome::Committed);
         self.invalidate(name);
         if lifetime == Lifetime::Short
-            && let Some(directory) = &self.shared.parts.directory
+            && let Some(directory) = &self.shared.parts.cache().directory
         {
             directory.mark_short(&manifest.version, self.short_age);
         }
@@ -240,7 +240,7 @@ impl DirtyObjects {
 
     /// Invalidates remembered answers of the lake about a name.
     pub fn invalidate(&self, name: &ObjectName) {
-        self.shared.parts.grants.invalidate_object(name);
+        self.shared.parts.cache().grants.invalidate_object(name);
     }
 
     /// Caches the blocks of a written object on this node's disk; their names do not change when the object

@@ -143,7 +143,10 @@ impl Tier {
         let name: Arc<str> = config.name.as_str().into();
         let engine = open_registry(&name, &config.registry).await;
         let engine = engine.map_err(|error| TierError::new(&name, &error))?;
-        let (node, folder) = (shared.parts.node, shared.parts.store.node_folder());
+        let (node, folder) = (
+            shared.parts.cache().cooperation.me().0,
+            shared.parts.cache().store.node_folder(),
+        );
         let names = Names::new(Arc::clone(&engine), node, fence);
         // The lock on the block store ensures that no other process uses the folder.
         let session = Session::new(engine, node, SESSION).kept_in(folder.join(format!("life-{name}")));
@@ -152,7 +155,7 @@ impl Tier {
         let store = TierStore::new(Arc::clone(&name), store, config.capacity_bytes);
         let store = Arc::new(store);
         let pacing = Arc::new(Pacing::new(pace));
-        let lake = Arc::clone(&shared.parts.lake);
+        let lake = Arc::clone(&shared.parts.cache().lake);
         let flushes = Arc::<FlushTransfers>::default();
         let cleaner = Cleaner {
             store: Arc::clone(&store),

@@ -55,7 +55,7 @@ impl Lake for Cleaner {
         drop(under_way);
         let size_bytes = version.size_bytes;
         self.pacing.flushed(written.as_ref(), size_bytes, began);
-        self.shared.parts.grants.invalidate_object(&manifest.name);
+        self.shared.parts.cache().grants.invalidate_object(&manifest.name);
         let outcomes = &self.shared.outcomes.writes;
         match written {
             Ok(uploaded) => {

@@ -15,18 +15,15 @@ use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use shoal_base::send_permit::SendPermit;
 use shoal_cache::blocks::{BlockReader, BlockStream, ReadAheadWindow};
-use shoal_cache::directory::BlockDirectory;
-use shoal_cache::fetch::Fetcher;
-use shoal_cache::grants::Grants;
+use shoal_cache::fetch::{CacheParts, Fetcher};
 use shoal_cache::obtain::Obtain;
 use shoal_cache::read_context::ReadContext;
 use shoal_cache::write::{WriteRules, WriteThrough};
 use shoal_net::endpoint::s3::{CONTENT_MD5, S3Client, SendOptions, content_md5};
-use shoal_net::endpoint::{BoxError, Endpoint, RequestBody};
+use shoal_net::endpoint::{BoxError, RequestBody};
 use shoal_net::link::Transfer;
 use shoal_s3::identity::{Caller, Identities, NODE};
 use shoal_s3::range::ByteRange;
-use shoal_store::Store;
 use tokio::sync::oneshot;
 
 pub(crate) use self::error::{LakeWriteError, NotWritten};
@@ -44,24 +41,19 @@ const AHEAD: usize = 2;
 pub struct Parts {
     /// The rules for where objects may be dirty, and in which tier.
     pub rules: WriteRules,
-    /// The lake.
-    pub lake: Arc<Endpoint>,
-    /// The blocks on this node's disk.
-    pub store: Arc<Store>,
-    /// Fetches blocks from elsewhere.
+    /// Fetches blocks from elsewhere, with the parts that it uses.
     pub fetcher: Arc<Fetcher>,
-    /// Remembered versions and grants, which a write invalidates.
-    pub grants: Arc<Grants>,
     /// The identities on whose behalf objects are flushed.
     pub identities: Arc<Identities>,
     /// Caches the bytes of writes.
     pub through: Arc<WriteThrough>,
-    /// The directory of blocks, if the nodes have one.
-    pub directory: Option<Arc<BlockDirectory>>,
-    /// The size of a block.
-    pub block_bytes: u64,
-    /// The id of this node.
-    pub node: u64,
+}
+
+impl Parts {
+    /// The parts of the cache.
+    pub(crate) fn cache(&self) -> &CacheParts {
+        &self.fetcher.parts
+    }
 }
 
 /// What all tiers of a node share. Writes dirty objects to the lake.
@@ -106,12 +98,12 @@ impl Shared {
     /// Shares `parts`. The lake's permission to write below a rule is remembered for the time `permission`.
     pub(crate) fn new(parts: Parts, permission: Duration) -> Self {
         Self {
-            permissions: Arc::new(Permissions::new(Arc::clone(&parts.lake), permission)),
+            permissions: Arc::new(Permissions::new(Arc::clone(&parts.cache().lake), permission)),
             outcomes: Outcomes::default(),
             damages: Arc::default(),
             naming: Naming {
-                lake: parts.lake.url().into(),
-                block_bytes: parts.block_bytes,
+                lake: parts.cache().lake.url().into(),
+                block_bytes: parts.cache().block_bytes,
             },
             names_by_parts: AtomicBool::new(false),
             parts,
@@ -134,7 +126,11 @@ impl Shared {
             return written;
         };
         tracing::warn!(object = ?write.manifest.name, %wrong, "the blocks of a dirty object are removed from the disk");
-        self.parts.store.removal.remove_version(write.manifest.version.id);
+        self.parts
+            .cache()
+            .store
+            .removal
+            .remove_version(write.manifest.version.id);
         self.try_to_write(write).await
     }
 
@@ -143,7 +139,7 @@ impl Shared {
         // The lake is asked in the turns of this node.
         let client = S3Client {
             payer: NODE,
-            ..S3Client::of_caller(&self.parts.lake, &caller)
+            ..S3Client::of_caller(&self.parts.cache().lake, &caller)
         };
         let attempt = Attempt {
             shared: self,
