@@ -96,58 +96,6 @@ pub(super) struct LiveCounters {
     pub(super) scrubbed_blocks: Count,
     pub(super) scrub_passes: Count,
     pub(super) scrub_percent: Count,
-    evictions: Counts<RemovalReason>,
-    refusals: Counts<Refusal>,
-}
-
-impl LiveCounters {
-    /// Adds these counters to the `amounts` of the ledger.
-    pub(super) fn snapshot(&self, amounts: &Counters) -> Counters {
-        Counters {
-            stored_blocks: self.stored_blocks.get(),
-            evictions: self.evictions.by_word(),
-            refusals: self.refusals.by_word(),
-            corrupt_blocks: self.corrupt_blocks.get(),
-            quarantined: self.quarantined.get(),
-            scrub: ScrubCounts {
-                blocks: self.scrubbed_blocks.get(),
-                passes: self.scrub_passes.get(),
-                percent: self.scrub_percent.get(),
-            },
-            ..*amounts
-        }
-    }
-
-    pub(super) fn removed(&self, reason: RemovalReason) {
-        self.evictions.count(reason);
-    }
-
-    pub(super) fn refused(&self, reason: Refusal) {
-        self.refusals.count(reason);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use shoal_policy::admission::Refusal;
-
-    use super::{Counters, LiveCounters, RemovalReason};
-
-    #[test]
-    fn each_reason_is_counted_under_its_own_name() {
-        let live = LiveCounters::default();
-        for (times, reason) in RemovalReason::ALL.into_iter().enumerate() {
-            (0..times).for_each(|_| live.removed(reason));
-        }
-        for (times, reason) in Refusal::ALL.into_iter().enumerate() {
-            (0..times).for_each(|_| live.refused(reason));
-        }
-        let counters = live.snapshot(&Counters::default());
-        for (times, reason) in (0..).zip(RemovalReason::ALL) {
-            assert_eq!(counters.evictions[reason.as_str()], times);
-        }
-        for (times, reason) in (0..).zip(Refusal::ALL) {
-            assert_eq!(counters.refusals[reason.as_str()], times);
-        }
-    }
+    pub(super) evictions: Counts<RemovalReason>,
+    pub(super) refusals: Counts<Refusal>,
 }

@@ -13,7 +13,7 @@ use shoal_policy::admission::Refusal;
 
 use self::health::{DiskHealth, Health};
 use self::signal::Signal;
-use super::counters::{Counters, LiveCounters, RemovalReason};
+use super::counters::{Counters, LiveCounters, RemovalReason, ScrubCounts};
 use super::files::disk::Disk;
 use super::ledger::{Ledger, Victim};
 
@@ -83,14 +83,14 @@ impl Ground {
     /// Counts, logs and reports that a block was removed.
     pub(super) fn removed(&self, victim: &Victim, reason: RemovalReason) {
         let block = victim.leaving.key;
-        self.counters.removed(reason);
+        self.counters.evictions.count(reason);
         self.absences.lock().put(block, Absence::Removed(reason));
         self.notify(block, victim.data_bytes, BlockEvent::Removed);
     }
 
     /// Counts and logs that a block was not admitted.
     pub(super) fn refused(&self, block: BlockId, refusal: Refusal) {
-        self.counters.refused(refusal);
+        self.counters.refusals.count(refusal);
         self.absences.lock().put(block, Absence::Refused(refusal));
     }
 
@@ -103,12 +103,24 @@ impl Ground {
     pub(super) fn counters(&self, capacity_bytes: u64) -> Counters {
         let amounts = self.ledger.amounts();
         // The difference between the configured capacity and the room is taken by folders.
-        let folder_bytes = capacity_bytes - amounts.capacity_bytes;
-        self.counters.snapshot(&Counters {
+        let folder_bytes = capacity_bytes.checked_sub(amounts.capacity_bytes);
+        let folder_bytes = folder_bytes.expect("the room lies within the capacity");
+        let live = &self.counters;
+        Counters {
             taken_bytes: amounts.taken_bytes + folder_bytes,
             capacity_bytes,
+            stored_blocks: live.stored_blocks.get(),
+            evictions: live.evictions.by_word(),
+            refusals: live.refusals.by_word(),
+            corrupt_blocks: live.corrupt_blocks.get(),
+            quarantined: live.quarantined.get(),
             io_errors: self.health.io_errors(),
+            scrub: ScrubCounts {
+                blocks: live.scrubbed_blocks.get(),
+                passes: live.scrub_passes.get(),
+                percent: live.scrub_percent.get(),
+            },
             ..amounts
-        })
+        }
     }
 }

@@ -32,7 +32,7 @@ impl Publisher {
     /// Fails if there is no room, if the disk fails, or if the store has stopped.
     pub async fn draft(self: &Arc<Self>, pieces: Vec<Bytes>) -> Result<Draft, Refusal> {
         let drafted = self.write_draft(pieces).await;
-        drafted.inspect_err(|&refusal| self.ground.counters.refused(refusal))
+        drafted.inspect_err(|&refusal| self.ground.counters.refusals.count(refusal))
     }
 
     async fn write_draft(self: &Arc<Self>, pieces: Vec<Bytes>) -> Result<Draft, Refusal> {
@@ -62,7 +62,7 @@ impl Draft {
         let ground = Arc::clone(&self.staged.publisher.ground);
         let named = run_blocking(move || self.name_now(&version, index)).await;
         let named = named.unwrap_or(Err(Refusal::Exhausted));
-        named.inspect_err(|&refusal| ground.counters.refused(refusal))
+        named.inspect_err(|&refusal| ground.counters.refusals.count(refusal))
     }
 
     fn name_now(mut self, version: &Version, index: u32) -> Result<(), Refusal> {
@@ -76,6 +76,11 @@ impl Draft {
             sequence: publisher.next_sequence(),
             version: version.clone(),
         };
+        assert_eq!(
+            self.data_bytes,
+            version.block_len(index),
+            "a draft is a whole block"
+        );
         let encoded = footer.encode().ok_or(Refusal::TooLarge)?;
         self.staged.append(self.data_bytes, &encoded)?;
         let mapping = self.staged.map(self.data_bytes)?;
