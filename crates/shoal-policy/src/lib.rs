@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use shoal_base::words;
 
 /// One fixed-size slice of one immutable version of an object: the unit of caching.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BlockId {
     /// Names the version; two versions never share it.
     pub version: VersionId,

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use shoal_policy::eviction::c2p::{Event, EventKind};
-use shoal_policy::{BlockId, Layer, VersionId};
+use shoal_policy::outbox::DEGREES;
+use shoal_policy::{BlockId, Layer};
 use shoal_store::CacheEvent;
 
 use crate::nodes::messages::{Kind, Message};
@@ -17,14 +18,18 @@ const AHEAD_MAX: Duration = Duration::from_mins(1);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CacheEventMessage {
     kind: u8,
-    layer: u8,
-    version: [u8; 16],
-    index: u32,
+    layer: Layer,
+    block: BlockId,
     /// Milliseconds since 1970.
     at_ms: u64,
     held: u64,
     read: u64,
 }
+
+const _: () = assert!(
+    EventKind::ALL.len() <= DEGREES,
+    "each kind has a degree of importance"
+);
 
 impl Message for CacheEventMessage {
     const KIND: Kind = Kind::CacheEvent;
@@ -38,9 +43,8 @@ impl From<&CacheEvent> for CacheEventMessage {
     fn from(CacheEvent { layer, event, .. }: &CacheEvent) -> Self {
         Self {
             kind: event.kind as u8,
-            layer: layer.0,
-            version: event.key.version.0,
-            index: event.key.index,
+            layer: *layer,
+            block: event.key,
             at_ms: u64::try_from(event.at.as_millis()).unwrap_or(u64::MAX),
             held: event.held,
             read: event.read,
@@ -54,15 +58,12 @@ impl CacheEventMessage {
         let kind = EventKind::ALL.into_iter().find(|kind| *kind as u8 == self.kind)?;
         let at = Duration::from_millis(self.at_ms);
         // L1 is private to each node.
-        let is_possible = self.layer > Layer::L1.0 && at <= now + AHEAD_MAX;
+        let is_possible = self.layer > Layer::L1 && at <= now + AHEAD_MAX;
         is_possible.then_some(CacheEvent {
-            layer: Layer(self.layer),
+            layer: self.layer,
             event: Event {
                 at,
-                key: BlockId {
-                    version: VersionId(self.version),
-                    index: self.index,
-                },
+                key: self.block,
                 kind,
                 held: self.held,
                 read: self.read,
@@ -116,8 +117,8 @@ mod tests {
     fn what_cannot_have_happened_is_not_taken_in() {
         let lies: [fn(&mut CacheEventMessage); 4] = [
             |message| message.kind = 5,
-            |message| message.layer = 1,
-            |message| message.layer = 0,
+            |message| message.layer = Layer::L1,
+            |message| message.layer = Layer(0),
             |message| message.at_ms += AHEAD_MAX.as_millis() as u64 + 1,
         ];
         for (number, lie) in lies.iter().enumerate() {

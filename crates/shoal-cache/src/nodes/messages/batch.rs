@@ -55,9 +55,9 @@ impl Outgoing for Queued {
 /// cluster; the sender's identity is as claimed.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Batch<'a> {
-    sender: u64,
+    pub(super) sender: NodeId,
     #[serde(borrow)]
-    groups: Vec<Group<'a>>,
+    pub(super) groups: Vec<Group<'a>>,
 }
 
 /// Messages of one kind. Each has a length prefix, so that a node can skip kinds and fields that it does not
@@ -80,7 +80,7 @@ impl<'a> Batch<'a> {
                 .collect(),
         });
         Self {
-            sender: sender.0,
+            sender,
             groups: groups.filter(|group| !group.messages.is_empty()).collect(),
         }
     }
@@ -96,14 +96,6 @@ impl<'a> Batch<'a> {
             return Err(Malformed);
         }
         postcard::from_bytes(bytes).map_err(|_| Malformed)
-    }
-
-    pub(super) fn sender(&self) -> NodeId {
-        NodeId(self.sender)
-    }
-
-    pub(super) fn groups(&self) -> &[Group<'a>] {
-        &self.groups
     }
 }
 
@@ -160,8 +152,8 @@ mod tests {
         let queued = [text(3), text(0)].map(|text| Queued::new(&text).unwrap());
         let bytes = Batch::of(NodeId(u64::MAX), &queued).to_bytes();
         let batch = Batch::of_bytes(&bytes).unwrap();
-        assert_eq!(batch.sender(), NodeId(u64::MAX));
-        let [group] = batch.groups() else {
+        assert_eq!(batch.sender, NodeId(u64::MAX));
+        let [group] = &batch.groups[..] else {
             panic!("there is one kind")
         };
         assert_eq!(Kind::of(group.kind), Some(Kind::CacheEvent));
@@ -173,13 +165,13 @@ mod tests {
         let later = [Queued::new(&LongerText("x".into(), 7)).unwrap()];
         let bytes = Batch::of(NodeId(1), &later).to_bytes();
         assert_eq!(
-            Batch::of_bytes(&bytes).unwrap().groups()[0].read::<Text>(),
+            Batch::of_bytes(&bytes).unwrap().groups[0].read::<Text>(),
             [text(1)]
         );
         let earlier = [Queued::new(&text(1)).unwrap()];
         let bytes = Batch::of(NodeId(1), &earlier).to_bytes();
         assert_eq!(
-            Batch::of_bytes(&bytes).unwrap().groups()[0].read::<LongerText>(),
+            Batch::of_bytes(&bytes).unwrap().groups[0].read::<LongerText>(),
             []
         );
     }
@@ -200,7 +192,7 @@ mod tests {
         #[test]
         fn any_bytes_are_a_batch_or_refused(bytes in vec(any::<u8>(), 0..200)) {
             if let Ok(batch) = Batch::of_bytes(&bytes) {
-                batch.groups().iter().for_each(|group| drop(group.read::<Text>()));
+                batch.groups.iter().for_each(|group| drop(group.read::<Text>()));
             }
         }
     }

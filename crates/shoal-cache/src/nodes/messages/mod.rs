@@ -280,7 +280,7 @@ impl Messages {
         let Ok(batch) = Batch::of_bytes(body) else {
             return BatchOutcome::Malformed;
         };
-        let sender = batch.sender();
+        let sender = batch.sender;
         if self.cooperation.peer(sender).is_none() {
             return BatchOutcome::NonMember;
         }
@@ -297,7 +297,7 @@ impl Messages {
         }
         self.bytes_received
             .fetch_add(body.len() as u64, Ordering::Relaxed);
-        for group in batch.groups() {
+        for group in &batch.groups {
             // A later build has more kinds.
             let Some(kind) = Kind::of(group.kind) else {
                 continue;
