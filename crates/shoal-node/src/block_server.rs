@@ -178,7 +178,7 @@ impl BlockServer {
             Obtain::Join if single_flight.awaited(id).is_some() => Err(ServeOutcome::Circular),
             Obtain::FromHomes(layer) if fetcher.waits_for_home(id, layer) => Err(ServeOutcome::Circular),
             // No reader waits for the block, so readers of other blocks go first.
-            Obtain::Handover(_) if fetcher.memory().is_busy() => Err(ServeOutcome::Busy),
+            Obtain::Handover(_) if fetcher.memory.is_busy() => Err(ServeOutcome::Busy),
             Obtain::Push(_, worth) if !fetcher.takes_push(worth) => Err(ServeOutcome::Busy),
             asked => Ok(asked),
         }

@@ -43,7 +43,8 @@ pub struct Fetcher {
     /// The parts of the node that it uses, and all who read and write by it.
     pub parts: CacheParts,
     peers: PeerSource,
-    memory: MemoryWindow,
+    /// The memory for bytes that are not on disk yet.
+    pub memory: MemoryWindow,
     /// True if the store evicts by GWF.
     has_gwf: bool,
 }
@@ -93,11 +94,6 @@ impl Fetcher {
             has_gwf: parts.store.worths.ranks().is_some(),
             parts,
         }
-    }
-
-    /// Returns the memory for bytes that are not on disk yet.
-    pub fn memory(&self) -> &MemoryWindow {
-        &self.memory
     }
 
     /// Returns the number of block requests to peers since the node started, by outcome.

@@ -189,7 +189,7 @@ impl Keeper {
 
     /// Returns true if this node can accept pushed blocks: its disk works and its memory window is not busy.
     fn takes_pushes(&self) -> bool {
-        self.store().health() == Health::Serving && !self.fetcher.memory().is_busy()
+        self.store().health() == Health::Serving && !self.fetcher.memory.is_busy()
     }
 
     /// Evicts blocks until there is enough room.

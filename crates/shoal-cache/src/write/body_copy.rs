@@ -106,6 +106,8 @@ impl BodyCopy {
             state.size_bytes.div_ceil(state.fetcher.parts.block_bytes),
             "a copy has every block of its object"
         );
+        let is_whole = state.in_memory.iter().all(|block| block.missing_bytes == 0);
+        assert!(is_whole, "a complete copy has whole blocks");
         Ok(CopiedBody {
             size_bytes: state.size_bytes,
             drafts: std::mem::take(&mut state.drafts),
@@ -133,7 +135,7 @@ impl State {
             // time.
             if self
                 .fetcher
-                .memory()
+                .memory
                 .is_filling(self.size_bytes - self.received_bytes)
             {
                 self.set_aside();
@@ -155,7 +157,7 @@ impl State {
         }
         let room = self
             .fetcher
-            .memory()
+            .memory
             .try_reserve_spare(missing_bytes)
             .ok_or(Uncached::NoMemory)?;
         Ok(InMemory {

@@ -152,13 +152,9 @@ fn task_parts(core: &Core, lake: &Arc<dyn Lake>) -> TaskParts {
     TaskParts {
         name: core.config.node.name.clone(),
         lake: Arc::clone(lake),
-        endpoint: Arc::clone(&core.lake),
         identities: Arc::clone(&core.identities),
-        store: Arc::clone(&core.store),
         fetcher: Arc::clone(&core.fetcher),
-        cooperation: Arc::clone(&core.cooperation),
         order_files: Arc::clone(&core.order_files),
-        block_bytes: core.config.store.block_bytes,
     }
 }
 

@@ -83,7 +83,7 @@ impl Tasks {
         let nodes = Nodes::new(helper);
         Arc::new(Self {
             base: TaskBase {
-                records: Records::new(bulletin, &nodes.parts.cooperation),
+                records: Records::new(bulletin, &nodes.parts.cache().cooperation),
                 plans: Plans::new(&nodes, config),
                 nodes,
                 totals: Mutex::default(),
@@ -220,7 +220,14 @@ impl Tasks {
         request.check(has_manifest, now)?;
         request.identity = self.base.nodes.parts.identity(request.identity.as_deref())?;
         if let Some(place) = &request.to
-            && self.base.nodes.parts.cooperation.ring_at(Some(place)).is_none()
+            && self
+                .base
+                .nodes
+                .parts
+                .cache()
+                .cooperation
+                .ring_at(Some(place))
+                .is_none()
         {
             return Err(TaskRefusal::NoNode(place.clone()));
         }
@@ -437,9 +444,9 @@ impl Tasks {
 
     /// Ends the pins here of orders that were cancelled.
     async fn end_cancelled_pins(&self) {
-        for order in self.base.nodes.parts.store.pinning.orders() {
+        for order in self.base.nodes.parts.cache().store.pinning.orders() {
             if self.base.records.is_cancelled(order.0) {
-                self.base.nodes.parts.store.pinning.end(order).await;
+                self.base.nodes.parts.cache().store.pinning.end(order).await;
             }
         }
     }

@@ -37,7 +37,7 @@ impl Snapshot {
             reads: ReadsPage {
                 flights: self.core.single_flight.count(),
                 coalesced_requests: self.core.single_flight.coalesced(),
-                fill_bytes: self.core.fetcher.memory().used_bytes(),
+                fill_bytes: self.core.fetcher.memory.used_bytes(),
                 fill_capacity_bytes: config.limits.fill_bytes,
                 of_several_blocks: self.core.metrics.reads(true),
             },

@@ -96,7 +96,7 @@ observed! {
     Gauge capacity_bytes{} "Capacity of this node's disk for blocks, in bytes."
         => |s| one(s.store.capacity_bytes);
     Gauge fill_bytes{} "Bytes fetched or being fetched, not yet on disk."
-        => |s| one(s.core.fetcher.memory().used_bytes());
+        => |s| one(s.core.fetcher.memory.used_bytes());
     Counter evictions{reason} "Blocks that left the disk."
         => |s| each(s.store.evictions.clone());
     Counter corrupt_blocks{} "Blocks with a wrong checksum; each was fetched again."

@@ -52,7 +52,7 @@ impl TaskHelper {
 
     /// Answers a question.
     pub async fn answer(&self, question: Question) -> Answer {
-        let pinning = &self.parts.store.pinning;
+        let pinning = &self.parts.cache().store.pinning;
         let kept = |kept: Result<Vec<Kept>, Refusal>| match kept {
             Ok(kept) => Ok(Answer::Kept(kept.into_iter().map(Into::into).collect())),
             Err(refusal) => Err(refusal.to_string()),
@@ -61,7 +61,7 @@ impl TaskHelper {
             Question::Fill(fill) => self.fill(*fill).await,
             Question::Held(versions) => {
                 let held = versions.into_iter().map(|(version, count)| {
-                    BlockBits::new(&self.parts.store.blocks_of(VersionId(version)), count)
+                    BlockBits::new(&self.parts.cache().store.blocks_of(VersionId(version)), count)
                 });
                 Ok(Answer::Bits(held.collect()))
             }
@@ -72,7 +72,7 @@ impl TaskHelper {
                 part.map(Answer::Manifest).ok_or("it does not have it".into())
             }
             Question::Evict(objects) => {
-                let store = Arc::clone(&self.parts.store);
+                let store = Arc::clone(&self.parts.cache().store);
                 // Files of thousands of objects may be removed.
                 let evict = move || objects.into_iter().map(|object| evict(&store, object)).collect();
                 let evicted = tokio::task::spawn_blocking(evict).await;
@@ -86,7 +86,7 @@ impl TaskHelper {
     /// Gives reads the rate that a plan promises. Without a metered link each read has all there is.
     fn promise(&self, read: PromisedRead, objects: Vec<ObjectId>) -> Result<Answer, String> {
         let PromisedRead { plan, job, .. } = read;
-        if let Some((link, promises)) = self.parts.endpoint.promises() {
+        if let Some((link, promises)) = self.parts.cache().lake.promises() {
             let (id, life) = (PromiseId { plan, job }, Duration::from_millis(read.life_ms));
             if life.is_zero() {
                 promises.end(id);
@@ -107,7 +107,7 @@ impl TaskHelper {
             name,
             ..
         } = fill.block;
-        if version.block_bytes != self.parts.block_bytes {
+        if version.block_bytes != self.parts.cache().block_bytes {
             return Err("its blocks have another size: [store] block_size differs".into());
         }
         let access_key = match &caller {
@@ -116,16 +116,16 @@ impl TaskHelper {
         };
         let caller = self.parts.caller(access_key).map_err(|why| format!("it {why}"))?;
         let name = name.ok_or("it has no name of the object")?;
-        let account = self.parts.endpoint.account_for(&caller);
+        let account = self.parts.cache().lake.account_for(&caller);
         let context = ReadContext::of_peer(account, caller, Some(name.clone()), HeaderMap::new());
         let purpose = match fill.planned {
-            Some(planned) => Purpose::Planned(self.rates.of(planned, self.parts.endpoint.link())),
+            Some(planned) => Purpose::Planned(self.rates.of(planned, self.parts.cache().lake.link())),
             None => Purpose::Prefetch,
         };
         let (context, version) = (Arc::new(context.with_purpose(purpose)), Arc::new(version));
         let filled = async {
             let mut obtain = Obtain::FromHomes(Layer(fill.layer));
-            if !self.parts.store.contains(version.block(index)) {
+            if !self.parts.cache().store.contains(version.block(index)) {
                 let kept = self.parts.lake.kept(context.caller(), &name, &version).await;
                 let kept = kept.map_err(|error| NotFilled::Failed(error.to_string()))?;
                 obtain = kept.map_or(obtain, Obtain::Kept);
@@ -142,7 +142,7 @@ impl TaskHelper {
     async fn pin(&self, pin: Pin, objects: Vec<ObjectId>) -> Result<Vec<Kept>, Refusal> {
         // No order lasts that long; a time that far ahead cannot be computed with.
         let until = Duration::from_millis(pin.until_ms.min(u64::from(u32::MAX) * 1000));
-        let pinning = &self.parts.store.pinning;
+        let pinning = &self.parts.cache().store.pinning;
         pinning
             .pin(PinOrder(pin.order), UNIX_EPOCH + until, objects)
             .await
@@ -156,7 +156,7 @@ impl TaskHelper {
         let count = &self.pinned_bytes_coming;
         let all_bytes = count.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let coming = Coming { bytes, count };
-        let store = &self.parts.store;
+        let store = &self.parts.cache().store;
         if !store.contains(block) {
             store.pinning.admits(block, all_bytes)?;
         }
@@ -172,12 +172,13 @@ impl TaskHelper {
         obtain: Obtain,
         context: &Arc<ReadContext>,
     ) -> Result<Option<Source>, NotFilled> {
-        let (block, TaskParts { store, fetcher, .. }) = (version.block(index), &*self.parts);
+        let (block, fetcher) = (version.block(index), &self.parts.fetcher);
+        let store = &fetcher.parts.store;
         let waiter = loop {
             if store.contains(block) {
                 return Ok(None);
             }
-            if fetcher.memory().is_busy() {
+            if fetcher.memory.is_busy() {
                 return Err(NotFilled::Busy);
             }
             if let Some(waiter) = fetcher.join(version, index, context, obtain.clone()) {

@@ -66,13 +66,13 @@ impl LakeView {
     /// Returns the version that a listed object has if its ETag is the one that the lake sends with the
     /// object.
     pub fn listed_version(&self, name: &ObjectName, listed: &ListedObject) -> Version {
-        let object = name.id(self.parts.endpoint.url());
+        let object = name.id(self.parts.cache().lake.url());
         Version {
             id: Version::id_of(object, &listed.etag, listed.size_bytes),
             object,
             etag: listed.etag.as_str().into(),
             size_bytes: listed.size_bytes,
-            block_bytes: self.parts.block_bytes,
+            block_bytes: self.parts.cache().block_bytes,
             last_modified: None,
             headers: HeaderMap::new(),
         }

@@ -12,12 +12,9 @@ pub(super) mod targets;
 
 use std::sync::Arc;
 
-use shoal_cache::cooperation::Cooperation;
-use shoal_cache::fetch::Fetcher;
+use shoal_cache::fetch::{CacheParts, Fetcher};
 use shoal_cache::lake::Lake;
-use shoal_net::endpoint::Endpoint;
 use shoal_s3::identity::{Caller, Identities};
-use shoal_store::Store;
 
 use self::order_files::OrderFiles;
 use super::records::order::Order;
@@ -28,20 +25,12 @@ pub struct TaskParts {
     pub name: String,
     /// The lake, and what stands before it.
     pub lake: Arc<dyn Lake>,
-    /// Sends requests to the lake.
-    pub endpoint: Arc<Endpoint>,
     /// Identities in whose names tasks run.
     pub identities: Arc<Identities>,
-    /// Blocks on disk.
-    pub store: Arc<Store>,
-    /// Brings blocks to the store.
+    /// Brings blocks to the store, with the parts that it uses.
     pub fetcher: Arc<Fetcher>,
-    /// The other nodes.
-    pub cooperation: Arc<Cooperation>,
     /// Lists of objects and documents on disk.
     pub order_files: Arc<OrderFiles>,
-    /// Size of a block.
-    pub block_bytes: u64,
 }
 
 /// The reason why an order means no identity.
@@ -58,6 +47,11 @@ pub enum IdentityError {
 }
 
 impl TaskParts {
+    /// The parts of the cache.
+    pub(in crate::tasks) fn cache(&self) -> &CacheParts {
+        &self.fetcher.parts
+    }
+
     /// Returns the access key of the identity that an order means.
     pub(in crate::tasks) fn identity(&self, given: Option<&str>) -> Result<Option<String>, IdentityError> {
         let known = &self.identities;

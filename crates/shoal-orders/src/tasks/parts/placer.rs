@@ -63,7 +63,7 @@ impl Placer {
     pub fn new(nodes: &Arc<Nodes>, place: Option<String>, caller: &Caller) -> Self {
         Self {
             nodes: Arc::clone(nodes),
-            targets: Targets::new(&nodes.parts.cooperation, place),
+            targets: Targets::new(&nodes.parts.cache().cooperation, place),
             caller: CallerName::from(caller),
         }
     }

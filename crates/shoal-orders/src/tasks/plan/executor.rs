@@ -107,7 +107,8 @@ impl Executor {
     pub(super) fn link_bytes_per_second(&self) -> Option<f64> {
         self.nodes
             .parts
-            .endpoint
+            .cache()
+            .lake
             .link()
             .map(|link| link.bandwidth() as f64)
     }

@@ -148,7 +148,7 @@ impl Executor {
 
     /// Returns the ids of the objects of a file.
     pub(super) fn ids(&self, parts: &[Part]) -> Vec<ObjectId> {
-        let lake = self.nodes.parts.endpoint.url();
+        let lake = self.nodes.parts.cache().lake.url();
         parts.iter().map(|part| part.name.id(lake)).collect()
     }
 }

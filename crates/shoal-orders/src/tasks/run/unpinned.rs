@@ -127,7 +127,7 @@ impl<'a> Unpinned<'a> {
     }
 
     fn id_of(&self, name: &ObjectName) -> ObjectId {
-        name.id(self.nodes.parts.endpoint.url())
+        name.id(self.nodes.parts.cache().lake.url())
     }
 }
 
