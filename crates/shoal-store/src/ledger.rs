@@ -311,6 +311,7 @@ impl Ledger {
         debug_assert!(data_bytes <= room.bytes(), "room is at least what is in the file");
         let mut state = self.state.lock();
         state.advance();
+        assert!(!state.residency.contains(&stored.id), "a block is admitted once");
         state.residency.commit(room, stored.id);
         state.has_come(stored);
         let bytes = self.mappings.insert(stored.id, mapping, clock::instant());
@@ -325,6 +326,7 @@ impl Ledger {
             return false;
         };
         state.advance();
+        assert!(!state.residency.contains(&stored.id), "a block is restored once");
         state.residency.restore(room, stored.id);
         state.has_come(stored);
         true
@@ -445,7 +447,7 @@ impl State {
     fn forget(&mut self, leaving: Leaving<BlockId>, mappings: &Mappings) -> Victim {
         let data_bytes = self.index.block_len(leaving.key);
         let was_indexed = self.index.remove(leaving.key);
-        debug_assert!(was_indexed, "what has room is in the index");
+        assert!(was_indexed, "what has room is in the index");
         self.mapped.remove(leaving.key);
         let mapping = mappings.remove(leaving.key);
         Victim {

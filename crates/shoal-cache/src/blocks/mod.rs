@@ -294,6 +294,10 @@ impl BlockStream {
         let block_start = u64::from(index) * version.block_bytes;
         let end = self.planned.end.min(block_start + version.block_bytes);
         let wanted = ByteRange::new(self.planned.start - block_start, end - block_start);
+        debug_assert!(
+            wanted.end <= version.block_len(index),
+            "a slot lies within its block"
+        );
         let block = version.block(index);
         let first = self
             .stream_handle

@@ -250,6 +250,10 @@ impl PeerSource {
             name: fetch.context.name().cloned(),
             headers: fetch.context.headers().clone(),
         };
+        debug_assert!(
+            !request.part.is_empty(),
+            "a node is asked for bytes that are missing"
+        );
         let check = self.integrity.of(&fetch.version, &fetch.context);
         let check = check.map_err(HopError::BrokeOff)?;
         self.hedges.earn();

@@ -74,6 +74,10 @@ impl Fetcher {
         body: LakeBody,
         context: &Arc<ReadContext>,
     ) -> Option<StreamHandle> {
+        assert!(
+            range.end <= version.size_bytes,
+            "a response lies within its version"
+        );
         let whole_blocks_end = if range.end == version.size_bytes {
             u64::from(version.block_count())
         } else {

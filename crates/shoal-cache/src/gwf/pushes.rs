@@ -58,12 +58,14 @@ impl Pushes {
     }
 
     pub(super) fn begin(&self, block: BlockId, bytes: u64, to: NodeId) {
-        self.under_way.lock().insert(block, (to, bytes));
+        let before = self.under_way.lock().insert(block, (to, bytes));
+        debug_assert!(before.is_none(), "a block is on one way at a time");
     }
 
     pub(super) fn end(&self, block: BlockId, outcome: PushOutcome) {
         self.counts.count(outcome);
-        self.under_way.lock().remove(&block);
+        let ended = self.under_way.lock().remove(&block);
+        debug_assert!(ended.is_some(), "a push ends once");
     }
 }
 

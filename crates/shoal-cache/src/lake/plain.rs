@@ -322,6 +322,7 @@ impl PlainLake {
         stamp: QuestionStamp,
     ) -> Result<(Arc<Version>, ByteRange), Uncacheable> {
         let (range, size_bytes) = sent_range(status, headers).ok_or(Uncacheable::NoLength)?;
+        debug_assert!(range.end <= size_bytes, "a response lies within its object");
         let version = Version::from_response(request.object, headers, size_bytes, self.cache().block_bytes)?;
         // Checksums in a `206` need not cover the whole object.
         let (version, checksums) = match (status, request.checksum_mode) {

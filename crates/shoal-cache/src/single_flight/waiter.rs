@@ -132,6 +132,7 @@ impl Waiter {
     fn find(&mut self, pieces: &[Bytes]) -> Option<Bytes> {
         let BlockSpan { len, first, .. } = self.fetch.span;
         let arrives = (self.offset + len - first) % len;
+        debug_assert!(arrives < len, "a reader wants bytes of its block");
         let (mut index, mut start) = if arrives < self.piece.1 {
             (0, 0)
         } else {

@@ -104,6 +104,7 @@ impl Drop for MissTimer {
     fn drop(&mut self) {
         if let Some(adaptive) = &self.split.partition {
             let pending = &mut adaptive.lock().pending[index_of(self.layer)];
+            assert!(pending.misses > 0, "a miss that is timed is pending");
             pending.misses -= 1;
             pending.began -= self.began;
         }

@@ -185,6 +185,8 @@ impl WriteThrough {
                 pieces.push(bytes.slice(inner.start as usize..inner.end as usize));
             }
         }
+        let length: u64 = pieces.iter().map(|piece: &Bytes| piece.len() as u64).sum();
+        assert_eq!(length, range.len(), "the parts cover the block");
         Some(pieces)
     }
 }

@@ -154,6 +154,12 @@ impl WriteThrough {
             ..
         } = copied;
         let behind = drafts.0.len() as u32;
+        let blocks = behind + in_memory.len() as u32;
+        assert_eq!(
+            blocks,
+            version.block_count(),
+            "a copy has every block of its version"
+        );
         for (index, drafting) in (0..).zip(std::mem::take(&mut drafts.0)) {
             // A missing block costs a request to the lake; the store has counted the reason.
             if let Ok(Ok(draft)) = drafting.await {

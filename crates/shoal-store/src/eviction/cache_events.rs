@@ -91,6 +91,10 @@ impl CacheEvents {
     pub fn learn(&self, first: BlockId, elsewhere: u32) {
         // The group of the directory lies within one of C2P's, whose groups are twice as long.
         let place = first.index % GROUP_BLOCKS;
+        debug_assert!(
+            place + u32::BITS <= GROUP_BLOCKS,
+            "a directory's group lies in one group"
+        );
         let (of, held) = (u64::from(u32::MAX) << place, u64::from(elsewhere) << place);
         let mut state = self.0.ledger.lock();
         state.advance();

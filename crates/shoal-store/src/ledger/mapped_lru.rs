@@ -42,6 +42,7 @@ impl MappedLru {
             let Some((block, bytes)) = self.blocks.evict(&mut |block| !mappings.is_in_use(*block)) else {
                 break;
             };
+            assert!(bytes <= self.bytes, "the bytes of a mapping are counted");
             self.bytes -= bytes;
             unmapped.extend(mappings.remove(block));
         }

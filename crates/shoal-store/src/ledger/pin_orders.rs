@@ -128,10 +128,12 @@ impl Pins {
 
     fn remove_pair(&mut self, group: Group, object: ObjectId) {
         let pinned = self.groups.get_mut(&group).expect("an object's pins are known");
-        pinned.remove(&object);
+        let was_pinned = pinned.remove(&object);
+        assert!(was_pinned, "a pair of an object and a pin ends once");
         if pinned.is_empty() {
             self.groups.remove(&group);
-            self.ends.remove(&(group.until_ms, group.order));
+            let had_end = self.ends.remove(&(group.until_ms, group.order));
+            assert!(had_end, "each group of pins has an end");
         }
         self.objects.leave(object);
         self.pairs -= 1;
