@@ -24,6 +24,7 @@ pub fn unanswered(error: &EndpointError) -> S3Error {
 pub fn unread(error: &ReadError) -> S3Error {
     match error {
         ReadError::Lake(error) => unanswered(error),
+        ReadError::LakeStatus(status) => of_status(*status),
         ReadError::Fetch(error) => not_brought(error),
         ReadError::Refused(error) => error.clone(),
         ReadError::ChangesTooOften => not_brought(&FetchError::Changed),

@@ -129,7 +129,10 @@ pub enum ReadError {
     /// The lake cannot be reached.
     #[error(transparent)]
     Lake(#[from] EndpointError),
-    /// A block could not be fetched, or the version of none could be asked for.
+    /// The lake answered a HEAD of the object with this error status.
+    #[error("the lake answered {0}")]
+    LakeStatus(StatusCode),
+    /// A block could not be fetched.
     #[error(transparent)]
     Fetch(FetchError),
     /// The version changed during every attempt.
@@ -250,8 +253,20 @@ pub trait Lake: Send + Sync {
     /// Writes an object or a part of an upload, or begins or completes an upload.
     fn put<'a>(&'a self, admitted: Box<Admitted>, write: Write<'a>) -> BoxFuture<'a, ResponseResult>;
 
-    /// Answers any other request, such as a removal or a listing, or passes it on with its meaning; also a
-    /// read after [`ask`](Self::ask). Dirty objects that the request needs are flushed first.
+    /// Removes an object.
+    fn delete<'a>(&'a self, admitted: Box<Admitted>, name: &'a ObjectName) -> BoxFuture<'a, ResponseResult>;
+
+    /// Removes many objects of a bucket.
+    fn delete_many<'a>(&'a self, admitted: Box<Admitted>, bucket: &'a str) -> BoxFuture<'a, ResponseResult>;
+
+    /// Lists the objects of a bucket for a client.
+    fn list_objects<'a>(&'a self, admitted: Box<Admitted>, bucket: &'a str) -> BoxFuture<'a, ResponseResult>;
+
+    /// Lists the uploads of a bucket for a client.
+    fn list_uploads<'a>(&'a self, admitted: Box<Admitted>, bucket: &'a str) -> BoxFuture<'a, ResponseResult>;
+
+    /// Passes on any other request with its meaning, and a read after [`ask`](Self::ask). Dirty objects that
+    /// the request needs are flushed first.
     fn forward(&self, admitted: Box<Admitted>) -> BoxFuture<'_, ResponseResult>;
 
     /// Brings to the lake what this node has acknowledged and the lake does not have, once, so that the node

@@ -25,7 +25,7 @@ use crate::grants::freshness::Reuse;
 use crate::grants::{Checksums, QuestionStamp, is_refusal};
 use crate::nodes::coherence::Coherence;
 use crate::nodes::obtain::KeptBytes;
-use crate::single_flight::{FetchError, Underway};
+use crate::single_flight::Underway;
 use crate::write::{WriteMode, WriteThrough};
 
 /// The parts of a node that [`PlainLake`] uses.
@@ -135,6 +135,22 @@ impl Lake for PlainLake {
             WriteMode::Around => self.forward(admitted),
             WriteMode::Through | WriteMode::Back => self.write(admitted, write.name).boxed(),
         }
+    }
+
+    fn delete<'a>(&'a self, admitted: Box<Admitted>, _: &'a ObjectName) -> BoxFuture<'a, ResponseResult> {
+        self.forward(admitted)
+    }
+
+    fn delete_many<'a>(&'a self, admitted: Box<Admitted>, _: &'a str) -> BoxFuture<'a, ResponseResult> {
+        self.forward(admitted)
+    }
+
+    fn list_objects<'a>(&'a self, admitted: Box<Admitted>, _: &'a str) -> BoxFuture<'a, ResponseResult> {
+        self.forward(admitted)
+    }
+
+    fn list_uploads<'a>(&'a self, admitted: Box<Admitted>, _: &'a str) -> BoxFuture<'a, ResponseResult> {
+        self.forward(admitted)
     }
 
     fn forward(&self, admitted: Box<Admitted>) -> BoxFuture<'_, ResponseResult> {
@@ -261,7 +277,7 @@ impl PlainLake {
             }
             // Do not send a second request to an overloaded lake.
             StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => {
-                Err(ReadError::Fetch(FetchError::Status(head.status)))
+                Err(ReadError::LakeStatus(head.status))
             }
             // Only a GET returns the body of such a response. The client receives the response it would get
             // for an object that is not cached.

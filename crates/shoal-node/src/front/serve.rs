@@ -165,7 +165,9 @@ impl Front {
                 self.lake.of_upload(admitted, &name).await
             }
             (operation, Some(name)) if operation.is_upload() => Box::pin(self.write(admitted, &name)).await,
-            _ => self.lake.forward(admitted).await,
+            (Operation::DeleteObject, Some(name)) => self.lake.delete(admitted, &name).await,
+            (operation, None) => Box::pin(self.many(admitted, operation)).await,
+            (_, Some(_)) => self.lake.forward(admitted).await,
         }
     }
 
@@ -180,6 +182,22 @@ impl Front {
         let mode = self.write_rules.load().mode(name, headers)?;
         let write = Write { name, mode, lifetime };
         self.lake.put(admitted, write).await
+    }
+
+    /// Serves a request that is not about one object.
+    async fn many(
+        &self,
+        admitted: Box<Admitted>,
+        operation: Operation,
+    ) -> Result<Response<ResponseBody>, S3Error> {
+        match (operation, admitted.classified.bucket.clone()) {
+            (Operation::ListObjects, Some(bucket)) => self.lake.list_objects(admitted, &bucket).await,
+            (Operation::ListMultipartUploads, Some(bucket)) => {
+                self.lake.list_uploads(admitted, &bucket).await
+            }
+            (Operation::DeleteObjects, Some(bucket)) => self.lake.delete_many(admitted, &bucket).await,
+            _ => self.lake.forward(admitted).await,
+        }
     }
 }
 

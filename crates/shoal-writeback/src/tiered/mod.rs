@@ -193,39 +193,48 @@ impl Lake for TieredLake {
         })
     }
 
-    fn forward(&self, admitted: Box<Admitted>) -> BoxFuture<'_, ResponseResult> {
-        let classified = &admitted.classified;
-        match (
-            classified.operation,
-            classified.object.clone(),
-            classified.bucket.clone(),
-        ) {
-            (Operation::DeleteObject, Some(name), _) if self.may_be_dirty(&name) => {
-                self.noted(admitted, |admitted| async move {
-                    self.commits.pass(&admitted.verified.caller, 1).await?;
-                    self.parts.delete(admitted, &name).await
-                })
-            }
-            (Operation::DeleteObjects, None, Some(bucket)) if self.may_be_dirty_below(&bucket, b"") => {
-                async move { self.bulk_deletions.delete(admitted, &bucket).await }.boxed()
-            }
-            (Operation::ListObjects, None, Some(bucket)) if self.may_list_dirty(&admitted, &bucket) => self
-                .noted(admitted, |admitted| async move {
-                    self.listings.list(admitted, &bucket).await
-                }),
-            (Operation::ListMultipartUploads, None, Some(bucket))
-                if self.may_list_dirty(&admitted, &bucket) =>
-            {
-                self.noted(admitted, |admitted| async move {
-                    self.listings.list_uploads(admitted, &bucket).await
-                })
-            }
-            // A page of a listing without dirty objects needs none of the bucket.
-            (Operation::ListObjects | Operation::ListMultipartUploads, None, _) => {
-                self.noted(admitted, |admitted| self.parts.within.forward(admitted))
-            }
-            _ => self.noted(admitted, |admitted| self.forward_now(admitted)),
+    fn delete<'a>(&'a self, admitted: Box<Admitted>, name: &'a ObjectName) -> BoxFuture<'a, ResponseResult> {
+        if !self.may_be_dirty(name) {
+            return self.forward(admitted);
         }
+        self.noted(admitted, move |admitted| async move {
+            self.commits.pass(&admitted.verified.caller, 1).await?;
+            self.parts.delete(admitted, name).await
+        })
+    }
+
+    fn delete_many<'a>(&'a self, admitted: Box<Admitted>, bucket: &'a str) -> BoxFuture<'a, ResponseResult> {
+        if self.may_be_dirty_below(bucket, b"") {
+            self.bulk_deletions.delete(admitted, bucket).boxed()
+        } else {
+            self.noted(admitted, |admitted| {
+                self.parts.within.delete_many(admitted, bucket)
+            })
+        }
+    }
+
+    fn list_objects<'a>(&'a self, admitted: Box<Admitted>, bucket: &'a str) -> BoxFuture<'a, ResponseResult> {
+        if self.may_list_dirty(&admitted, bucket) {
+            self.noted(admitted, |admitted| self.listings.list(admitted, bucket))
+        } else {
+            self.noted(admitted, |admitted| {
+                self.parts.within.list_objects(admitted, bucket)
+            })
+        }
+    }
+
+    fn list_uploads<'a>(&'a self, admitted: Box<Admitted>, bucket: &'a str) -> BoxFuture<'a, ResponseResult> {
+        if self.may_list_dirty(&admitted, bucket) {
+            self.noted(admitted, |admitted| self.listings.list_uploads(admitted, bucket))
+        } else {
+            self.noted(admitted, |admitted| {
+                self.parts.within.list_uploads(admitted, bucket)
+            })
+        }
+    }
+
+    fn forward(&self, admitted: Box<Admitted>) -> BoxFuture<'_, ResponseResult> {
+        self.noted(admitted, |admitted| self.forward_now(admitted))
     }
 
     fn drain_round(&self) -> BoxFuture<'_, u64> {
