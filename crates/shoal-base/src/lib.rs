@@ -1,6 +1,5 @@
 //! Seventeen small modules that crates of Shoal share. An eighteenth needs an equally good reason.
 
-pub mod causes;
 pub mod clock;
 pub mod encoding;
 pub mod forecast;
@@ -13,7 +12,6 @@ pub mod small_file;
 mod text;
 #[cfg(feature = "tls")]
 pub mod tls;
-pub mod words;
 
 pub use random::{chance, seeded};
-pub use text::{amount, hex, spelling, terminal};
+pub use text::{amount, causes, hex, spelling, terminal, words};

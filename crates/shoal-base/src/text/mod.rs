@@ -1,6 +1,8 @@
 //! Text that people read and write.
 
 pub mod amount;
+pub mod causes;
 pub mod hex;
 pub mod spelling;
 pub mod terminal;
+pub mod words;
