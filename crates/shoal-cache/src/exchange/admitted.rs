@@ -8,7 +8,6 @@ use shoal_base::send_permit::SendPermit;
 use shoal_net::http::connection::ClientBody;
 use shoal_s3::auth::Verified;
 use shoal_s3::error::S3Error;
-use shoal_s3::identity::Caller;
 use shoal_s3::operation::Classified;
 use shoal_s3::payload::CheckedBody;
 
@@ -28,16 +27,6 @@ pub struct Admitted {
     pub is_answer_read: bool,
 }
 
-/// The rest of a request whose body this node reads.
-pub struct Opened {
-    /// Head of the request.
-    pub parts: Arc<Parts>,
-    /// The operation, the names and the query, parsed.
-    pub classified: Classified,
-    /// The identity that signed it.
-    pub caller: Caller,
-}
-
 impl Admitted {
     /// Returns the same request without its body. Only a request whose body has no meaning may be repeated
     /// like this.
@@ -52,22 +41,12 @@ impl Admitted {
         })
     }
 
-    /// Returns a verified reader of the body. Its user must discard all bytes if it ends in an error.
-    pub fn open(self) -> Result<(Opened, CheckedBody<ClientBody>), S3Error> {
-        let Self {
-            parts,
-            body,
-            classified,
-            verified,
-            ..
-        } = self;
-        let body = CheckedBody::taken_here(body, &parts, verified.payload)?;
-        let opened = Opened {
-            parts,
-            classified,
-            caller: verified.caller,
-        };
-        Ok((opened, body))
+    /// Returns the request without its body, and a verified reader of the body. Its user must discard all bytes
+    /// if it ends in an error.
+    pub fn open(mut self: Box<Self>) -> Result<(Box<Self>, CheckedBody<ClientBody>), S3Error> {
+        let body = std::mem::replace(&mut self.body, ClientBody::empty());
+        let body = CheckedBody::taken_here(body, &self.parts, self.verified.payload.clone())?;
+        Ok((self, body))
     }
 }
 

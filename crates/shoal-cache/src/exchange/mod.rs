@@ -7,7 +7,7 @@ pub mod location;
 pub mod record;
 pub mod respond;
 
-pub use self::admitted::{Admitted, Opened, host};
+pub use self::admitted::{Admitted, host};
 pub use self::body::ResponseBody;
 
 use http::Response;

@@ -35,9 +35,21 @@ struct Forwarded {
 
 impl ReadContext {
     /// Creates the context of a client's read of `name`. `client` is the head of its request; requests to the
-    /// lake are signed by `account` on behalf of `caller`.
-    pub fn new(account: LakeAccount, caller: Caller, client: Arc<Parts>, name: ObjectName) -> Self {
-        Self::of_parts(account, caller, client, Some(name))
+    /// lake are signed by `account` on behalf of `caller`. Without a name the lake cannot be asked.
+    pub fn new(
+        account: LakeAccount,
+        caller: Caller,
+        client: Arc<Parts>,
+        name: impl Into<Option<ObjectName>>,
+    ) -> Self {
+        Self {
+            account,
+            caller,
+            client,
+            name: name.into(),
+            purpose: Purpose::Client,
+            forwarded: OnceLock::new(),
+        }
     }
 
     /// Creates the context of a read for another node: `headers` are those that node would send to the lake.
@@ -50,18 +62,7 @@ impl ReadContext {
     ) -> Self {
         let (mut client, ()) = http::Request::new(()).into_parts();
         client.headers = headers;
-        Self::of_parts(account, caller, Arc::new(client), name)
-    }
-
-    fn of_parts(account: LakeAccount, caller: Caller, client: Arc<Parts>, name: Option<ObjectName>) -> Self {
-        Self {
-            account,
-            caller,
-            client,
-            name,
-            purpose: Purpose::Client,
-            forwarded: OnceLock::new(),
-        }
+        Self::new(account, caller, Arc::new(client), name)
     }
 
     /// Returns the read with another purpose; the default is a client's read.

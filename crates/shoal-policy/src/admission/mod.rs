@@ -63,8 +63,6 @@ words! {
         Obstructed = "obstructed",
         /// The bytes are not the block they claim to be: wrong length, version or block size, or none at all.
         Mismatched = "mismatched",
-        /// Its object is larger than admission allows.
-        Oversize = "oversize",
         /// It was not missed recently before, and another block would have to be evicted for it.
         SeenOnce = "seen-once",
         /// It is part of a long sequential read that has not been repeated, and another block would have to

@@ -5,7 +5,7 @@
 //! out. Instead it sends a harmless request that needs the same permission and leaves nothing behind.
 
 use http::{HeaderMap, HeaderName, Method, Response};
-use shoal_cache::exchange::{Admitted, Opened};
+use shoal_cache::exchange::Admitted;
 use shoal_cache::lake::errors;
 use shoal_cache::lake::is_known;
 use shoal_net::endpoint::s3::S3Client;
@@ -37,16 +37,6 @@ impl TieredLakeParts {
             headers: &admitted.parts.headers,
             classified: &admitted.classified,
             caller: &admitted.verified.caller,
-        }
-    }
-
-    /// Returns the sender of a request whose body this node reads.
-    pub(super) fn asker_of_opened<'a>(&'a self, opened: &'a Opened) -> Asker<'a> {
-        Asker {
-            parts: self,
-            headers: &opened.parts.headers,
-            classified: &opened.classified,
-            caller: &opened.caller,
         }
     }
 }

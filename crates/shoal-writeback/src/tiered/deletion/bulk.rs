@@ -11,7 +11,7 @@ use std::sync::Arc;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header, response};
 use shoal_base::send_permit::SendPermit;
-use shoal_cache::exchange::{Admitted, Opened, ResponseResult};
+use shoal_cache::exchange::{Admitted, ResponseResult};
 use shoal_cache::lake::errors;
 use shoal_cache::lake::unknown;
 use shoal_net::endpoint::s3::CONTENT_MD5;
@@ -94,7 +94,7 @@ impl BulkDeletions {
             .await?;
         let deletion = Deletion::read(&body).map_err(|_| malformed())?;
         drop(body);
-        self.commits.pass(&opened.caller, deletion.keys.len()).await?;
+        self.commits.pass(&opened.verified.caller, deletion.keys.len()).await?;
         let (this, bucket) = (self.clone(), bucket.to_owned());
         // A separate task, because the changes must end with the lake's result even if the client
         // disconnects.
@@ -102,8 +102,8 @@ impl BulkDeletions {
         removed.await.unwrap_or_else(|_panicked| Err(unknown()))
     }
 
-    async fn remove(&self, opened: &Opened, bucket: &str, deletion: Deletion) -> ResponseResult {
-        let asker = self.parts.asker_of_opened(opened);
+    async fn remove(&self, opened: &Admitted, bucket: &str, deletion: Deletion) -> ResponseResult {
+        let asker = self.parts.asker(opened);
         let (keys, mut begun, refused) = match self.begin_all(asker, bucket, deletion.keys).await {
             Ok(begun) => begun,
             Err(NoResult { answered, .. }) => return answered,

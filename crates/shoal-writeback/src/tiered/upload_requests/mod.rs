@@ -120,7 +120,7 @@ impl UploadRequests {
         let asked = asked_of_object(&parts.headers);
         let is_for_lake = asked.keys().any(|name| name.as_str().starts_with("if-"));
         if is_for_lake && kept.completed.is_none() {
-            let asker = self.0.asker_of_opened(&opened);
+            let asker = self.0.asker(&opened);
             if let Some(denied) = asker.denial(Action::Write, &kept.upload.name).await? {
                 return Err(denied);
             }
@@ -142,7 +142,7 @@ impl UploadRequests {
                 Err(error) => {
                     if matches!(error, UploadFailed::Refused(StatusCode::FORBIDDEN)) {
                         let clearances = &self.0.dirty.clearances;
-                        clearances.refused(&opened.caller, &kept.upload.name.bucket);
+                        clearances.refused(&opened.verified.caller, &kept.upload.name.bucket);
                     }
                     return Err(error.into());
                 }
