@@ -23,8 +23,8 @@ pub struct Reading {
     pub cached: Found,
 }
 
-/// Returns how much of `range` is cached, on disk or about to be written there. Examines only the first blocks
-/// of a long range.
+/// Returns how much of `range` is cached, on disk or about to be written there. Examines only the first
+/// blocks of a long range.
 pub fn cached(version: &Version, range: ByteRange, holds: impl Fn(BlockId) -> bool) -> Found {
     let first = (range.start / version.block_bytes) as u32;
     let end = range.end.div_ceil(version.block_bytes) as u32;

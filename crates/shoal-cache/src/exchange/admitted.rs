@@ -41,8 +41,8 @@ impl Admitted {
         })
     }
 
-    /// Returns the request without its body, and a verified reader of the body. Its user must discard all bytes
-    /// if it ends in an error.
+    /// Returns the request without its body, and a verified reader of the body. Its user must discard all
+    /// bytes if it ends in an error.
     pub fn open(mut self: Box<Self>) -> Result<(Box<Self>, CheckedBody<ClientBody>), S3Error> {
         let body = std::mem::replace(&mut self.body, ClientBody::empty());
         let body = CheckedBody::taken_here(body, &self.parts, self.verified.payload.clone())?;

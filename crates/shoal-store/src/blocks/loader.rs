@@ -22,8 +22,8 @@ pub(crate) struct Loader {
 }
 
 impl Loader {
-    /// Returns the block, verified and mapped, and counts a use if `is_used`. `None` if the block is not stored
-    /// or is damaged.
+    /// Returns the block, verified and mapped, and counts a use if `is_used`. `None` if the block is not
+    /// stored or is damaged.
     pub(crate) fn load(&self, block: BlockId, is_used: bool) -> Option<Bytes> {
         let _read = self.ground.ledger.begin_read(block)?;
         // Another reader may have loaded it while this one waited for a thread.

@@ -10,8 +10,8 @@
 //! | [`ReuseDistances::sampled`], for nodes | 2.8 MB | 4–6 ns | 0.003 on average, 0.011 at worst |
 //!
 //! Memory is the allocator's count, with 8 MB and 0.3 MB more while a list is renumbered (`tests/memory.rs`).
-//! Time is processor time and error is over all sizes, both over uniform, skewed and scanning accesses (`cargo
-//! bench -p shoal-policy --bench layers`; a Xeon on which a random read of 10 MB takes 74 ns).
+//! Time is processor time and error is over all sizes, both over uniform, skewed and scanning accesses
+//! (`cargo bench -p shoal-policy --bench layers`; a Xeon on which a random read of 10 MB takes 74 ns).
 //!
 //! **Unit.** Distances are in bytes, with each block rounded up to 1/128 of a full one: a list counted in
 //! blocks would count the many small objects of a lake as full blocks, and predict misses where the cache has

@@ -14,13 +14,13 @@ const POSITIONS_PER_100_BLOCKS: usize = 160;
 /// renumbered, at most once per 0.6 × `blocks_max` accesses.
 #[derive(Debug)]
 pub(super) struct ShadowList {
-    /// The position of each block's last use. Blocks that fell off the list stay until it is renumbered; their
-    /// positions are before the oldest living one.
+    /// The position of each block's last use. Blocks that fell off the list stay until it is renumbered;
+    /// their positions are before the oldest living one.
     positions: KeyMap<u64, u32>,
     /// The weight of the block last used at each position; 0 if that block was used again or has fallen off.
     weights: Box<[u8]>,
-    /// Fenwick tree: the entry of position i sums the 2^t weights up to i, where t counts the trailing ones of
-    /// i.
+    /// Fenwick tree: the entry of position i sums the 2^t weights up to i, where t counts the trailing ones
+    /// of i.
     sums: Box<[u32]>,
     next: u32,
     /// No block on the list has a position before this one.

@@ -17,8 +17,9 @@ pub(in crate::dirty) const SILENCE_MAX: Duration = Duration::from_mins(10);
 /// Number of permissions that are remembered. When it is exceeded, all are forgotten.
 const GRANTS_MAX: usize = 10_000;
 
-/// Number of refusal counters, half a mebibyte. Pairs of caller and bucket share them by a hash that no client
-/// knows. A refusal also ends the permissions of pairs with the same counter, which costs a question each.
+/// Number of refusal counters, half a mebibyte. Pairs of caller and bucket share them by a hash that no
+/// client knows. A refusal also ends the permissions of pairs with the same counter, which costs a question
+/// each.
 const COUNTS: usize = 65_536;
 
 /// The permissions that the lake has granted.

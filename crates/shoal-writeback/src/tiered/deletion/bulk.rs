@@ -94,7 +94,9 @@ impl BulkDeletions {
             .await?;
         let deletion = Deletion::read(&body).map_err(|_| malformed())?;
         drop(body);
-        self.commits.pass(&opened.verified.caller, deletion.keys.len()).await?;
+        self.commits
+            .pass(&opened.verified.caller, deletion.keys.len())
+            .await?;
         let (this, bucket) = (self.clone(), bucket.to_owned());
         // A separate task, because the changes must end with the lake's result even if the client
         // disconnects.
