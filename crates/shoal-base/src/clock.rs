@@ -18,12 +18,18 @@ pub fn instant() -> Instant {
     Instant::now()
 }
 
+/// Monotonic time since this machine started, for policies, which count from any moment.
+pub fn monotonic() -> Duration {
+    since_start(ClockId::Monotonic)
+}
+
 /// The time for which this machine was suspended since it started. Monotonic time does not count it.
 pub fn suspended() -> Duration {
-    let since_start = |clock| {
-        let Timespec { tv_sec, tv_nsec } = clock_gettime(clock);
-        Duration::new(tv_sec.unsigned_abs(), tv_nsec.unsigned_abs() as u32)
-    };
-    let monotonic = since_start(ClockId::Monotonic);
+    let monotonic = monotonic();
     since_start(ClockId::Boottime).saturating_sub(monotonic)
+}
+
+fn since_start(clock: ClockId) -> Duration {
+    let Timespec { tv_sec, tv_nsec } = clock_gettime(clock);
+    Duration::new(tv_sec.unsigned_abs(), tv_nsec.unsigned_abs() as u32)
 }

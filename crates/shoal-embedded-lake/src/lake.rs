@@ -89,6 +89,33 @@ pub(super) fn request<T>(input: T) -> S3Request<T> {
     }
 }
 
+/// Returns the conditions of a GET or a HEAD, which the library has as two types with the same fields.
+macro_rules! conditions_of {
+    ($input:ident) => {
+        Conditions {
+            matches: $input.if_match,
+            none_match: $input.if_none_match,
+            modified_since: $input.if_modified_since,
+            unmodified_since: $input.if_unmodified_since,
+        }
+    };
+}
+
+/// Replaces the headers of a response that the parameters `response-*` of its request name.
+macro_rules! replace_headers {
+    ($output:ident, $input:ident) => {
+        overlay(&mut $output.cache_control, $input.response_cache_control);
+        overlay(
+            &mut $output.content_disposition,
+            $input.response_content_disposition,
+        );
+        overlay(&mut $output.content_encoding, $input.response_content_encoding);
+        overlay(&mut $output.content_language, $input.response_content_language);
+        overlay(&mut $output.content_type, $input.response_content_type);
+        overlay(&mut $output.expires, $input.response_expires);
+    };
+}
+
 type Answer<T> = S3Result<S3Response<T>>;
 
 #[async_trait]
@@ -96,12 +123,7 @@ impl S3 for DirectoryLake {
     async fn get_object(&self, req: S3Request<GetObjectInput>) -> Answer<GetObjectOutput> {
         let input = req.input;
         refuse_other_states(input.version_id.as_deref(), input.part_number)?;
-        let conditions = Conditions {
-            matches: input.if_match,
-            none_match: input.if_none_match,
-            modified_since: input.if_modified_since,
-            unmodified_since: input.if_unmodified_since,
-        };
+        let conditions = conditions_of!(input);
         let name = self.files.name_of(&input.bucket, &input.key)?;
         // Read the attributes and open the file under one lock; once open, a file stays readable even if it
         // is replaced.
@@ -125,39 +147,21 @@ impl S3 for DirectoryLake {
             .range
             .map(|_| format!("bytes {}-{}/{size}", range.start, range.end - 1));
         output.body = Some(StreamingBlob::wrap(body));
-        overlay(&mut output.cache_control, input.response_cache_control);
-        overlay(
-            &mut output.content_disposition,
-            input.response_content_disposition,
-        );
-        overlay(&mut output.content_encoding, input.response_content_encoding);
-        overlay(&mut output.content_language, input.response_content_language);
-        overlay(&mut output.content_type, input.response_content_type);
-        overlay(&mut output.expires, input.response_expires);
+        replace_headers!(output, input);
         Ok(S3Response::new(output))
     }
 
     async fn head_object(&self, req: S3Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
         let input = req.input;
         refuse_other_states(input.version_id.as_deref(), input.part_number)?;
-        let conditions = Conditions {
-            matches: input.if_match,
-            none_match: input.if_none_match,
-            modified_since: input.if_modified_since,
-            unmodified_since: input.if_unmodified_since,
-        };
+        let conditions = conditions_of!(input);
         let name = self.files.name_of(&input.bucket, &input.key)?;
         let _shared = self.gate.read().await;
         let mut head = self
             .attributes(&input.bucket, &name, input.checksum_mode.as_ref())
             .await?;
         conditions.check(&head)?;
-        overlay(&mut head.cache_control, input.response_cache_control);
-        overlay(&mut head.content_disposition, input.response_content_disposition);
-        overlay(&mut head.content_encoding, input.response_content_encoding);
-        overlay(&mut head.content_language, input.response_content_language);
-        overlay(&mut head.content_type, input.response_content_type);
-        overlay(&mut head.expires, input.response_expires);
+        replace_headers!(head, input);
         Ok(S3Response::new(head))
     }
 

@@ -1,5 +1,5 @@
-//! What requests that change an object have in common. Bytes are received into the staging area, verified
-//! there, and published together with their ETag.
+//! The common part of all requests that change an object: their bytes are received into the staging area,
+//! verified there, and published together with their ETag.
 
 use s3s::dto::{CompleteMultipartUploadInput, CopySource};
 use s3s::{S3Error, S3ErrorCode, S3Result, s3_error};

@@ -52,8 +52,8 @@ impl Lines {
         }
     }
 
-    /// Returns the next line as text; `None` after the last one. What is not UTF-8 is replaced: keys are
-    /// bytes, and such a key names an object all the same.
+    /// Returns the next line as text; `None` after the last one. Bytes that are not UTF-8 are replaced:
+    /// keys are bytes, and such a key names an object all the same.
     ///
     /// # Errors
     ///

@@ -49,10 +49,10 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_told_with_the_one_that_was_probably_meant() {
-        let told = unknown("policy", "lruu", ["lru", "lfu"]);
+    fn an_unknown_name_is_reported_with_the_one_that_was_probably_meant() {
+        let message = unknown("policy", "lruu", ["lru", "lfu"]);
         assert_eq!(
-            told,
+            message,
             "unknown policy `lruu`\nhint: did you mean `lru`? known: lru, lfu"
         );
     }

@@ -113,7 +113,7 @@ impl Requests {
         kind: Kind,
         question: impl Future<Output = Result<A, Silent>>,
     ) -> Result<A, Silent> {
-        let began = clock::instant();
+        let began = clock::monotonic();
         {
             let mut breaker = self.breaker.lock();
             if !breaker.is_reachable(began) {
@@ -127,11 +127,11 @@ impl Requests {
             Ok(answer) => answer,
             Err(_) => Err(Silent(format!("no answer within {patience:?}"))),
         };
-        let now = clock::instant();
+        let now = clock::monotonic();
         match &answer {
             Ok(_) => {
                 self.breaker.lock().succeeded();
-                let took = now.saturating_duration_since(began);
+                let took = now.saturating_sub(began);
                 let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
                 self.answer_micros.add(kind, micros);
                 self.answered.count(kind);

@@ -4,7 +4,7 @@
     reason = "the clock is read here so that it is read nowhere else"
 )]
 
-pub use shoal_base::clock::{instant, utc_now};
+pub use shoal_base::clock::{instant, monotonic, utc_now};
 
 /// Returns monotonic time as the runtime's timers see it; tests may pause it.
 pub fn runtime_instant() -> tokio::time::Instant {

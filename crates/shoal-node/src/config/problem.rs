@@ -44,7 +44,7 @@ pub struct Problem {
     pub hint: Option<String>,
 }
 
-/// What is wrong with a value: a text to follow its name, and what to write instead.
+/// A fault of a value: a text to follow its name, and a better value.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub(super) what: String,
@@ -82,7 +82,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// What is wrong with a configuration, while it is read.
+/// The problems of a configuration that were found so far.
 #[derive(Default)]
 pub(super) struct Report {
     /// Values that cannot be used.

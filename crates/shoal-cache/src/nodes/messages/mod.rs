@@ -21,7 +21,7 @@ mod tests;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use http::StatusCode;
@@ -57,7 +57,6 @@ const UNSUPPORTED_RETRY: Duration = Duration::from_mins(1);
 /// Sends messages to other nodes, and dispatches those received.
 pub struct Messages {
     cooperation: Arc<Cooperation>,
-    began: Instant,
     outbox: Mutex<Outbox<NodeId, Queued>>,
     /// Notified when the next batch may be due earlier than before.
     hastened: Notify,
@@ -141,7 +140,6 @@ impl Messages {
     pub fn new(cooperation: &Arc<Cooperation>) -> Arc<Self> {
         Arc::new(Self {
             cooperation: Arc::clone(cooperation),
-            began: clock::instant(),
             outbox: Mutex::new(Outbox::new(LIMITS)),
             hastened: Notify::new(),
             intake: Mutex::default(),
@@ -171,7 +169,7 @@ impl Messages {
         let Some(queued) = Queued::new(message) else {
             return self.count(M::KIND, MessageOutcome::Dropped, 1);
         };
-        let now = self.now();
+        let now = clock::monotonic();
         let mut hastens = false;
         for node in to {
             let pushed = self.outbox.lock().push(queued.clone(), node, now);
@@ -201,13 +199,13 @@ impl Messages {
                 let due = self
                     .outbox
                     .lock()
-                    .take_due(self.now(), |node| !busy.contains(&node));
+                    .take_due(clock::monotonic(), |node| !busy.contains(&node));
                 for (node, messages) in due {
                     busy.insert(node);
                     under_way.push(self.deliver(node, messages, unsupported.contains_key(&node)));
                 }
                 let next = self.outbox.lock().next_due(|node| !busy.contains(&node));
-                let pause = next.map(|next| next.saturating_sub(self.now()));
+                let pause = next.map(|next| next.saturating_sub(clock::monotonic()));
                 tokio::select! {
                     Some((node, outcome)) = under_way.next() => {
                         busy.remove(&node);
@@ -286,7 +284,7 @@ impl Messages {
         }
         let admitted = {
             let mut intake = self.intake.lock();
-            let admitted = intake.admits(sender, body.len(), self.now());
+            let admitted = intake.admits(sender, body.len(), clock::monotonic());
             if intake.len() > self.cooperation.members().len() {
                 intake.retain(|sender| self.cooperation.peer(sender).is_some());
             }
@@ -326,9 +324,5 @@ impl Messages {
 
     fn count(&self, kind: Kind, outcome: MessageOutcome, messages: usize) {
         self.counts[kind as usize].add(outcome, messages as u64);
-    }
-
-    fn now(&self) -> Duration {
-        clock::instant().saturating_duration_since(self.began)
     }
 }

@@ -126,7 +126,7 @@ impl Peer {
 
     /// Returns true unless the circuit breaker advises against a request now.
     pub fn is_reachable(&self) -> bool {
-        self.breaker.lock().is_reachable(clock::instant())
+        self.breaker.lock().is_reachable(clock::monotonic())
     }
 
     /// Returns the requests sent to the peer, and the bytes received from it.
@@ -270,13 +270,13 @@ impl Peer {
 
     fn note_sending(&self) {
         self.sent.fetch_add(1, Ordering::Relaxed);
-        self.breaker.lock().sending(clock::instant());
+        self.breaker.lock().sending(clock::monotonic());
     }
 
     /// Records that the peer started to send a block and did not finish.
     pub fn note_failure(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
-        self.breaker.lock().failed(clock::instant());
+        self.breaker.lock().failed(clock::monotonic());
     }
 }
 

@@ -16,7 +16,7 @@ use crate::time::log_throttle::LogThrottle;
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Maximum number of senders remembered; the one seen longest ago is forgotten first.
-const SENDERS_MAX: NonZeroUsize = NonZeroUsize::new(16).unwrap();
+const SENDERS_MAX: NonZeroUsize = NonZeroUsize::new(16).expect("16 is not 0");
 
 /// How long after its last datagram a sender is forgotten.
 const FORGET: Duration = Duration::from_mins(2);

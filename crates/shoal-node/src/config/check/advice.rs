@@ -13,7 +13,7 @@ use crate::config::settings::ConfigDraft;
 use crate::config::{Config, CooperationMode, FreshnessMode, WriteMode, WriteRule};
 
 rules! {
-    /// What a single setting should rarely be.
+    /// Values of single settings that are rarely meant.
     ADVICE: fn(&ConfigDraft) -> Vec<Fault>;
 
     admin listen: |draft| is_exposed(&draft.config).then(|| format!(

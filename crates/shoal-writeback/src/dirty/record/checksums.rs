@@ -18,7 +18,7 @@ const TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
 
 /// A digest and its algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "(String, Vec<u8>)", into = "(String, Vec<u8>)")]
+#[serde(try_from = "Encoded", into = "Encoded")]
 pub struct Checksum {
     /// The algorithm, one of those that S3 defines.
     pub algorithm: Algorithm,
@@ -62,18 +62,25 @@ impl Checksum {
     }
 }
 
-impl From<Checksum> for (String, Vec<u8>) {
+/// A checksum in a record.
+#[derive(Serialize, Deserialize)]
+struct Encoded {
+    algorithm: String,
+    digest: Vec<u8>,
+}
+
+impl From<Checksum> for Encoded {
     fn from(Checksum { algorithm, digest }: Checksum) -> Self {
-        (algorithm.as_str().into(), digest)
+        let algorithm = algorithm.as_str().into();
+        Self { algorithm, digest }
     }
 }
 
-impl TryFrom<(String, Vec<u8>)> for Checksum {
+impl TryFrom<Encoded> for Checksum {
     type Error = Malformed;
 
-    fn try_from((name, digest): (String, Vec<u8>)) -> Result<Self, Malformed> {
-        let is_it =
-            |algorithm: &Algorithm| algorithm.as_str() == name && algorithm.len_bytes() == digest.len();
+    fn try_from(Encoded { algorithm, digest }: Encoded) -> Result<Self, Malformed> {
+        let is_it = |known: &Algorithm| known.as_str() == algorithm && known.len_bytes() == digest.len();
         let algorithm = Algorithm::CHECKSUMS.into_iter().find(is_it).ok_or(Malformed)?;
         Ok(Self { algorithm, digest })
     }
