@@ -189,11 +189,15 @@ impl Uploads {
             let Some(NotCommitted { now, is_unknown }) = tried else {
                 return Ok(());
             };
-            let is_open = |now: &FoundUpload| matches!(now.state, UploadState::Open(_));
-            found = now.filter(is_open).ok_or(UploadError::Ended)?;
             if is_unknown {
                 unsure = Some(unchanged);
             }
+            let is_open = |now: &FoundUpload| matches!(now.state, UploadState::Open(_));
+            found = now.filter(is_open).ok_or_else(|| match unsure {
+                // The upload may have been completed with this part.
+                Some(_) => ChangeError::OutcomeUnknown.into(),
+                None => UploadError::Ended,
+            })?;
         }
     }
 

@@ -210,6 +210,25 @@ async fn a_part_that_was_replaced_before_its_answer_was_lost_stays_replaced() {
 }
 
 #[tokio::test]
+async fn a_part_of_a_completed_upload_whose_answer_was_lost_may_be_in_the_object() {
+    let bed = bed().await;
+    bed.engine.fail(&[Fault::AnswerLost]);
+    let answer = bed.engine.hold_answer();
+    let completion = async {
+        let found = bed.found().await;
+        let parts = vec![(1, 1)];
+        let made = bed
+            .uploads
+            .complete(&found, &object("first"), parts, &"done".into())
+            .await;
+        made.unwrap();
+        answer.send(()).unwrap();
+    };
+    let (put, ()) = tokio::join!(bed.put(1, "first"), completion);
+    assert_eq!(put, Err(ChangeError::OutcomeUnknown.into()));
+}
+
+#[tokio::test]
 async fn no_object_is_made_of_a_part_that_was_replaced_since_the_upload_was_found() {
     let bed = bed().await;
     bed.put(1, "first").await.unwrap();
