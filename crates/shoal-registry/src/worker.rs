@@ -12,7 +12,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::stream::TryStreamExt;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
@@ -268,16 +268,18 @@ impl<L: Lake> Worker<L> {
     /// retried.
     pub async fn flush_all(&self, node: u64) {
         for list in [NodeList::Dirty, NodeList::Short] {
-            let parallel = self.pace.lock().parallel;
-            let flushing = self.changes.names.all_listed(list, node).try_for_each_concurrent(
-                parallel,
-                |(id, name)| async move {
-                    self.flush_listed(id, name).await;
-                    Ok(())
-                },
-            );
-            // What cannot be listed now is flushed when it is due.
-            let _ = flushing.await;
+            let mut after = None;
+            // Objects that cannot be listed now are flushed when they are due.
+            while let Ok(page) = self.changes.names.listed(list, node, after, PAGE).await {
+                let parallel = self.pace.lock().parallel;
+                stream::iter(page.names)
+                    .for_each_concurrent(parallel, |(id, name)| self.flush_listed(id, name))
+                    .await;
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
         }
     }
 
