@@ -1,5 +1,4 @@
-//! Encodes numbers, strings, times and headers as bytes, for footers on disk and for the records of dirty
-//! objects in a registry.
+//! Encodes numbers, strings, times and headers as bytes, for footers on disk and messages.
 //!
 //! All numbers are little-endian; a field of variable length is preceded by its length. Decoding does not
 //! trust its input: any bytes yield a value or [`Malformed`], and take no more memory than the input.

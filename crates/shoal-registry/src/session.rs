@@ -345,7 +345,15 @@ impl Session {
         let Some(own) = self.own_adoption(dead).await? else {
             return Ok(false);
         };
-        let changes = vec![Change::delete(own.key.clone()), Change::delete(member(dead))];
+        assert_eq!(
+            membership.key,
+            member(dead),
+            "the membership is that of the dead node"
+        );
+        let changes = vec![
+            Change::delete(own.key.clone()),
+            Change::delete(membership.key.clone()),
+        ];
         let is_dead = Condition::absent(life(dead));
         // Each life of a node begins with a change of its membership.
         let conditions = vec![own, is_dead, membership];

@@ -51,7 +51,7 @@ pub use folder::OpenError;
 
 use folder::Folder;
 use sessions::Sessions;
-use shared::{Newest, Shared};
+use shared::{Newest, Shared, unreadable};
 use writer::Writer;
 
 use super::looks::Looks;
@@ -113,10 +113,8 @@ impl Embedded {
         read: impl FnOnce(&Newest) -> Result<T, redb::Error> + Send + 'static,
     ) -> Result<T, EngineError> {
         let shared = Arc::clone(&self.shared);
-        let reading = tokio::task::spawn_blocking(move || {
-            read(&shared.newest()?)
-                .map_err(|error| EngineError::Unavailable(format!("its file cannot be read: {error}")))
-        });
+        let reading =
+            tokio::task::spawn_blocking(move || read(&shared.newest()?).map_err(|error| unreadable(&error)));
         reading
             .await
             .map_err(|stopped| EngineError::Unavailable(stopped.to_string()))?

@@ -219,6 +219,11 @@ impl Etcd {
             Failed::Final(EngineError::Refused(reason)) => {
                 Failed::Final(EngineError::Refused(format!("user {name}: {reason}")))
             }
+            // No token is long: another server stands at this address.
+            Failed::TooLarge => {
+                let reason = format!("{}: its answer is too large", member.name());
+                Failed::TryNext(EngineError::Unavailable(reason))
+            }
             other => other,
         })?;
         Ok(Some(Arc::clone(token.insert(Arc::new(Token::new(answer.token))))))
@@ -430,12 +435,12 @@ impl Failed {
 
 /// Sends a request to a member once, and interprets its answer.
 async fn ask_once<A: DeserializeOwned>(member: &Member, post: Post<'_>, repeat: Repeat) -> Result<A, Failed> {
-    let said = |reason: &str| format!("{}: {reason}", member.name());
-    let unavailable = |reason: &str| EngineError::Unavailable(said(reason));
-    let untrusted = |reason: &str| Failed::Untrusted(EngineError::Refused(said(reason)));
+    let of_member = |reason: &str| format!("{}: {reason}", member.name());
+    let unavailable = |reason: &str| EngineError::Unavailable(of_member(reason));
+    let untrusted = |reason: &str| Failed::Untrusted(EngineError::Refused(of_member(reason)));
     let lost = |reason: &str| match repeat {
         Repeat::Safe => Failed::TryNext(unavailable(reason)),
-        Repeat::Never => Failed::Final(EngineError::Unknown(said(reason))),
+        Repeat::Never => Failed::Final(EngineError::Unknown(of_member(reason))),
     };
     let answer = member.post(post).await.map_err(|no_answer| match no_answer {
         NoAnswer::Unsent(reason) => Failed::TryNext(unavailable(&reason)),

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use shoal_base::secret::Secret;
+use shoal_base::tls::OwnCertificate;
 use shoal_registry::engine::etcd::{Etcd, Settings, User};
 use tokio::time::Instant;
 
@@ -97,7 +98,10 @@ impl Cluster {
         let endpoints: Vec<_> = (0..self.ports.len())
             .map(|member| self.endpoint(member))
             .collect();
-        let client_certificate = (self.folder.join("member.pem"), self.folder.join("member.key"));
+        let client_certificate = OwnCertificate {
+            certificate: self.folder.join("member.pem"),
+            key: self.folder.join("member.key"),
+        };
         Settings {
             client_certificate: Some(client_certificate),
             ca_file: Some(self.folder.join("ca.pem")),

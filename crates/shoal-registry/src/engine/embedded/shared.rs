@@ -39,8 +39,12 @@ impl Shared {
                 database,
             })
         });
-        newest.map_err(|error| EngineError::Unavailable(format!("its file cannot be read: {error}")))
+        newest.map_err(|error| unreadable(&error))
     }
+}
+
+pub(super) fn unreadable(error: &redb::Error) -> EngineError {
+    EngineError::Unavailable(format!("its file cannot be read: {error}"))
 }
 
 pub(super) fn out_of_use() -> EngineError {

@@ -299,7 +299,11 @@ impl State {
         match done {
             Some(done) if newest == done.revision => self.acknowledge(done),
             _ if newest == self.revision => Err(undone(error)),
-            _ => Err(EngineError::Unknown(error.to_string())),
+            _ => {
+                // No later transaction may have this revision.
+                self.revision = newest;
+                Err(EngineError::Unknown(error.to_string()))
+            }
         }
     }
 
@@ -324,7 +328,8 @@ impl State {
         if let Some(database) = database {
             return Ok(database);
         }
-        self.reopen().map_err(EngineError::Unavailable)?;
+        // It is newer if a transaction whose outcome was unknown had been carried out.
+        self.revision = self.reopen().map_err(EngineError::Unavailable)?;
         self.shared.database.read().clone().ok_or_else(out_of_use)
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::Uri;
 use rustls::ClientConfig;
 use shoal_base::secret::Secret;
-use shoal_base::tls::{self, FileError};
+use shoal_base::tls::{self, FileError, OwnCertificate};
 
 /// The addresses of etcd, and how a node authenticates to it.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,9 +19,9 @@ pub struct Settings {
     pub timeout: Duration,
     /// The CA certificates for the members, in PEM; `None` for those that the system trusts.
     pub ca_file: Option<PathBuf>,
-    /// A client certificate and its key, in PEM, for members that require one. It does not identify the etcd
+    /// A client certificate for members that require one. It does not identify the etcd
     /// user, because the gateway accepts only names and passwords.
-    pub client_certificate: Option<(PathBuf, PathBuf)>,
+    pub client_certificate: Option<OwnCertificate>,
     /// The user, if etcd has authentication enabled.
     pub user: Option<User>,
     /// `--quota-backend-bytes` of the members; `None` for the value that they report, or etcd's default.
@@ -35,7 +35,7 @@ pub struct User {
     pub name: String,
     /// The password.
     pub password: Secret,
-    /// The file that the password was read from.
+    /// The file that the password was read from, for pages that show the settings.
     pub password_file: PathBuf,
 }
 
@@ -94,9 +94,8 @@ fn without_user(endpoint: &str) -> &str {
 
 /// The configuration of TLS.
 pub(super) fn tls(settings: &Settings) -> Result<ClientConfig, FileError> {
-    let own = settings.client_certificate.as_ref();
-    let own = own.map(|(certificate, key)| (certificate.as_path(), key.as_path()));
-    tls::client(tls::roots(settings.ca_file.as_deref())?, own)
+    let roots = tls::roots(settings.ca_file.as_deref())?;
+    tls::client(roots, settings.client_certificate.as_ref())
 }
 
 #[cfg(test)]
