@@ -418,11 +418,16 @@ async fn open_registry(tier: &str, config: &RegistryConfig) -> Result<Arc<dyn En
             let opening = tokio::task::spawn_blocking(move || open_embedded(&folder));
             Ok(opening.await.expect("opening a registry does not panic")?)
         }
-        // Several tiers can share one etcd.
-        RegistryConfig::Etcd(etcd) => Ok(Arc::new(Etcd::new(&EtcdConfig {
-            prefix: format!("shoal/{tier}/"),
-            ..etcd.clone()
-        })?)),
+        RegistryConfig::Etcd(etcd) => Ok(Arc::new(Etcd::new(&of_tier(tier, etcd))?)),
+    }
+}
+
+/// Returns the settings of a tier's registry in etcd, which several tiers can share.
+fn of_tier(tier: &str, etcd: &EtcdConfig) -> EtcdConfig {
+    let prefix = format!("shoal/{tier}/");
+    EtcdConfig {
+        prefix,
+        ..etcd.clone()
     }
 }
 
@@ -438,4 +443,17 @@ fn open_embedded(folder: &Path) -> Result<Arc<Embedded>, OpenError> {
     let engine = Arc::new(Embedded::open(folder)?);
     open.insert(folder.into(), Arc::downgrade(&engine));
     Ok(engine)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EtcdConfig, of_tier};
+
+    #[test]
+    fn tiers_in_one_etcd_have_keys_of_their_own() {
+        let etcd = EtcdConfig::at("http://etcd:2379");
+        let of = |tier| of_tier(tier, &etcd);
+        assert_eq!((&*of("a").prefix, &*of("b").prefix), ("shoal/a/", "shoal/b/"));
+        assert_eq!(of("a").endpoints, etcd.endpoints);
+    }
 }

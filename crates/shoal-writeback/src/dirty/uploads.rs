@@ -31,7 +31,7 @@ use shoal_s3::payload::Digests;
 use super::flush::lake_writer::{LakeWrite, LakeWriteError};
 use super::objects::{DirtyObjects, NewObject};
 use super::record::checksums::{Checksum, ChecksumSpec, creation_headers, is_named};
-use super::record::format::{decoded, encoded};
+use super::record::format::{Unreadable, decoded, encoded};
 use super::record::keys::{new_key, object_name, registry_name};
 use super::record::manifest::Manifest;
 use super::record::writing::{PendingWrite, WriteError};
@@ -97,9 +97,11 @@ impl DirtyObjects {
         let found = found.map_err(unavailable)?.ok_or(UploadFailed::NotFound)?;
         let kept = match &found.state {
             UploadState::Open(record) => decoded(record).map(|upload| (upload, None)),
-            UploadState::Complete { record, .. } => decoded(record),
+            UploadState::Complete { record, .. } => {
+                decoded(record).map(|(upload, completed)| (upload, Some(completed)))
+            }
         };
-        let (upload, completed) = kept.map_err(unavailable)?;
+        let (upload, completed) = kept.map_err(|error| unreadable(id, name, error))?;
         Ok(KeptUpload {
             upload: Upload::of_record(name, id, upload),
             completed,
@@ -177,7 +179,8 @@ impl DirtyObjects {
         let parts = tier.uploads.parts(kept.upload.id.0).map(|listed| {
             let (number, part) = listed.map_err(unavailable)?;
             let part = Part::from_bytes(number, part.data, &part.record);
-            part.map(Arc::new).map_err(unavailable)
+            let part = part.map_err(|error| unreadable(kept.upload.id, &kept.upload.name, error))?;
+            Ok(Arc::new(part))
         });
         parts.try_collect().await
     }
@@ -215,7 +218,7 @@ impl DirtyObjects {
                 Uncached::Condition.as_str().into()
             },
         };
-        let completion = encoded(&(upload, Some(&completed)));
+        let completion = encoded(&(upload, &completed));
         let with_bytes = parts.iter().filter(|part| part.size_bytes > 0);
         let dirty = self.describe(NewObject {
             name: &upload.name,
@@ -233,8 +236,9 @@ impl DirtyObjects {
             let record = done.map_err(incomplete)?;
             self.shared.outcomes.writes.count(WriteBackOutcome::Committed);
             self.shared.outcomes.uploads.count(UploadEnd::Completed);
-            let (_, completed): (Upload, Option<Arc<Completed>>) = decoded(&record).map_err(unavailable)?;
-            return completed.ok_or_else(|| unavailable("a completion has no result"));
+            let kept = decoded::<(Upload, Arc<Completed>)>(&record);
+            let (_, completed) = kept.map_err(|error| unreadable(upload.id, &upload.name, error))?;
+            return Ok(completed);
         }
         let manifest = self.entries.manifest(&upload.name, &dirty)?;
         let change = self.begin_at_lake(&upload.name).await;
@@ -329,7 +333,9 @@ impl DirtyObjects {
                     let Some(name) = object_name(&name).filter(|name| self.entries.may_be_dirty(name)) else {
                         continue;
                     };
-                    let upload = Upload::of_record(&name, UploadId(id), decoded(&record)?);
+                    let id = UploadId(id);
+                    let kept = decoded(&record).map_err(|error| unreadable(id, &name, error))?;
+                    let upload = Upload::of_record(&name, id, kept);
                     if is_listed(&upload, prefix, writer, behind) {
                         uploads.push(Arc::new(upload));
                     }
@@ -375,6 +381,13 @@ fn conditions_in(asked: &HeaderMap) -> HeaderMap {
     those(asked, |name| name.as_str().starts_with("if-"))
 }
 
+/// An upload, one of its parts, or its result has a record of another build, or a damaged one.
+fn unreadable(id: UploadId, name: &ObjectName, error: Unreadable) -> TierUnavailable {
+    TierUnavailable::because(&format!(
+        "the record of the upload {id} of {name:?} cannot be read: {error}"
+    ))
+}
+
 fn unavailable(error: impl Display) -> UploadFailed {
     TierUnavailable::because(&error).into()
 }
@@ -405,8 +418,25 @@ mod tests {
 
     use http::{HeaderMap, HeaderValue};
 
-    use super::part::tests::part;
-    use super::{UploadPosition, begun, conditions_in, is_listed, kept_parts};
+    use super::part::tests::{part, upload};
+    use super::{
+        Completed, Upload, UploadPosition, begun, conditions_in, decoded, encoded, is_listed, kept_parts,
+    };
+
+    #[test]
+    fn the_record_of_a_completion_has_its_answer_and_that_of_an_open_upload_has_none() {
+        let mut checksums = HeaderMap::new();
+        checksums.insert("x-amz-checksum-crc32", HeaderValue::from_static("AAAAAA=="));
+        let completed = Arc::new(Completed {
+            etag: "\"e-2\"".into(),
+            checksums,
+            through: "condition".into(),
+        });
+        let record = encoded(&(upload(), &completed));
+        let (_, read): (Upload, Arc<Completed>) = decoded(&record).unwrap();
+        assert_eq!(read, completed);
+        assert!(decoded::<(Upload, Arc<Completed>)>(&encoded(&upload())).is_err());
+    }
 
     #[test]
     fn a_listing_is_about_uploads_of_one_writer_below_a_prefix_and_behind_a_position() {

@@ -19,7 +19,7 @@ use super::store::PIECE_BYTES_MAX;
 /// Files of a folder (`folder/piece_file.rs`) have chunks of this size only, and record it.
 pub const CHUNK_BYTES: u64 = 256 << 10;
 
-/// Maximum number of digests of an object, and of one part of an upload: 16 KiB, because a reader gets them
+/// Maximum number of digests of an object, and of one part of an upload: 19 KiB, because a reader gets them
 /// with the registry entry. An object in more parts than this has one digest for each part.
 pub const DIGESTS_MAX: u64 = 2048;
 

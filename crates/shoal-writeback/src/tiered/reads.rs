@@ -131,11 +131,7 @@ impl TieredLake {
     ) -> Result<Lookup, ReadError> {
         let dirty = &self.parts.dirty;
         let lookup = dirty.entries.find(name).await?;
-        if let Some(manifest) = &lookup.manifest {
-            assert!(
-                manifest.name == *name,
-                "the entry of a name describes an object of this name"
-            );
+        if lookup.manifest.is_some() {
             // Remembered answers of the lake about this name are out of date, even once the object is
             // flushed.
             dirty.invalidate(name);

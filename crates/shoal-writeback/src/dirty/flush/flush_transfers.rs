@@ -24,6 +24,7 @@ struct State {
 impl FlushTransfers {
     /// Begins a flush, at the priority of a client's transfer if a client waits for it. It ends when the
     /// transfer is dropped.
+    #[must_use = "dropping the transfer ends the flush"]
     pub(crate) fn begin(&self, name: &Name) -> impl Deref<Target = Transfer> {
         let transfer = Purpose::Cleaning
             .transfer()
@@ -71,7 +72,6 @@ impl FlushTransfers {
 
 #[cfg(test)]
 mod tests {
-
     use shoal_policy::link::Class;
     use shoal_registry::Name;
 

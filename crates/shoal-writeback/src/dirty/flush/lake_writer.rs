@@ -56,7 +56,7 @@ impl Parts {
     }
 }
 
-/// What all tiers of a node share. Writes dirty objects to the lake.
+/// The state that all tiers of a node share. It also writes dirty objects to the lake.
 pub(crate) struct Shared {
     pub(crate) parts: Parts,
     pub(crate) permissions: Arc<Permissions>,

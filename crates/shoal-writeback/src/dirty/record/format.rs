@@ -5,9 +5,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use shoal_base::encoding::Malformed;
 
-use crate::tier::TierUnavailable;
-
-/// The first byte of each record. Records of builds with another format begin with a length.
+/// The first byte of each record. Records of earlier builds begin with a length or a size; one that happens
+/// to begin with this byte does not decode.
 const FORMAT: u8 = 0xd2;
 
 /// The reason why a record cannot be read.
@@ -19,12 +18,6 @@ pub(crate) enum Unreadable {
     /// Its bytes are no record, or contradict each other.
     #[error(transparent)]
     Malformed(#[from] Malformed),
-}
-
-impl From<Unreadable> for TierUnavailable {
-    fn from(error: Unreadable) -> Self {
-        Self::because(&format!("a record cannot be read: {error}"))
-    }
 }
 
 /// Encodes a record.

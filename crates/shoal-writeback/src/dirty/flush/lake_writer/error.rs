@@ -87,6 +87,7 @@ impl LakeWriteError {
             Self::Refused(StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) => {
                 Some("let its writer write there at the lake, or remove the object")
             }
+            Self::OtherParts => Some("write the object once more, or remove it"),
             Self::Refused(StatusCode::NOT_FOUND) => Some("create its bucket again, or remove the object"),
             Self::Refused(StatusCode::INSUFFICIENT_STORAGE) => Some("make room at the lake"),
             Self::Refused(status) if is_lasting(*status) => Some(

@@ -30,6 +30,9 @@ impl Attempt<'_> {
             may_exist: false,
         };
         let manifest = self.write.manifest;
+        if etag::of_parts(manifest.record.acknowledged.parts()) != *manifest.version.etag {
+            return Err(not_begun(LakeWriteError::OtherParts));
+        }
         let headers = creation_headers(&manifest.record.headers);
         let created = Multipart::create(self.client.clone(), &manifest.target, headers).await;
         let upload = created.map_err(|error| not_begun(error.into()))?;
@@ -75,9 +78,6 @@ impl Attempt<'_> {
     async fn complete(&self, upload: &Multipart, put: PutParts) -> Result<Uploaded, LakeWriteError> {
         self.check()?;
         let acknowledged = &*self.write.manifest.version.etag;
-        if etag::of_parts(self.write.manifest.record.acknowledged.parts()) != acknowledged {
-            return Err(LakeWriteError::OtherParts);
-        }
         let completed = upload.complete(put.parts, self.write.conditions.clone(), self.write.permit);
         let named = completed.await?;
         let names_by_parts = &self.shared.names_by_parts;
