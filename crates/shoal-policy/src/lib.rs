@@ -115,11 +115,11 @@ words! {
 }
 
 words! {
-    /// How many of the blocks of a read came from a cache: this node, another one, or a tier.
+    /// The share of the blocks of a read that was in a cache. The user of the word says which caches count.
     pub enum Found {
         /// Every block.
         Complete = "complete",
-        /// Some blocks. The reader waited for the others.
+        /// Some blocks.
         Partial = "partial",
         /// No block.
         Nothing = "none",

@@ -9,7 +9,7 @@ use shoal_s3::range::ByteRange;
 use super::BlockStream;
 
 /// `X-Cache` examines only this many blocks of a range: 1 GiB at the default block size.
-const RESIDENCY_BLOCKS_MAX: u32 = 256;
+const EXAMINED_BLOCKS_MAX: u32 = 256;
 
 /// A range of bytes to send.
 pub struct Reading {
@@ -28,7 +28,7 @@ pub struct Reading {
 pub fn cached(version: &Version, range: ByteRange, holds: impl Fn(BlockId) -> bool) -> Found {
     let first = (range.start / version.block_bytes) as u32;
     let end = range.end.div_ceil(version.block_bytes) as u32;
-    let considered = first..end.min(first.saturating_add(RESIDENCY_BLOCKS_MAX));
+    let considered = first..end.min(first.saturating_add(EXAMINED_BLOCKS_MAX));
     let total = considered.len();
     let held = considered.filter(|index| holds(version.block(*index)));
     match held.count() {

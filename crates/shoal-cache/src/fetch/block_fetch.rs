@@ -106,10 +106,6 @@ impl Fetcher {
                 contradicted();
             }
         })?;
-        assert!(
-            skip <= wanted.start,
-            "bytes before the wanted ones are of the version"
-        );
         let part = wanted.start - skip..wanted.end;
         let resumption = resumption(question, version, part, contradicted);
         let mut body = BodyReader::new(response.into_body().resumed_by(resumption));

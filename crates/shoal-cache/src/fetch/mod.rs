@@ -40,7 +40,7 @@ use crate::split::{MissTimer, Split};
 
 /// Fetches blocks from peers and from the lake for waiting readers and for the store.
 pub struct Fetcher {
-    /// The parts of the node that it uses, and all who read and write by it.
+    /// The parts of the node, which readers and writers reach through the fetcher.
     pub parts: CacheParts,
     peers: PeerSource,
     /// The memory for bytes that are not on disk yet.
@@ -49,7 +49,7 @@ pub struct Fetcher {
     has_gwf: bool,
 }
 
-/// The parts of a node that all who read and write blocks use.
+/// The parts of a node that reads and writes of blocks share.
 pub struct CacheParts {
     /// The lake behind this node.
     pub lake: Arc<Endpoint>,

@@ -110,11 +110,12 @@ impl Keeper {
     pub fn new(fetcher: &Arc<Fetcher>) -> Option<Arc<Self>> {
         let store = &fetcher.parts.store;
         store.worths.ranks()?;
+        let directory = fetcher.parts.directory.clone()?;
         let is_short = Arc::<Notify>::default();
         let notified = Arc::clone(&is_short);
         store.evictor.evict_by(move || notified.notify_one());
         Some(Arc::new(Self {
-            directory: fetcher.parts.directory.clone()?,
+            directory,
             fetcher: Arc::clone(fetcher),
             others: Mutex::default(),
             pushes: Pushes::default(),

@@ -28,7 +28,7 @@ pub enum Obtain {
     /// Only from this node, which evicts the block. The block has this worth at the node that takes it.
     Push(NodeId, #[serde(with = "worth")] Worth),
     /// Only from where its bytes are kept: the lake does not have them under the object's name, and no other
-    /// node can obtain them.
+    /// node can obtain them. The last way: serde does not count a skipped one when it reads.
     #[serde(skip)]
     Kept(Arc<dyn KeptBytes>),
 }

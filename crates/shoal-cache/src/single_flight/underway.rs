@@ -16,7 +16,8 @@ pub struct Underway(Arc<Mutex<HashMap<ObjectId, Weak<watch::Sender<()>>>>>);
 pub struct Work {
     underway: Underway,
     object: ObjectId,
-    ended: Arc<watch::Sender<()>>,
+    /// `None` once it ends.
+    ended: Option<Arc<watch::Sender<()>>>,
 }
 
 /// The end of all work on an object.
@@ -56,6 +57,7 @@ impl Underway {
         let ended = works.get(&object).and_then(Weak::upgrade).unwrap_or_default();
         works.insert(object, Arc::downgrade(&ended));
         let underway = self.clone();
+        let ended = Some(ended);
         Work {
             underway,
             object,
@@ -67,10 +69,50 @@ impl Underway {
 impl Drop for Work {
     fn drop(&mut self) {
         let mut works = self.underway.0.lock();
-        // Senders are shared under the lock only.
-        if Arc::strong_count(&self.ended) == 1 {
-            let last = works.remove(&self.object);
-            assert!(last.is_some(), "work in progress is known");
+        // Dropped under the lock, under which alone senders are shared: so one piece of work is the last.
+        self.ended = None;
+        let ended = works.get(&self.object).expect("work in progress is known");
+        if ended.strong_count() == 0 {
+            works.remove(&self.object);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread;
+
+    use super::{ObjectId, Underway};
+
+    #[test]
+    fn nothing_is_left_of_work_that_ends_at_the_same_time() {
+        let (underway, begun) = (Underway::default(), AtomicU64::new(0));
+        let work = || {
+            for round in 1..=20_000 {
+                let work = underway.begin(ObjectId(u128::from(round).to_le_bytes()));
+                begun.fetch_add(1, Ordering::AcqRel);
+                while begun.load(Ordering::Acquire) < 2 * round {
+                    thread::yield_now();
+                }
+                drop(work);
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(work);
+            scope.spawn(work);
+        });
+        assert!(underway.0.lock().is_empty());
+    }
+
+    #[test]
+    fn work_ends_with_its_last_piece() {
+        let (underway, object) = (Underway::default(), ObjectId([1; 16]));
+        let first = underway.begin_alone(object).expect("there is no work yet");
+        let second = underway.begin(object);
+        drop(first);
+        assert!(underway.begin_alone(object).is_err() && underway.ended(object).is_some());
+        drop(second);
+        assert!(underway.ended(object).is_none());
     }
 }

@@ -54,6 +54,7 @@ impl Waiter {
 
     /// Continues reading at this byte of the block.
     pub fn seek(&mut self, offset: u64) {
+        debug_assert!(offset <= self.fetch.span.len, "a reader wants bytes of its block");
         self.offset = offset;
         self.piece = (0, 0);
     }
@@ -132,7 +133,6 @@ impl Waiter {
     fn find(&mut self, pieces: &[Bytes]) -> Option<Bytes> {
         let BlockSpan { len, first, .. } = self.fetch.span;
         let arrives = (self.offset + len - first) % len;
-        debug_assert!(arrives < len, "a reader wants bytes of its block");
         let (mut index, mut start) = if arrives < self.piece.1 {
             (0, 0)
         } else {

@@ -62,8 +62,13 @@ pub struct BackRule {
     pub fallback: Fallback,
 }
 
-/// The mode of a rule, and what it says of objects that it writes back, if it does.
-type Target = (WriteMode, Option<BackRule>);
+/// A rule as requests need it.
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    mode: WriteMode,
+    /// `None` unless it writes back.
+    back: Option<BackRule>,
+}
 
 fn target(number: usize, rule: &WriteRule, tiers: &[&str]) -> Target {
     let back = || BackRule {
@@ -74,7 +79,10 @@ fn target(number: usize, rule: &WriteRule, tiers: &[&str]) -> Target {
         lifetime: rule.lifetime,
         fallback: rule.fallback,
     };
-    (rule.mode, (rule.mode == WriteMode::Back).then(back))
+    Target {
+        mode: rule.mode,
+        back: (rule.mode == WriteMode::Back).then(back),
+    }
 }
 
 /// The rules of `[write]`.
@@ -103,7 +111,7 @@ impl WriteRules {
     pub fn mode(&self, name: &ObjectName, headers: &HeaderMap) -> Result<WriteMode, ModeError> {
         let mut words = headers.get_all(MODE_HEADER).iter();
         let mode = match (words.next(), words.next()) {
-            (None, _) => Some(self.0.get(name).0),
+            (None, _) => Some(self.0.get(name).mode),
             (Some(word), None) => WriteMode::ALL.into_iter().find(|mode| word == mode.as_str()),
             (Some(_), Some(_)) => None,
         };
@@ -116,7 +124,7 @@ impl WriteRules {
 
     /// Returns the rule that writes objects of this name back; `None` if the object may not be dirty.
     pub fn back_rule(&self, name: &ObjectName) -> Option<BackRule> {
-        self.0.get(name).1
+        self.0.get(name).back
     }
 
     /// Returns true if an object of this name may be dirty.
@@ -126,7 +134,7 @@ impl WriteRules {
 
     /// Returns the buckets and key prefixes below which objects may be dirty.
     pub fn back_prefixes(&self) -> Vec<(String, Vec<u8>)> {
-        self.0.prefixes(|(_, back)| back.is_some())
+        self.0.prefixes(|target| target.back.is_some())
     }
 
     /// Returns true if an object of `bucket` whose key begins with `prefix` may be dirty.
@@ -137,7 +145,7 @@ impl WriteRules {
     /// Returns the positions of the tiers that may hold dirty objects of `bucket` with this prefix.
     pub fn tiers_below(&self, bucket: &str, prefix: &[u8]) -> BTreeSet<usize> {
         let targets = self.0.below(bucket, prefix);
-        targets.filter_map(|(_, back)| Some(back?.tier)).collect()
+        targets.filter_map(|target| Some(target.back?.tier)).collect()
     }
 }
 

@@ -76,11 +76,6 @@ impl Draft {
             sequence: publisher.next_sequence(),
             version: version.clone(),
         };
-        assert_eq!(
-            self.data_bytes,
-            version.block_len(index),
-            "a draft is a whole block"
-        );
         let encoded = footer.encode().ok_or(Refusal::TooLarge)?;
         self.staged.append(self.data_bytes, &encoded)?;
         let mapping = self.staged.map(self.data_bytes)?;

@@ -135,8 +135,6 @@ impl Publisher {
             sequence,
             version: version.clone(),
         };
-        let piece_bytes: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-        assert_eq!(piece_bytes, footer.data_bytes, "the pieces are the whole block");
         let encoded = footer.encode().ok_or(Refusal::TooLarge)?;
         let file_bytes = footer.data_bytes + encoded.len() as u64;
         let staged = StagedFile::write(self, sequence, pieces, &encoded, file_bytes)?;

@@ -71,8 +71,6 @@ impl Evictor {
                 self.ground.maintenance.wake();
             }
             let Err(refusal @ Refusal::NoRoom) = room else {
-                let is_enough = |room: &Reservation| room.bytes() >= bytes;
-                debug_assert!(room.as_ref().map_or(true, is_enough), "a reservation is enough");
                 return room;
             };
             let until = *until.get_or_insert_with(|| clock::instant() + NODE_EVICTOR_TIMEOUT);

@@ -51,15 +51,18 @@ impl DiskHealth {
     /// reported as the reason, because later ones often follow from it.
     pub(crate) fn failed(&self, action: &str, error: &io::Error) {
         self.io_errors.add(1);
-        let mut health = self.health.lock();
-        if *health == Health::Serving {
-            let why = format!("{action}: {error}");
-            tracing::error!(
-                why,
-                "the store's disk fails; blocks are not stored until it works again"
-            );
-            *health = Health::Paused { why };
+        let why = format!("{action}: {error}");
+        {
+            let mut health = self.health.lock();
+            if *health != Health::Serving {
+                return;
+            }
+            *health = Health::Paused { why: why.clone() };
         }
+        tracing::error!(
+            why,
+            "the store's disk fails; blocks are not stored until it works again"
+        );
     }
 
     /// Records a failed write, and returns why the block is not stored.
