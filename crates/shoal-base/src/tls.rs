@@ -14,8 +14,7 @@ use crate::small_file;
 #[error("{}: {why}", path.display())]
 pub struct FileError {
     path: PathBuf,
-    /// The reason.
-    pub why: String,
+    why: String,
 }
 
 impl FileError {
@@ -46,25 +45,37 @@ pub fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, FileError> {
     let system = rustls_native_certs::load_native_certs();
     roots.add_parsable_certificates(system.certs);
     if roots.is_empty() {
-        let why = format!("none can be used: {:?}", system.errors);
+        let why = system.errors.first().map_or_else(
+            || "there are none; install ca-certificates, or name a ca_file".to_owned(),
+            ToString::to_string,
+        );
         return Err(FileError::of(Path::new("the certificates of this system"), why));
     }
     Ok(roots)
 }
 
-/// Returns the configuration of connections that trust `roots`, and present the certificate and key in the
-/// files of `own` to servers that require one.
+/// A certificate with which a program identifies itself, and its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnCertificate {
+    /// The file with the certificate and those of its issuers, in PEM.
+    pub certificate: PathBuf,
+    /// The file with its key, in PEM.
+    pub key: PathBuf,
+}
+
+/// Returns the configuration of connections that trust `roots`, and present `own` to servers that require a
+/// certificate.
 ///
 /// # Errors
 ///
 /// Fails if a file cannot be used, or the key does not match the certificate.
-pub fn client(roots: RootCertStore, own: Option<(&Path, &Path)>) -> Result<ClientConfig, FileError> {
+pub fn client(roots: RootCertStore, own: Option<&OwnCertificate>) -> Result<ClientConfig, FileError> {
     let provider = rustls::crypto::ring::default_provider();
     let config = ClientConfig::builder_with_provider(provider.into())
         .with_safe_default_protocol_versions()
         .expect("ring speaks the default versions of TLS")
         .with_root_certificates(roots);
-    let Some((certificate, key)) = own else {
+    let Some(OwnCertificate { certificate, key }) = own else {
         return Ok(config.with_no_client_auth());
     };
     let pem = small_file::read(key).map_err(|error| FileError::of(key, error))?;

@@ -10,6 +10,7 @@
 //!   `tests/directory/conformance.rs`.
 //! - [`names`]: the changes of names, which every directory tracks as well, and [`attachment`]: when a node
 //!   may rely on its answers about them.
+//! - [`config`]: the settings of a directory, of which [`redis`] checks its part.
 //! - [`extensions`]: annotations of blocks.
 //! - [`guard`]: bounds the response time of a directory, and stops sending requests to one that does not
 //!   answer.

@@ -145,6 +145,7 @@ async fn serve_connections(listener: TcpListener, shared: Arc<Shared>) {
             if let Err(error) = converse(stream, source, &shared).await {
                 tracing::debug!(%error, %source, "a connection ended");
             }
+            // The place last: when it is free, its network has one connection less.
             drop((of_network, place));
         });
         while connections.try_join_next().is_some() {}

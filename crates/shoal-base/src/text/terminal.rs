@@ -77,7 +77,13 @@ fn is_harmful(c: char) -> bool {
 mod tests {
     use std::borrow::Cow;
 
-    use super::{line, lines};
+    use super::{line, lines, table};
+
+    #[test]
+    fn a_table_has_one_line_a_row_and_columns_of_one_width() {
+        let rows = [["a\nb", "x"], ["ä", ""]].map(|row| row.map(str::to_owned));
+        assert_eq!(table(rows), "a\\nb  x\nä\n");
+    }
 
     #[test]
     fn what_a_terminal_would_obey_is_shown_as_its_escape() {

@@ -107,8 +107,8 @@ impl Scanner {
             _ => {}
         }
         self.bytes = self.bytes.saturating_add(self.text);
-        assert!(self.pending > 0, "a line belongs to a reply");
-        self.pending = (self.pending - 1).saturating_add(values);
+        let others = self.pending.checked_sub(1).ok_or(unreadable)?;
+        self.pending = others.saturating_add(values);
         if self.bytes > REPLY_BYTES_MAX || self.pending > VALUES_MAX {
             return Err("a reply has more than 8 MiB or a million values");
         }

@@ -124,8 +124,6 @@ impl DirectoryConfig {
 
     /// TLS with the certificates that connections trust.
     fn tls(&self) -> Result<TlsConnector, SettingsError> {
-        // The client uses the process-wide provider, which may be installed already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let roots = match tls::roots(self.ca_file.as_deref()) {
             // Without certificates of the system, each server is rejected.
             Err(_) if self.ca_file.is_none() => RootCertStore::empty(),

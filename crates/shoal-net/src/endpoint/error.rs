@@ -311,16 +311,4 @@ mod tests {
             Failure::ALL.iter().map(|failure| failure.as_str()).collect();
         assert_eq!(words.len(), Failure::ALL.len());
     }
-
-    #[test]
-    fn a_cause_that_is_said_already_is_not_repeated() {
-        #[derive(Debug, thiserror::Error)]
-        #[error("it failed: {0}")]
-        struct Outer(#[source] io::Error);
-        let error = Outer(io::Error::from_raw_os_error(111));
-        assert_eq!(
-            causes::line(&error),
-            "it failed: Connection refused (os error 111)"
-        );
-    }
 }

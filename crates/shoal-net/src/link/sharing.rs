@@ -133,7 +133,7 @@ impl Sharing {
         for rate in demands.iter().flat_map(|demand| demand.0) {
             message.extend_from_slice(&rate.to_le_bytes());
         }
-        debug_assert!(decode(&message).is_some(), "a node understands its own messages");
+        debug_assert!(decode(&message).is_some(), "a message of ours can be decoded");
         message
     }
 }

@@ -152,7 +152,8 @@ fn tier_pairs(tier: &TierConfig) -> Pairs {
     match &tier.registry {
         RegistryConfig::Embedded(path) => pairs.extend(pairs!("registry": path)),
         RegistryConfig::Etcd(etcd) => {
-            let (certificate, key) = etcd.client_certificate.clone().unzip();
+            let own = etcd.client_certificate.clone();
+            let (certificate, key) = own.map(|own| (own.certificate, own.key)).unzip();
             let user = etcd.user.as_ref();
             let endpoints = match user {
                 Some(user) => etcd.endpoints.replacen("://", &format!("://{}@", user.name), 1),

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io;
 use std::process::ExitCode;
 
+use shoal_base::causes;
 use shoal_node::config::{ConfigError, Problem};
 
 use super::output::{Tone, print_message};
@@ -18,7 +19,7 @@ const INTERRUPTED: u8 = 130;
 pub(super) struct Failure {
     exit_code: u8,
     tone: Tone,
-    /// What is wrong, and what to do, at least once.
+    /// At least one message, each with its hint.
     messages: Vec<(String, Option<String>)>,
 }
 
@@ -122,7 +123,7 @@ pub(super) fn print_warnings(warnings: &[Problem]) {
 /// found.
 fn chain(error: &(dyn Error + 'static)) -> (String, Option<String>) {
     let (mut why, mut hint) = (String::new(), None);
-    for error in sources(error) {
+    for error in causes::chain(error) {
         let text = error.to_string();
         let (text, its_hint) = match text.split_once(HINT) {
             Some((text, its_hint)) => (text, Some(its_hint.to_owned())),
@@ -141,16 +142,9 @@ fn chain(error: &(dyn Error + 'static)) -> (String, Option<String>) {
 /// Separates the message of an error from its hint.
 const HINT: &str = "\nhint: ";
 
-fn sources<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |&error| error.source())
-}
-
 /// Returns a hint for common errors of the operating system.
 fn hint(error: &(dyn Error + 'static)) -> Option<&'static str> {
-    match sources(error)
-        .find_map(|error| error.downcast_ref::<io::Error>())?
-        .kind()
-    {
+    match causes::find::<io::Error>(error)?.kind() {
         io::ErrorKind::AddrInUse => {
             Some("another process listens there (`ss -ltnp` names it); stop it, or choose another port")
         }

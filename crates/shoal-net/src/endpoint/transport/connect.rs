@@ -49,10 +49,9 @@ pub(in crate::endpoint) struct StoreConnector {
 }
 
 impl Connector {
-    /// Creates a connector to a store. For `https`, it trusts the certificates of `ca_file`, or else of
-    /// the system ([`tls::roots`]). `window_bytes` limits the bytes that
-    /// the kernel receives ahead of the node; `undelivered_max` is how long the kernel keeps unacknowledged
-    /// bytes of a change.
+    /// Creates a connector to a store. For `https`, it trusts the certificates of `ca_file`, or else of the
+    /// system ([`tls::roots`]). `window_bytes` limits the bytes that the kernel receives ahead of the node;
+    /// `undelivered_max` is how long the kernel keeps unacknowledged bytes of a change.
     pub(in crate::endpoint) fn new(
         address: Uri,
         ca_file: Option<&Path>,

@@ -79,18 +79,7 @@ impl Pool {
         let Connected { stream, permit } = self.connector.connect(timeouts.connect).await?;
         let (sender, driver) = self.http.handshake(stream).await?;
         self.counters.connections.add(1);
-        let idle_since = clock::instant();
-        Ok(Box::new(PooledConnection {
-            sender,
-            driver: Some(driver),
-            permit,
-            reused: false,
-            wakes: WakeFilter::new(),
-            upload: UploadProgress::default(),
-            stall_timeout: timeouts.head,
-            stalls_at: Deadline::default(),
-            idle_since,
-        }))
+        Ok(Box::new(PooledConnection::new(sender, driver, permit)))
     }
 
     /// Returns the connection to the pool, if it is idle.
@@ -98,6 +87,10 @@ impl Pool {
         if !connection.is_ready() {
             return;
         }
+        debug_assert!(
+            !connection.stalls_at.is_set(),
+            "nobody waits for an idle connection"
+        );
         let now = clock::instant();
         connection.permit.set(None);
         connection.reused = true;
@@ -139,7 +132,7 @@ pub(super) struct PooledConnection {
     pub(super) upload: UploadProgress,
     /// The time within which the endpoint must send or accept bytes.
     stall_timeout: Duration,
-    /// Set while the user waits for the endpoint.
+    /// Set while the user waits for the endpoint. Time in which the process was stopped counts.
     stalls_at: Deadline,
     idle_since: Instant,
 }
@@ -156,6 +149,24 @@ pub(super) enum ExchangeError {
 pub(super) struct Stalled;
 
 impl PooledConnection {
+    fn new(
+        sender: SendRequest<OutgoingBody>,
+        driver: Connection<Stream, OutgoingBody>,
+        permit: CurrentPermit,
+    ) -> Self {
+        Self {
+            sender,
+            driver: Some(driver),
+            permit,
+            reused: false,
+            wakes: WakeFilter::new(),
+            upload: UploadProgress::default(),
+            stall_timeout: Duration::ZERO,
+            stalls_at: Deadline::default(),
+            idle_since: clock::instant(),
+        }
+    }
+
     /// Sends the request and drives the connection until the response head arrives.
     pub(super) async fn exchange(
         &mut self,
@@ -163,7 +174,7 @@ impl PooledConnection {
         timeouts: RequestTimeouts,
     ) -> Result<Response<Incoming>, ExchangeError> {
         self.permit.set(request.extensions().get::<SendPermit>().cloned());
-        self.expect_within(timeouts.head);
+        self.stall_timeout = timeouts.head;
         let mut response = pin!(self.sender.try_send_request(request));
         let answered = poll_fn(
             |cx| match self.poll_driving(cx, |cx| response.as_mut().poll(cx)) {
@@ -177,7 +188,7 @@ impl PooledConnection {
             },
         )
         .await;
-        self.expect_within(timeouts.body);
+        self.stall_timeout = timeouts.body;
         answered
     }
 
@@ -200,19 +211,7 @@ impl PooledConnection {
         if self.upload.is_moving() || !self.stalls_at.is_set() {
             self.stalls_at.set(self.stall_timeout);
         }
-        while self.stalls_at.poll_expired(cx).is_ready() {
-            if !self.upload.is_moving() {
-                return Poll::Ready(Err(Stalled));
-            }
-            self.stalls_at.set(self.stall_timeout);
-        }
-        Poll::Pending
-    }
-
-    /// Expects progress within `timeout` from now on.
-    fn expect_within(&mut self, timeout: Duration) {
-        self.stall_timeout = timeout;
-        self.stalls_at.clear();
+        self.stalls_at.poll_expired(cx).map(|()| Err(Stalled))
     }
 
     /// Returns true if the connection is open and idle. Registers no waker: a change is noticed at the next
@@ -263,17 +262,7 @@ mod tests {
         let (stream, far) = duplex(1 << 10);
         let stream: Stream = Box::new(TokioIo::new(stream));
         let (sender, driver) = http1::handshake(stream).await.unwrap();
-        let mut connection = PooledConnection {
-            sender,
-            driver: Some(driver),
-            permit: CurrentPermit::default(),
-            reused: false,
-            wakes: WakeFilter::new(),
-            upload: UploadProgress::default(),
-            stall_timeout: TIMEOUT,
-            stalls_at: Deadline::default(),
-            idle_since: clock::instant(),
-        };
+        let mut connection = PooledConnection::new(sender, driver, CurrentPermit::default());
         let body = stream::iter(0..pieces).then(async |_| {
             sleep(Duration::from_secs(5)).await;
             Ok(Frame::data(Bytes::from(vec![0; 1 << 10])))
@@ -291,11 +280,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_endpoint_that_takes_no_bytes_stalls_and_one_that_waits_for_the_body_does_not() {
-        let deaf = async |_far| std::future::pending().await;
-        assert_eq!(seconds_to_stall(1, deaf).await, 13);
-        let mute = async |mut far: DuplexStream| drop(far.read_to_end(&mut Vec::new()).await);
+        let takes_nothing = async |_far| std::future::pending().await;
+        assert_eq!(seconds_to_stall(1, takes_nothing).await, 13);
+        let answers_nothing = async |mut far: DuplexStream| drop(far.read_to_end(&mut Vec::new()).await);
         assert_eq!(
-            seconds_to_stall(4, mute).await,
+            seconds_to_stall(4, answers_nothing).await,
             28,
             "eight seconds after the last of four pieces"
         );

@@ -9,7 +9,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use rustls::{ClientConfig, RootCertStore};
 use shoal_base::secret::Secret;
 use shoal_base::small_file;
-use shoal_base::tls::{self, FileError};
+use shoal_base::tls::{self, FileError, OwnCertificate};
 
 use super::AdminUrl;
 
@@ -20,12 +20,12 @@ pub struct AdminAccess {
     pub token: Option<Secret>,
     /// CA certificates for admin ports; `None` for the system's.
     pub ca_file: Option<PathBuf>,
-    /// Client certificate and key, if `[admin] client_ca` requires them.
-    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// Client certificate, if `[admin] client_ca` requires them.
+    pub certificate: Option<OwnCertificate>,
 }
 
 impl AdminAccess {
-    /// Reads a token from a file, if there is one: its first non-empty line.
+    /// Creates the access with the token in a file, its first non-empty line, if there is one.
     ///
     /// # Errors
     ///
@@ -33,7 +33,7 @@ impl AdminAccess {
     pub fn open(
         token_file: Option<&Path>,
         ca_file: Option<PathBuf>,
-        certificate: Option<(PathBuf, PathBuf)>,
+        certificate: Option<OwnCertificate>,
     ) -> Result<Self, FileError> {
         let token = token_file.map(read_token).transpose()?;
         Ok(Self {
@@ -68,11 +68,7 @@ impl AdminAccess {
         } else {
             RootCertStore::empty()
         };
-        let own = self.certificate.as_ref();
-        tls::client(
-            roots,
-            own.map(|(certificate, key)| (certificate.as_path(), key.as_path())),
-        )
+        tls::client(roots, self.certificate.as_ref())
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use http::Uri;
+use shoal_base::tls::OwnCertificate;
 use shoal_s3::uri::S3Uri;
 
 use super::rules::{PEM_HINT, Rule, faults, others_reach, rules};
@@ -67,9 +68,9 @@ rules! {
     tier registry: |tier, _| etcd(tier).into_iter().flat_map(|etcd| etcd.endpoints.split(','))
             .filter_map(|member| Some(format!("names {member:?}, which {}", endpoint_fault(member)?))),
         "write the URLs of all members with commas, such as \"https://etcd-1:2379,https://etcd-2:2379\"";
-    tier registry_certificate: |tier, _| unreadable(client(tier).map(|(certificate, _)| &**certificate)),
+    tier registry_certificate: |tier, _| unreadable(client(tier).map(|own| &*own.certificate)),
         PEM_HINT;
-    tier registry_key: |tier, _| unreadable(client(tier).map(|(_, key)| &**key)), PEM_HINT;
+    tier registry_key: |tier, _| unreadable(client(tier).map(|own| &*own.key)), PEM_HINT;
 }
 
 impl Check<'_> {
@@ -162,8 +163,8 @@ fn registry(tier: &TierConfig) -> Option<&Path> {
     }
 }
 
-/// Returns the certificate that a node shows to etcd, and its key.
-fn client(tier: &TierConfig) -> Option<&(PathBuf, PathBuf)> {
+/// Returns the certificate that a node shows to etcd.
+fn client(tier: &TierConfig) -> Option<&OwnCertificate> {
     etcd(tier)?.client_certificate.as_ref()
 }
 

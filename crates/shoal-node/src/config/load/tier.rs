@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use shoal_base::tls::OwnCertificate;
+
 use super::entries::EntryReader;
 use crate::config::{EtcdConfig, EtcdUser, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig};
 
@@ -116,9 +118,11 @@ impl EntryReader<'_> {
         let members = endpoints.split(',').map(|url| url.trim().trim_end_matches('/'));
         let certificate: Option<PathBuf> = self.optional("registry_certificate");
         let key: Option<PathBuf> = self.optional("registry_key");
+        let own_certificate = certificate.zip(key);
+        let own_certificate = own_certificate.map(|(certificate, key)| OwnCertificate { certificate, key });
         EtcdConfig {
             ca_file: self.optional("ca_file"),
-            client_certificate: certificate.zip(key),
+            client_certificate: own_certificate,
             user: self.etcd_user(user),
             quota_bytes: self.optional("registry_quota"),
             ..EtcdConfig::at(members.collect::<Vec<_>>().join(","))

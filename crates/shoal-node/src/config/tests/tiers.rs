@@ -74,7 +74,8 @@ fn a_tier_of_a_cluster_is_a_bucket_and_an_etcd() {
         panic!("{:?}", config.tiers)
     };
     assert_eq!(etcd.endpoints, "https://etcd-1:2379,https://etcd-2:2379");
-    assert_eq!(etcd.user.as_ref().unwrap().name, "shoal");
+    let user = etcd.user.as_ref().unwrap();
+    assert_eq!((&*user.name, user.password.expose()), ("shoal", "hush"));
     assert_eq!(etcd.quota_bytes, Some(8 << 30));
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use shoal_base::secret::Secret;
 use shoal_base::spelling::suggestion;
+use shoal_base::words::Word as _;
 use shoal_policy::eviction::PolicyName;
 use shoal_registry::Lifetime;
 use toml::Value as Toml;
@@ -253,7 +254,7 @@ impl Value for PolicyName {
         "write \"duel\", \"lru\" or \"gwf\", also with \"c2p+\" before it, or \"c2p\"";
 
     fn from_text(text: &str) -> Option<Self> {
-        Self::from_name(text).filter(|policy| POLICIES.contains(policy))
+        Self::named(text).filter(|policy| POLICIES.contains(policy))
     }
 
     fn to_toml(&self) -> Option<Toml> {
@@ -262,7 +263,7 @@ impl Value for PolicyName {
 
     fn hint(given: &RawValue) -> String {
         let text = given.text().unwrap_or_default();
-        if Self::from_name(text).is_some() {
+        if Self::named(text).is_some() {
             return format!(
                 "{}: a node does not follow the others, which `shoal sim` compares",
                 Self::WRITE

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde::de::DeserializeOwned;
+use shoal_base::tls::OwnCertificate;
 use shoal_net::pauses::ticks;
 use shoal_node::admin::client::{AdminAccess, AdminClient, AdminError, AdminErrorKind, AdminUrl};
 
@@ -51,6 +52,7 @@ impl AdminPort {
         let hint = "give files of PEM, and a file with one line of [admin] token_file; docs/how-to/secure.md shows how";
         let unusable = |error| Failure::new("the admin port cannot be asked", &error).or_hinting(hint);
         let certificate = self.client_cert.clone().zip(self.client_key.clone());
+        let certificate = certificate.map(|(certificate, key)| OwnCertificate { certificate, key });
         let access = AdminAccess::open(self.token_file.as_deref(), self.ca_file.clone(), certificate);
         let client = access.and_then(|access| AdminClient::new(self.node.clone(), &access));
         client.map_err(unusable)

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use http::StatusCode;
 use serde_json::Value;
+use shoal_base::tls::OwnCertificate;
 use shoal_node::admin::client::{AdminAccess, AdminClient, AdminErrorKind, AdminUrl};
 use shoal_node::config::Config;
 use tempfile::TempDir;
@@ -163,7 +164,10 @@ async fn an_operator_with_a_certificate_gives_orders_and_others_do_not() {
     let url: AdminUrl = format!("https://{}", node.admin_address()).parse().unwrap();
     let access = |certificate: Option<&str>| AdminAccess {
         ca_file: Some(CERTIFICATE.into()),
-        certificate: certificate.map(|name| (data(&format!("{name}.pem")), data(&format!("{name}.key")))),
+        certificate: certificate.map(|name| OwnCertificate {
+            certificate: data(&format!("{name}.pem")),
+            key: data(&format!("{name}.key")),
+        }),
         ..AdminAccess::default()
     };
     let body = || order("prefetch", "s3://b/a").to_string().into_bytes();
