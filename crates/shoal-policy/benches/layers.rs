@@ -114,7 +114,7 @@ fn partition() {
 fn ring(nodes: u64) {
     let weights: BTreeMap<NodeId, u32> = (0..nodes).map(|node| (NodeId(node), ORDINARY_WEIGHT)).collect();
     let construction = nanoseconds_each(&[(); 50], |()| Ring::new(weights.clone()));
-    let (ring, bytes, _) = counted(|| Ring::new(weights));
+    let (ring, bytes, _) = counted(|| Ring::new(weights.clone()));
     let shares: Vec<f64> = exact_shares(&ring)
         .values()
         .map(|share| share * nodes as f64 - 1.0)

@@ -161,6 +161,7 @@ impl<K: Copy + Eq + Hash + Debug + PartOf + Send + 'static> Default for C2p<K> {
 impl<K: PartOf> C2p<K> {
     /// Creates an empty policy above `below`, which must be empty too.
     pub fn above(below: Named<K>, completeness: Completeness) -> Self {
+        assert!(below.c2p().is_none(), "C2P stands above another policy");
         Self {
             below,
             groups: Grouped::default(),

@@ -125,7 +125,7 @@ pub trait Eviction<K>: Debug {
         self.len() == 0
     }
 
-    /// The policy if it is GWF or stands above GWF, for methods that only it has.
+    /// The policy if it is GWF or stands above GWF, for methods that only it has. Layers have one each.
     fn gwf(&self) -> Option<&Gwf<K>> {
         None
     }

@@ -52,12 +52,6 @@ words! {
 }
 
 impl PolicyName {
-    /// Parses the name of a policy, ignoring case.
-    pub fn from_name(name: &str) -> Option<Self> {
-        let named = |policy: &&Self| policy.as_str().eq_ignore_ascii_case(name);
-        Self::ALL.iter().find(named).copied()
-    }
-
     /// The policy without C2P above it, for blocks of objects that are not spread over nodes. LRU for
     /// [`PolicyName::C2p`].
     #[must_use]
@@ -120,17 +114,19 @@ pub type Named<K> = Box<dyn Eviction<K> + Send>;
 
 #[cfg(test)]
 mod tests {
+    use shoal_base::words::Word as _;
+
     use super::PolicyName;
 
     #[test]
     fn every_policy_is_found_by_its_name() {
         for policy in PolicyName::ALL {
-            assert_eq!(PolicyName::from_name(policy.as_str()), Some(policy));
+            assert_eq!(PolicyName::named(policy.as_str()), Some(policy));
         }
-        assert_eq!(PolicyName::from_name("S3-FIFO"), Some(PolicyName::S3Fifo));
-        assert_eq!(PolicyName::from_name("c2p+s3-fifo"), Some(PolicyName::C2pS3Fifo));
+        assert_eq!(PolicyName::named("S3-FIFO"), Some(PolicyName::S3Fifo));
+        assert_eq!(PolicyName::named("c2p+s3-fifo"), Some(PolicyName::C2pS3Fifo));
         for name in ["mru", "c2p+", "c2p+c2p", "c2p+mru", "c2p lru"] {
-            assert_eq!(PolicyName::from_name(name), None, "{name}");
+            assert_eq!(PolicyName::named(name), None, "{name}");
         }
     }
 

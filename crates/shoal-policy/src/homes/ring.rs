@@ -71,7 +71,6 @@ impl Ring {
             .collect();
         points.sort_unstable();
         let (mut places, owners): (Vec<u32>, Vec<u32>) = points.into_iter().unzip();
-        debug_assert!(places.is_sorted(), "points are in the order of their places");
         let arc_shift = u32::BITS - places.len().next_power_of_two().ilog2();
         let arcs = arcs(&places, arc_shift);
         places.extend([u32::MAX; GLANCE]);
