@@ -62,10 +62,7 @@ impl Lines {
         match self.next_line()? {
             None => Ok(None),
             Some(Line::Whole(line)) => Ok(Some(String::from_utf8_lossy(line).into_owned())),
-            Some(Line::TooLong) => {
-                let found = format!("a line of more than {} bytes", self.bytes_max);
-                Err(self.place.error(Mismatch::new(found, "shorter lines")))
-            }
+            Some(Line::TooLong) => Err(self.place.error(too_long(self.bytes_max))),
         }
     }
 
@@ -78,11 +75,20 @@ impl Lines {
         &mut self,
         mut take: impl FnMut(&str) -> Result<Result<(), E>, Mismatch>,
     ) -> Result<(), E> {
-        while let Some(line) = self.next_text()? {
-            take(&line).map_err(|mismatch| self.place.error(mismatch))??;
+        let bytes_max = self.bytes_max;
+        while let Some(line) = self.next_line()? {
+            let taken = match line {
+                Line::Whole(line) => take(&String::from_utf8_lossy(line)),
+                Line::TooLong => Err(too_long(bytes_max)),
+            };
+            taken.map_err(|mismatch| self.place.error(mismatch))??;
         }
         Ok(())
     }
+}
+
+fn too_long(bytes_max: usize) -> Mismatch {
+    Mismatch::new(format!("a line of more than {bytes_max} bytes"), "shorter lines")
 }
 
 /// How the reading of one line ended.
@@ -97,7 +103,7 @@ enum LineEnd {
 }
 
 /// Reads the next line of `input` into `line`, which is cleared first. The buffer never grows beyond
-/// `bytes_max` and one more read of `input`.
+/// `bytes_max`.
 fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, bytes_max: usize) -> io::Result<LineEnd> {
     line.clear();
     let (mut any, mut too_long) = (false, false);

@@ -75,11 +75,8 @@ impl Rows {
     pub fn next_row(&mut self) -> Result<bool, FileError> {
         self.left.set(ROW_BYTES_MAX);
         let read = self.reader.read_record(&mut self.record);
-        let position = match &read {
-            Ok(_) => self.record.position(),
-            Err(error) => error.position(),
-        };
-        self.place.line = position.map_or(0, Position::line);
+        // Errors of the input have no position, but the record has that of the row from before it is read.
+        self.place.line = self.record.position().map_or(self.place.line, Position::line);
         let is_row = read.map_err(|error| self.place.error(reason(&error)))?;
         assert!(
             !is_row || self.record.len() == self.header.len(),

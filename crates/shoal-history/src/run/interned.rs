@@ -1,10 +1,12 @@
 //! Interned strings.
 
+use std::sync::Arc;
+
 use indexmap::IndexSet;
 
-/// A set of strings, numbered from 0 in order of first appearance.
+/// A set of strings, numbered from 0 in order of first appearance. Clones share the strings.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Interned(IndexSet<Box<str>>);
+pub(crate) struct Interned(IndexSet<Arc<str>>);
 
 impl Interned {
     /// Returns the number of `text`, adding it if necessary.

@@ -176,6 +176,7 @@ fn a_quotation_mark_that_nothing_closes_does_not_fill_the_memory() {
     let text = format!("name,submitted\n\"{}", "x\n".repeat(5 << 20));
     let refused = refusal(&text, Format::Csv);
     assert!(refused.contains("is a quotation mark left open?"), "{refused}");
+    assert!(refused.contains(":2: found a row of more than"), "{refused}");
 }
 
 #[test]

@@ -19,7 +19,9 @@ impl LpSolver for SmallSolver {
     fn solve(&self, program: &LinearProgram) -> Result<Solution, SolveError> {
         let entries = program.entries().len();
         if entries > MOST_ENTRIES {
-            let why = format!("the program has {entries} coefficients, and {MOST_ENTRIES} at most may be");
+            let why = format!(
+                "the program has {entries} coefficients, and this solver takes {MOST_ENTRIES}: shoal-planner takes more"
+            );
             return Err(SolveError::GaveUp(why));
         }
         let mut problem = Problem::new(OptimizationDirection::Minimize);

@@ -22,7 +22,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method};
 
 pub use location::Credentials;
-pub use refusal::Refusal;
+pub use refusal::{Defect, Refusal};
 
 use self::claim::{CONTENT_SHA256, Claim};
 use self::header::Authorization;
@@ -265,7 +265,8 @@ fn check_time(claim: &Claim<'_>, now: SystemTime) -> Result<(), Refusal> {
         Credentials::Header if early || age > SKEW_MAX => Err(Refusal::TimeTooSkewed),
         Credentials::Query { .. } if early => Err(Refusal::NotYetValid),
         Credentials::Query { expires } if age >= expires => Err(Refusal::Expired),
-        _ => Ok(()),
+        Credentials::Header | Credentials::Query { .. } => Ok(()),
+        Credentials::None => unreachable!("a claim is in the header or in the query"),
     }
 }
 

@@ -41,9 +41,9 @@ refusals! {
     AuthorizationOfOneWord(Box<str>) = InvalidArgument,
         "Authorization header is invalid -- one and only one ' ' (space) required";
     /// The `Authorization` header cannot be parsed or names another scope.
-    MalformedHeader(Malformed) = AuthorizationHeaderMalformed, "The authorization header is malformed; {0}";
+    MalformedHeader(Defect) = AuthorizationHeaderMalformed, "The authorization header is malformed; {0}";
     /// The same of the credential of a presigned URL.
-    MalformedQuery(Malformed) = AuthorizationQueryParametersError,
+    MalformedQuery(Defect) = AuthorizationQueryParametersError,
         "Error parsing the X-Amz-Credential parameter; {0}";
     /// A presigned URL whose credential and date name different days.
     OtherDay(Box<str>) = AuthorizationQueryParametersError, "{0}";
@@ -121,7 +121,7 @@ refusals! {
 /// A defect of credentials.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{detail}")]
-pub struct Malformed {
+pub struct Defect {
     /// The defect, as a sentence.
     pub detail: Cow<'static, str>,
     /// The expected region, if the request was signed for another one: SDKs read it and sign again.
@@ -138,10 +138,10 @@ impl Refusal {
         detail: Cow<'static, str>,
         region: Option<Box<str>>,
     ) -> Self {
-        let malformed = Malformed { detail, region };
+        let defect = Defect { detail, region };
         match location {
-            Credentials::Query { .. } => Self::MalformedQuery(malformed),
-            _ => Self::MalformedHeader(malformed),
+            Credentials::Query { .. } => Self::MalformedQuery(defect),
+            _ => Self::MalformedHeader(defect),
         }
     }
 
@@ -152,11 +152,12 @@ impl Refusal {
                 ("ArgumentName", "Authorization".to_owned()),
                 ("ArgumentValue", value.into()),
             ],
-            Self::MalformedHeader(Malformed { region, .. })
-            | Self::MalformedQuery(Malformed { region, .. }) => region
-                .into_iter()
-                .map(|region| ("Region", region.into()))
-                .collect(),
+            Self::MalformedHeader(Defect { region, .. }) | Self::MalformedQuery(Defect { region, .. }) => {
+                region
+                    .into_iter()
+                    .map(|region| ("Region", region.into()))
+                    .collect()
+            }
             Self::UnknownAccessKey(key) | Self::UnknownTemporaryKey(key) => {
                 vec![("AWSAccessKeyId", key.into())]
             }

@@ -123,7 +123,10 @@ impl Digests {
             (_, Some(crc)) => Running::Crc(crc_fast::Digest::new(crc)),
             (Algorithm::Sha1, None) => Running::Sha1(Sha1::new()),
             (Algorithm::Md5, None) => Running::Md5(Md5::new()),
-            (_, None) => Running::Sha256(Sha256::new()),
+            (Algorithm::Sha256, None) => Running::Sha256(Sha256::new()),
+            (Algorithm::Crc32 | Algorithm::Crc32c | Algorithm::Crc64Nvme, None) => {
+                unreachable!("the name of a CRC has its parameters")
+            }
         };
         self.running.push((algorithm, hasher));
     }

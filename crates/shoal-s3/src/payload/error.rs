@@ -93,7 +93,17 @@ impl PayloadError {
             Self::WrongSignature => ErrorCode::SignatureDoesNotMatch,
             Self::NotResigned => ErrorCode::InternalError,
             Self::NoRoom(_) => ErrorCode::SlowDown,
-            Self::WrongLength | Self::Framing(_) => ErrorCode::IncompleteBody,
+            Self::WrongLength
+            | Self::Framing(
+                ChunkError::Truncated
+                | ChunkError::ShorterThanAnnounced
+                | ChunkError::LongerThanAnnounced
+                | ChunkError::MalformedSize
+                | ChunkError::LineTooLong
+                | ChunkError::BareNewline
+                | ChunkError::MissingNewline
+                | ChunkError::DataAfterEnd,
+            ) => ErrorCode::IncompleteBody,
         }
     }
 

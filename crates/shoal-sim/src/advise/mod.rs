@@ -134,10 +134,12 @@ impl AdviceRequest {
                 let l1_share = cheapest.map_or(0.5, |split| split.l1_share);
                 let mut modes = clusters(trial, l1_share);
                 replay_each(&recording, progress, &mut modes)?;
-                let outcome = |tried| ModeOutcome::new(tried, l1_share, self.lake_cost);
+                let outcome = |(mode, replay): &_| ModeOutcome::new(*mode, replay, l1_share, self.lake_cost);
                 let mut homes = homes(trial);
                 replay_each(&recording, progress, &mut homes)?;
-                let whole_objects = homes.each_ref().map(WholeOutcome::from);
+                let whole_objects = homes
+                    .each_ref()
+                    .map(|(policy, replay)| WholeOutcome::new(*policy, replay));
                 (splits, modes.iter().map(outcome).collect(), Some(whole_objects))
             }
         };

@@ -90,7 +90,7 @@ pub(super) fn clusters(trial: Trial, l1_share: f64) -> [(Mode, Replay); 3] {
 
 impl ModeOutcome {
     /// The outcome of a replay, if a read from the lake costs `lake_cost`.
-    pub(super) fn new((mode, replay): &(Mode, Replay), l1_share: f64, lake_cost: f64) -> Self {
+    pub(super) fn new(mode: Mode, replay: &Replay, l1_share: f64, lake_cost: f64) -> Self {
         let Replay {
             sources,
             between_nodes,
@@ -98,8 +98,8 @@ impl ModeOutcome {
         } = *replay;
         let cost = between_nodes.requests as f64 + sources.lake.requests as f64 * lake_cost;
         Self {
-            mode: *mode,
-            l1_share: (*mode == Mode::Hierarchy).then_some(l1_share),
+            mode,
+            l1_share: (mode == Mode::Hierarchy).then_some(l1_share),
             sources,
             between_nodes,
             cost: cost / sources.total().requests.max(1) as f64,

@@ -6,7 +6,7 @@ use shoal_policy::Found;
 
 use crate::block::{Block, Granularity};
 use crate::clock::Time;
-use crate::cluster::{Arrival, Cooperation, Route, Wanted};
+use crate::cluster::{Arrival, Cooperation, Push, Route, Wanted};
 use crate::sources::{Served, Sources, Volume};
 use crate::trace::{Access, Operation, Recording, TraceError};
 
@@ -29,7 +29,8 @@ impl Trial {
             cluster: Box::new(cluster),
             trial: self,
             reads: 0,
-            adapted: Time::ZERO,
+            now: Time::ZERO,
+            adapts_at: Time::ZERO,
             sources: Sources::default(),
             between_nodes: Volume::default(),
             found: [0; Found::ALL.len()],
@@ -43,8 +44,10 @@ pub(super) struct Replay {
     trial: Trial,
     /// Reads so far.
     reads: u64,
+    /// The time of the last read.
+    now: Time,
     /// The time at which the cluster adapts next.
-    adapted: Time,
+    adapts_at: Time,
     /// Volumes by source.
     pub(super) sources: Sources,
     /// Blocks that nodes sent to each other.
@@ -66,11 +69,14 @@ impl Replay {
             return;
         }
         self.reads += 1;
-        let now = if access.at == Time::ZERO {
+        let at = if access.at == Time::ZERO {
             Time(self.reads * PAUSE_NS)
         } else {
             access.at
         };
+        // Times that are whole seconds begin with many reads at 0.
+        let now = self.now.max(at);
+        self.now = now;
         self.adapt(now);
         let (mut blocks, mut local) = (0, 0);
         for (block, bytes) in granularity.blocks_of(access) {
@@ -99,10 +105,11 @@ impl Replay {
     /// Ends a period of the cluster, if it has periods.
     fn adapt(&mut self, now: Time) {
         if let Some(period) = self.cluster.period()
-            && now >= self.adapted
+            && now >= self.adapts_at
         {
-            self.adapted = now + period;
-            self.cluster.adapt(now);
+            self.adapts_at = now + period;
+            let pushes = self.cluster.adapt(now);
+            self.deliver(pushes, now);
         }
     }
 
@@ -124,12 +131,18 @@ impl Replay {
                 self.cluster.filled(home, &arrival);
             }
         }
-        let mut pushes = VecDeque::from(self.cluster.landed(&arrival));
+        let pushes = self.cluster.landed(&arrival);
+        self.deliver(pushes, wanted.now);
+        route
+    }
+
+    /// Delivers pushed blocks, and those that are pushed because of them.
+    fn deliver(&mut self, pushes: Vec<Push>, now: Time) {
+        let mut pushes = VecDeque::from(pushes);
         while let Some(push) = pushes.pop_front() {
             self.send(push.bytes);
-            pushes.extend(self.cluster.pushed(&push, wanted.now));
+            pushes.extend(self.cluster.pushed(&push, now));
         }
-        route
     }
 
     const fn send(&mut self, bytes: u64) {

@@ -76,10 +76,11 @@ pub(super) fn choose([alone, above]: [WholeOutcome; 2]) -> WholeChoice {
     }
 }
 
-impl From<&(eviction::PolicyName, Replay)> for WholeOutcome {
-    fn from((policy, replay): &(eviction::PolicyName, Replay)) -> Self {
+impl WholeOutcome {
+    /// The outcome of a replay on homes that evict by `policy`.
+    pub(super) fn new(policy: eviction::PolicyName, replay: &Replay) -> Self {
         Self {
-            policy: PolicyName::OfStores(*policy),
+            policy: PolicyName::OfStores(policy),
             found: replay.found,
             lake: replay.sources.lake,
         }

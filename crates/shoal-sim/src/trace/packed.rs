@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_for_a_whole_object_by_the_same_client_takes_few_bytes() {
+    fn a_request_for_a_whole_object_takes_few_bytes() {
         let accesses: Vec<_> = (0..1000)
             .map(|object| access((0, 0, object), (4096, None), 0))
             .collect();

@@ -406,10 +406,6 @@ impl FoundSlot {
         {
             return 0.0;
         }
-        debug_assert!(
-            missed >= 0 && cycles > missed,
-            "the last hit is a cycle that was not missed"
-        );
         ((hits + 0.5) / (cycles as f64 + 1.0)).min(1.0)
     }
 }
