@@ -103,12 +103,6 @@ impl Reloader {
 
     async fn take_over(&self, old: &Config, new: Result<Config, ConfigError>) -> Result<Plan, ReloadError> {
         let plan = Plan::of(old, &new?);
-        for tls in &self.tls {
-            tls.look().await?;
-        }
-        let tokens = Arc::clone(&self.auth);
-        let reading = spawn_blocking(move || tokens.reload());
-        reading.await.expect("reading tokens does not panic")?;
         let (config, front) = (&plan.in_force, &self.front);
         assert_eq!(config.store, old.store, "a reload keeps the store and its blocks");
         assert_eq!(config.lake.endpoint, old.lake.endpoint, "a reload keeps the lake");
@@ -116,6 +110,12 @@ impl Reloader {
             config.tiers, old.tiers,
             "a reload keeps the tiers of dirty objects"
         );
+        for tls in &self.tls {
+            tls.look().await?;
+        }
+        let tokens = Arc::clone(&self.auth);
+        let reading = spawn_blocking(move || tokens.reload());
+        reading.await.expect("reading tokens does not panic")?;
         self.core.identities.replace(config.identities.iter().cloned());
         if let (Some(link), Some(bandwidth)) = (self.core.lake.link(), config.lake.bandwidth) {
             link.set_bandwidth(bandwidth);

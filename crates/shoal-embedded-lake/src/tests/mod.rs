@@ -104,7 +104,11 @@ async fn reads_obey_their_conditions() {
         tag.trim_matches('"'),
         header(&desk.head("/demo/k").await, "last-modified").to_string(),
     );
+    let weak = format!("W/{tag}");
     let cases = [
+        ("if-match", "*", 200),
+        ("if-match", &weak, 412),
+        ("if-none-match", &weak, 304),
         ("if-none-match", tag.as_str(), 304),
         ("if-none-match", bare, 304),
         ("if-none-match", "*", 304),
@@ -129,6 +133,21 @@ async fn reads_obey_their_conditions() {
                 assert!(answer.body().is_empty());
             }
         }
+    }
+}
+
+#[tokio::test]
+async fn conditions_on_tags_go_before_those_on_dates() {
+    let desk = Desk::new().await;
+    let tag = header(&desk.put("/demo/k", "hello").await, "etag").to_string();
+    let date = header(&desk.head("/demo/k").await, "last-modified").to_string();
+    let early = "Thu, 01 Jan 2015 00:00:00 GMT";
+    for conditions in [
+        [("if-match", &*tag), ("if-unmodified-since", early)],
+        [("if-none-match", "\"other\""), ("if-modified-since", &date)],
+    ] {
+        let answer = desk.send(Method::GET, "/demo/k", &conditions, "").await;
+        assert_eq!(answer.status(), StatusCode::OK, "{conditions:?}");
     }
 }
 

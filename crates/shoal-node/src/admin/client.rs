@@ -17,6 +17,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{HttpConnector, HttpInfo};
 use hyper_util::rt::TokioExecutor;
 use serde::de::DeserializeOwned;
+use shoal_base::causes;
 
 pub use self::access::AdminAccess;
 pub use shoal_base::tls::FileError;
@@ -117,8 +118,11 @@ pub struct AdminResponse<T> {
 /// The body of a request.
 type Body = BoxBody<Bytes, std::io::Error>;
 
-/// The media type of a request's body, and the body.
-type Content = (&'static str, Body);
+/// The body of a request.
+struct Content {
+    media: &'static str,
+    body: Body,
+}
 
 /// Sends requests to the admin port of a node, reusing connections.
 #[derive(Clone, Debug)]
@@ -205,7 +209,10 @@ impl AdminClient {
     /// Fails as [`get`](Self::get) does.
     pub async fn post_json<T: DeserializeOwned>(&self, path: &str, order: Vec<u8>) -> Result<T, AdminError> {
         let body = Full::from(order).map_err(|never| match never {}).boxed();
-        let content = ("application/json", body);
+        let content = Content {
+            media: "application/json",
+            body,
+        };
         self.call(Method::POST, path, Some(content)).await
     }
 
@@ -225,7 +232,11 @@ impl AdminClient {
     /// Fails if the node refuses the request, or sends another document.
     pub async fn post_text<T: DeserializeOwned>(&self, path: &str, body: Body) -> Result<T, AdminError> {
         let patient = self.clone().within(Duration::MAX);
-        patient.call(Method::POST, path, Some(("text/plain", body))).await
+        let content = Content {
+            media: "text/plain",
+            body,
+        };
+        patient.call(Method::POST, path, Some(content)).await
     }
 
     async fn call<T: DeserializeOwned>(
@@ -272,7 +283,7 @@ impl AdminClient {
             request = request.header(AUTHORIZATION, token);
         }
         let body = match content {
-            Some((media, body)) => {
+            Some(Content { media, body }) => {
                 request = request.header(CONTENT_TYPE, media);
                 body
             }
@@ -300,11 +311,7 @@ impl AdminClient {
 
 /// Returns the innermost error, that of the operating system.
 fn innermost(error: &hyper_util::client::legacy::Error) -> &dyn std::error::Error {
-    let mut innermost: &dyn std::error::Error = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    innermost
+    causes::chain(error).last().unwrap_or(error)
 }
 
 #[cfg(test)]

@@ -268,7 +268,7 @@ impl Explainer<'_> {
         for members in blocks.chunk_by(|one, other| one.index / GROUP_BLOCKS == other.index / GROUP_BLOCKS) {
             let mut first = members[0];
             first.index -= first.index % GROUP_BLOCKS;
-            let end = version.map_or(first.index + GROUP_BLOCKS, Version::block_count);
+            let end = version.map_or(first.index.saturating_add(GROUP_BLOCKS), Version::block_count);
             let blocks = end.saturating_sub(first.index).min(GROUP_BLOCKS);
             groups.extend(layers.iter().filter_map(|room| {
                 let known = events.knowledge(room.layer, first)?;
@@ -279,8 +279,6 @@ impl Explainer<'_> {
     }
 
     fn group(&self, first: BlockId, layer: Layer, blocks: u32, known: &GroupKnowledge) -> GroupCompleteness {
-        debug_assert_eq!(first.index % GROUP_BLOCKS, 0, "a group begins at its first block");
-        debug_assert!(blocks <= GROUP_BLOCKS, "a group has a bit for each of its blocks");
         let mut held: BTreeMap<_, _> = known
             .others
             .iter()

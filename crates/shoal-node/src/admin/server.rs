@@ -160,7 +160,7 @@ impl<P: Pages> Admin<P> {
         serve(listener, tls, LIMITS, counted, shutdown, connection).await;
     }
 
-    /// Answers a request that is authorized.
+    /// Answers a request if its host and its caller are allowed.
     async fn respond(&self, request: Request<ClientBody>, remote: &RemoteEnd) -> Page {
         if let Some(refusal) = self.hosts.refuse(&request) {
             return refusal;
@@ -190,7 +190,10 @@ impl<P: Pages> Admin<P> {
         let query = request.uri().query();
         match route {
             Route::Healthz => text(StatusCode::OK, "alive\n"),
-            Route::Readyz => pages::ready_under(*self.missing.lock(), &self.pages.conditions()),
+            Route::Readyz => {
+                let missing = *self.missing.lock();
+                pages::ready_under(missing, &self.pages.conditions())
+            }
             Route::Metrics => {
                 let metrics = Arc::clone(&self.pages).metrics();
                 page(StatusCode::OK, metrics::CONTENT_TYPE, metrics)

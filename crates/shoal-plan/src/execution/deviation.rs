@@ -13,11 +13,11 @@ use crate::plan::{JobPlan, Outcome};
 pub struct Deviation {
     /// The file, by its position in the request.
     pub file: usize,
-    /// What is not as planned.
+    /// The difference.
     pub difference: Difference,
 }
 
-/// What is not as planned about a file.
+/// A difference between a file and its plan.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum Difference {
     /// The lake does not have it.
@@ -109,9 +109,8 @@ fn behind(execution: &Execution, now_s: f64) -> Option<Deviation> {
     })
 }
 
-/// The rest of a plan from a time on.
 impl Execution {
-    /// Returns the request for a plan of it. `None` if there is no job.
+    /// Returns the request for the rest of the plan from `now_s` on; `None` if no job is open.
     fn rest(&self, now_s: f64) -> Option<Request> {
         let jobs = self.open_jobs(now_s);
         if jobs.is_empty() {

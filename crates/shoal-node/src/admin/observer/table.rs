@@ -196,9 +196,15 @@ observed! {
         "Bytes of the plan in force: all that it fetches (total), what it was to have fetched by now (planned), what is here (done)."
         => |s| each(["total", "planned", "done"].into_iter().zip(s.plan.bytes));
     Counter plan_deadlines{outcome} "Deadlines of plans while this node carried them out, by outcome."
-        => |s| each(["met", "missed"].into_iter().zip(plan_totals(s)));
+        => |s| {
+            let [met, missed, _] = plan_totals(s);
+            each([("met", met), ("missed", missed)])
+        };
     Counter plan_replans{} "New plans that this node made because the world was not as planned."
-        => |s| one(plan_totals(s)[2]);
+        => |s| {
+            let [_, _, replans] = plan_totals(s);
+            one(replans)
+        };
 
     // The node.
     Gauge condition{condition} "Instances of a condition that needs an operator; 0 while it does not hold."

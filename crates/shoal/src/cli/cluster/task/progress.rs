@@ -115,7 +115,6 @@ fn percent(task: &Task) -> Option<usize> {
 }
 
 fn bar(percent: usize) -> String {
-    debug_assert!(percent <= 100, "no more than all is done");
     let full = percent * BAR / 100;
     let head = if full < BAR { ">" } else { "" };
     format!("{:<BAR$}", "=".repeat(full) + head)
