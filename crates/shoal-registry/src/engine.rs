@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::stream::{self, Stream, TryStreamExt};
 
 /// The maximum number of conditions, and of changes, in a transaction: etcd's default limit.
 pub const OPERATIONS_MAX: usize = 128;
@@ -260,6 +261,28 @@ pub trait Engine: fmt::Debug + Send + Sync {
 
     /// Ends a session, and removes its keys.
     async fn close_session(&self, session: SessionId) -> Result<(), EngineError>;
+}
+
+impl dyn Engine {
+    /// Returns all keys that begin with `prefix`, in order, read in pages of at most `limit`. A key that
+    /// exists all the time is among them.
+    pub(crate) fn all(
+        &self,
+        prefix: Bytes,
+        limit: usize,
+    ) -> impl Stream<Item = Result<(Bytes, Stored), EngineError>> + Send {
+        let pages = stream::try_unfold(Some(Bytes::new()), move |after| {
+            let prefix = prefix.clone();
+            async move {
+                let Some(after) = after else { return Ok(None) };
+                let page = self.range(Range { prefix, after, limit }).await?;
+                let last = page.entries.last().filter(|_| page.has_more);
+                let next = last.map(|(key, _)| key.clone());
+                Ok(Some((stream::iter(page.entries.into_iter().map(Ok)), next)))
+            }
+        });
+        pages.try_flatten()
+    }
 }
 
 /// Returns the least key that is greater than all keys with `prefix`, or `None` if there is none.

@@ -8,9 +8,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::stream::{self, Stream, StreamExt, TryStreamExt};
 use ulid::Ulid;
 
-use crate::engine::{Change, Condition, EngineError, Outcome, Page, Range};
+use crate::engine::{Change, Condition, EngineError, Outcome};
 use crate::entry::Entry;
 use crate::keys::{self, BEGAN, Name};
 use crate::names::{Names, decoded};
@@ -18,73 +19,60 @@ use crate::session::new_id;
 use crate::uploads::UploadPart;
 use crate::version::{DirtyVersion, Trash};
 
-/// References to bytes in the tier's store.
+/// References of one of the registry's keys to bytes in the tier's store. The same bytes may be referred to
+/// several times.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReferencePage {
-    /// The kind of the references on this page.
-    pub kind: ReferenceKind,
-    /// The keys of the bytes. A key may occur on several pages, and several times on one.
-    pub keys: Vec<Arc<str>>,
-    /// The names of the dirty objects, on a page of entries.
-    pub dirty: Vec<Name>,
-    /// The position to continue from; `None` after the last page.
-    pub next: Option<ReferencePosition>,
-}
-
-/// A position between two pages.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReferencePosition {
-    kind: ReferenceKind,
-    after: Bytes,
-}
-
-/// A kind of registry key whose value refers to bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReferenceKind {
+pub enum Reference {
     /// A part of an upload that is open, or has just ended.
-    Part,
-    /// The entry of a name.
-    Entry,
+    Part(Arc<str>),
+    /// The dirty object of this name.
+    Object(Name, Vec<Arc<str>>),
     /// Bytes that are no longer needed.
-    Trash,
+    Trash(Vec<Arc<str>>),
+}
+
+impl Reference {
+    /// Returns the keys of the bytes.
+    pub fn keys(&self) -> &[Arc<str>] {
+        match self {
+            Self::Part(key) => std::slice::from_ref(key),
+            Self::Object(_, keys) | Self::Trash(keys) => keys,
+        }
+    }
+
+    /// Returns the reference of a key with this value, if it has one.
+    fn of(key: &Bytes, value: &Bytes) -> Result<Option<Self>, EngineError> {
+        if key.starts_with(keys::PARTS) {
+            return Ok(Some(Self::Part(decoded::<UploadPart>(value)?.data)));
+        }
+        if key.starts_with(keys::TRASH) {
+            return Ok(match decoded(value)? {
+                Trash::Data(keys) => Some(Self::Trash(keys)),
+                // The parts have keys of their own until their bytes are removed.
+                Trash::Parts { .. } => None,
+            });
+        }
+        let entry: Entry<DirtyVersion> = decoded(value)?;
+        let Some(version) = entry.current else {
+            return Ok(None);
+        };
+        let name = Name::of_entry_key(key);
+        let name = name.ok_or_else(|| EngineError::Refused("the name of an entry cannot be read".into()))?;
+        Ok(Some(Self::Object(name, version.data)))
+    }
 }
 
 impl Names {
-    /// Returns the references in at most `limit` of the registry's keys, from the position `from`, or from
-    /// the beginning.
+    /// Returns all references, those of parts first, then those of entries, then those of the trash. Reads
+    /// the registry in pages of at most `limit` keys.
     ///
     /// # Errors
     ///
     /// The registry does not answer, or this build cannot read an entry.
-    pub async fn references(
-        &self,
-        from: Option<ReferencePosition>,
-        limit: usize,
-    ) -> Result<ReferencePage, EngineError> {
-        let ReferencePosition { kind, after } =
-            from.unwrap_or(ReferencePosition::start_of(ReferenceKind::Part));
-        let prefix = Bytes::from_static(kind.prefix());
-        let range = Range { prefix, after, limit };
-        let Page { entries, has_more } = self.engine.range(range).await?;
-        let (mut keys, mut dirty) = (Vec::with_capacity(entries.len()), Vec::new());
-        for (key, stored) in &entries {
-            let (is_dirty, named) = kind.named_in(&stored.value)?;
-            keys.extend(named);
-            dirty.extend(Name::of_entry_key(key).filter(|_| is_dirty));
-        }
-        let next = if has_more {
-            let (last, _) = entries.last().expect("a page that has more has a key");
-            let after = last.clone();
-            Some(ReferencePosition { kind, after })
-        } else {
-            kind.next().map(ReferencePosition::start_of)
-        };
-        Ok(ReferencePage {
-            kind,
-            keys,
-            dirty,
-            next,
-        })
+    pub fn references(&self, limit: usize) -> impl Stream<Item = Result<Reference, EngineError>> + Send {
+        let prefixes = [keys::PARTS, keys::ENTRIES, keys::TRASH].map(Bytes::from_static);
+        let all = stream::iter(prefixes).flat_map(move |prefix| self.engine.all(prefix, limit));
+        all.try_filter_map(async |(key, stored)| Reference::of(&key, &stored.value))
     }
 
     /// Returns the id that records when the registry was created. The first call sets it.
@@ -105,51 +93,5 @@ impl Names {
                 Err(error) => return Err(error),
             }
         }
-    }
-}
-
-impl ReferencePosition {
-    fn start_of(kind: ReferenceKind) -> Self {
-        Self {
-            kind,
-            after: Bytes::new(),
-        }
-    }
-}
-
-impl ReferenceKind {
-    /// Returns the prefix of keys of this kind.
-    const fn prefix(self) -> &'static [u8] {
-        match self {
-            Self::Part => keys::PARTS,
-            Self::Entry => keys::ENTRIES,
-            Self::Trash => keys::TRASH,
-        }
-    }
-
-    /// Returns the kind that references move to next, see the module.
-    const fn next(self) -> Option<Self> {
-        match self {
-            Self::Part => Some(Self::Entry),
-            Self::Entry => Some(Self::Trash),
-            Self::Trash => None,
-        }
-    }
-
-    /// Returns true if a value of this kind is the entry of a dirty object, and the keys of the bytes that it
-    /// refers to.
-    fn named_in(self, value: &Bytes) -> Result<(bool, Vec<Arc<str>>), EngineError> {
-        Ok(match self {
-            Self::Part => (false, vec![decoded::<UploadPart>(value)?.data]),
-            Self::Entry => match decoded::<Entry<DirtyVersion>>(value)?.current {
-                Some(version) => (true, version.data),
-                None => (false, Vec::new()),
-            },
-            Self::Trash => match decoded(value)? {
-                Trash::Data(data) => (false, data),
-                // The parts have keys of their own until their bytes are removed.
-                Trash::Parts { .. } => (false, Vec::new()),
-            },
-        })
     }
 }

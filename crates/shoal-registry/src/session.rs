@@ -19,13 +19,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::TryStreamExt;
 use parking_lot::Mutex;
 use shoal_base::moment::millis_since_1970;
 use shoal_base::{chance, clock};
 use tokio::time::Instant;
 use ulid::Ulid;
 
-use crate::engine::{Change, Condition, Engine, EngineError, Outcome, Range, SessionId, Stored, Transaction};
+use crate::engine::{Change, Condition, Engine, EngineError, Outcome, SessionId, Stored, Transaction};
 use crate::entry::Owner;
 use crate::keys::{LIVES, MEMBERS, adopter, life, member, node_in};
 use crate::moment::Moment;
@@ -380,21 +381,9 @@ impl Session {
     }
 
     async fn nodes_below(&self, prefix: &'static [u8]) -> Result<Vec<u64>, EngineError> {
-        let mut nodes = Vec::new();
-        let mut after = Bytes::new();
-        loop {
-            let range = Range {
-                prefix: Bytes::from_static(prefix),
-                after,
-                limit: PAGE,
-            };
-            let page = self.engine.range(range).await?;
-            nodes.extend(page.entries.iter().filter_map(|(key, _)| node_in(key)));
-            match page.entries.into_iter().next_back() {
-                Some((last, _)) if page.has_more => after = last,
-                _ => return Ok(nodes),
-            }
-        }
+        let all = self.engine.all(Bytes::from_static(prefix), PAGE);
+        let nodes = all.try_filter_map(async |(key, _)| Ok(node_in(&key)));
+        nodes.try_collect().await
     }
 }
 

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::stream::{self, Stream, TryStreamExt};
+use futures_util::stream::{Stream, TryStreamExt};
 use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
-use crate::engine::{Change, Condition, EngineError, Outcome, Page, Range, Revision, Transaction};
+use crate::engine::{Change, Condition, EngineError, Outcome, Revision, Transaction};
 use crate::keys::{self, Name, NodeList, UploadKey};
 use crate::moment::age_of;
 use crate::names::{ChangeError, Names, decoded, encoded};
 use crate::version::{DirtyVersion, Trash};
 
-/// Number of parts on a page.
+/// Number of parts or uploads on a page.
 const PAGE: usize = 256;
 
 /// The uploads of one registry, as one node sees them. Clones share the engine.
@@ -55,15 +55,6 @@ pub struct UploadPart {
     pub data: Arc<str>,
     /// Opaque to the registry: everything else about the part.
     pub record: Bytes,
-}
-
-/// Some open uploads of a bucket, ordered by key and age.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UploadPage {
-    /// The open uploads, each with the record that it was begun with.
-    pub uploads: Vec<(UploadKey, Bytes)>,
-    /// The last upload that was read, if more follow.
-    pub next: Option<UploadKey>,
 }
 
 /// An upload has changed since it was found: it was completed, replaced a part, or has ended.
@@ -226,35 +217,11 @@ impl Uploads {
     ///
     /// The registry does not answer.
     pub fn parts(&self, id: Ulid) -> impl Stream<Item = Result<(u16, UploadPart), EngineError>> + Send {
-        let pages = stream::try_unfold(None, move |after| async move {
-            let page = self.page_of_parts(id, after, PAGE).await?;
-            let last = page.last().map(|(number, _)| *number);
-            Ok(last.map(|last| (stream::iter(page.into_iter().map(Ok)), Some(last))))
-        });
-        pages.try_flatten()
-    }
-
-    /// Returns at most `limit` parts of an upload that follow `after`, ordered by number. Only an empty
-    /// result means that there are no more.
-    ///
-    /// # Errors
-    ///
-    /// The registry does not answer.
-    pub(crate) async fn page_of_parts(
-        &self,
-        id: Ulid,
-        after: Option<u16>,
-        limit: usize,
-    ) -> Result<Vec<(u16, UploadPart)>, EngineError> {
-        let after = after.map_or_else(Bytes::new, |number| keys::part(id, number));
-        let prefix = keys::parts(id);
-        let range = Range { prefix, after, limit };
-        let page = self.names.engine.range(range).await?.entries.into_iter();
-        let parts = page.filter_map(|(key, stored)| {
-            let number = keys::number_in(&key)?;
-            Some(decoded(&stored.value).map(|part| (number, part)))
-        });
-        parts.collect()
+        let all = self.names.engine.all(keys::parts(id), PAGE);
+        all.try_filter_map(async |(key, stored)| {
+            let part = keys::number_in(&key).map(|number| Ok((number, decoded(&stored.value)?)));
+            part.transpose()
+        })
     }
 
     /// Removes up to 64 parts of an upload that has ended.
@@ -352,35 +319,23 @@ impl Uploads {
         }
     }
 
-    /// Returns the open uploads of a bucket whose objects' keys begin with `prefix` and that follow the
-    /// upload `after`. Reads at most `limit` uploads.
+    /// Returns the open uploads of a bucket whose objects' keys begin with `prefix`, ordered by key and age,
+    /// each with the record that it was begun with.
     ///
     /// # Errors
     ///
     /// The registry does not answer.
-    pub async fn list(
+    pub fn list(
         &self,
         bucket: &str,
         prefix: &[u8],
-        after: Option<&UploadKey>,
-        limit: usize,
-    ) -> Result<UploadPage, EngineError> {
-        let after = after.map_or_else(Bytes::new, UploadKey::to_bytes);
-        let prefix = keys::uploads(bucket, prefix);
-        let range = Range { prefix, after, limit };
-        let Page { entries, has_more } = self.names.engine.range(range).await?;
-        let last = entries.last().and_then(|(key, _)| UploadKey::from_bytes(key));
-        let mut uploads = Vec::with_capacity(entries.len());
-        for (key, stored) in entries {
-            if let (Some(key), UploadState::Open(record)) =
-                (UploadKey::from_bytes(&key), decoded(&stored.value)?)
-            {
-                uploads.push((key, record));
-            }
-        }
-        Ok(UploadPage {
-            uploads,
-            next: last.filter(|_| has_more),
+    ) -> impl Stream<Item = Result<(UploadKey, Bytes), EngineError>> + Send + use<'_> {
+        let all = self.names.engine.all(keys::uploads(bucket, prefix), PAGE);
+        all.try_filter_map(async |(key, stored)| {
+            let UploadState::Open(record) = decoded(&stored.value)? else {
+                return Ok(None);
+            };
+            Ok(UploadKey::from_bytes(&key).map(|key| (key, record)))
         })
     }
 

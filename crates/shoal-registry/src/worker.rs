@@ -503,20 +503,20 @@ impl<L: Lake> Worker<L> {
     async fn discard(&self, trash: &Trash) -> Result<bool, EngineError> {
         match trash {
             Trash::Data(keys) => Ok(self.discard_all(keys).await),
-            Trash::Parts { upload, kept } => loop {
-                let parts = self.uploads.page_of_parts(*upload, None, UNLISTED_MAX).await?;
-                if parts.is_empty() {
-                    return Ok(true);
-                }
-                for (number, part) in &parts {
-                    let is_kept = kept.iter().any(|(first, last)| (first..=last).contains(&number));
-                    if !is_kept && !self.discard_all(std::slice::from_ref(&part.data)).await {
-                        return Ok(false);
+            Trash::Parts { upload, kept } => {
+                let mut chunks = pin!(self.uploads.parts(*upload).try_chunks(UNLISTED_MAX));
+                while let Some(parts) = chunks.try_next().await.map_err(|error| error.1)? {
+                    for (number, part) in &parts {
+                        let is_kept = kept.iter().any(|(first, last)| (first..=last).contains(&number));
+                        if !is_kept && !self.discard_all(std::slice::from_ref(&part.data)).await {
+                            return Ok(false);
+                        }
                     }
+                    let numbers = parts.iter().map(|(number, _)| *number);
+                    self.uploads.forget_parts(*upload, numbers).await?;
                 }
-                let numbers = parts.iter().map(|(number, _)| *number);
-                self.uploads.forget_parts(*upload, numbers).await?;
-            },
+                Ok(true)
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Reads the lists of a registry in pages: dirty objects by name, and the lists of each node.
 
 use bytes::Bytes;
-use futures_util::stream::{self, Stream, TryStreamExt};
+use futures_util::stream::{Stream, TryStreamExt};
 use ulid::Ulid;
 
 use super::{Names, decoded};
@@ -85,12 +85,10 @@ impl Names {
         list: NodeList,
         node: u64,
     ) -> impl Stream<Item = Result<(Ulid, Name), EngineError>> + Send {
-        let pages = stream::try_unfold(Some(None), move |after| async move {
-            let Some(after) = after else { return Ok(None) };
-            let NamePage { names, next } = self.listed(list, node, after, PAGE).await?;
-            Ok(Some((stream::iter(names.into_iter().map(Ok)), next.map(Some))))
-        });
-        pages.try_flatten()
+        let all = self.engine.all(list.prefix(node), PAGE);
+        all.try_filter_map(
+            async |(key, stored)| Ok(NodeList::id_in(&key).zip(Name::from_bytes(stored.value))),
+        )
     }
 
     /// Returns at most `limit` names from a list of `node` that follow `after`, ordered by id.

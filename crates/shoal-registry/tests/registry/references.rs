@@ -1,12 +1,14 @@
 //! The bytes that a registry names.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::stream::{Stream, TryStreamExt};
 use shoal_registry::engine::{Change, Engine, EngineError, Transaction};
 use shoal_registry::names::Names;
-use shoal_registry::references::ReferencePosition;
+use shoal_registry::references::Reference;
 use shoal_registry::session::new_id;
 use shoal_registry::uploads::{UploadPart, Uploads};
 use shoal_registry::{DirtyVersion, Name};
@@ -39,23 +41,17 @@ fn part(data: &str) -> UploadPart {
     }
 }
 
-/// Every key on the pages from a position on.
-async fn named(names: &Names, mut from: Option<ReferencePosition>) -> BTreeSet<String> {
-    let mut named = BTreeSet::new();
-    loop {
-        let page = names.references(from, 2).await.unwrap();
-        named.extend(page.keys.iter().map(ToString::to_string));
-        from = page.next;
-        if from.is_none() {
-            return named;
-        }
-    }
+/// Every key that the rest of the references have.
+async fn named(references: impl Stream<Item = Result<Reference, EngineError>>) -> BTreeSet<String> {
+    let references: Vec<_> = references.try_collect().await.unwrap();
+    let keys = references.iter().flat_map(Reference::keys);
+    keys.map(ToString::to_string).collect()
 }
 
 #[tokio::test]
 async fn bytes_of_objects_of_parts_and_in_the_trash_are_named() {
     let (_, names) = names();
-    assert!(named(&names, None).await.is_empty());
+    assert!(named(names.references(2)).await.is_empty());
     for number in 0..5 {
         let data = object(&[&format!("a{number}"), &format!("b{number}")]);
         names.write(&name(&number.to_string()), data).await.unwrap();
@@ -71,30 +67,30 @@ async fn bytes_of_objects_of_parts_and_in_the_trash_are_named() {
     uploads.put_part(&found, 2, &part("p9")).await.unwrap();
     let expected = "a0 a1 a2 a3 a4 b0 b1 b2 b3 b4 c p1 p2 p3 p9";
     let expected: BTreeSet<_> = expected.split(' ').map(String::from).collect();
-    assert_eq!(named(&names, None).await, expected);
+    assert_eq!(named(names.references(2)).await, expected);
 }
 
 #[tokio::test]
-async fn a_part_that_becomes_an_object_while_pages_are_read_is_on_one_of_them() {
-    // The number of pages that are read before the upload is complete.
+async fn a_part_that_becomes_an_object_while_references_are_read_is_among_them() {
+    // The number of references that are read before the upload is complete: none, the part, the other entry.
     for before in 0..3 {
         let (_, names) = names();
         let (uploads, id) = (Uploads::new(names.clone()), new_id());
         uploads.begin(&name("u"), id, Bytes::new()).await.unwrap();
         let found = uploads.find(&name("u"), id).await.unwrap().unwrap();
         uploads.put_part(&found, 1, &part("p")).await.unwrap();
-        let (mut from, mut all) = (None, BTreeSet::new());
+        names.write(&name("a"), object(&["a"])).await.unwrap();
+        let (mut references, mut all) = (pin!(names.references(1)), BTreeSet::new());
         for _ in 0..before {
-            let page = names.references(from, 2).await.unwrap();
-            all.extend(page.keys.iter().map(ToString::to_string));
-            from = Some(page.next.unwrap());
+            let reference = references.try_next().await.unwrap().unwrap();
+            all.extend(reference.keys().iter().map(ToString::to_string));
         }
         let (version, record) = (object(&["p"]), Bytes::new());
         let completed = uploads.complete(&found, &version, vec![(1, 1)], &record);
         completed.await.unwrap();
         uploads.forget_parts(id, std::iter::once(1)).await.unwrap();
-        all.extend(named(&names, from).await);
-        assert!(all.contains("p"), "after {before} pages");
+        all.extend(named(references).await);
+        assert!(all.contains("p"), "after {before} references");
     }
 }
 
@@ -103,9 +99,8 @@ async fn an_entry_that_cannot_be_read_is_an_error() {
     let (engine, names) = names();
     let strange = Change::put("d/bucket/strange".into(), "\u{9}".into());
     engine.commit(Transaction::from(strange)).await.unwrap();
-    let parts = names.references(None, 10).await.unwrap();
-    let entries = names.references(parts.next, 10).await;
-    assert!(matches!(entries, Err(EngineError::Refused(_))));
+    let references: Result<Vec<_>, _> = names.references(10).try_collect().await;
+    assert!(matches!(references, Err(EngineError::Refused(_))));
 }
 
 #[tokio::test]

@@ -50,9 +50,6 @@ pub(crate) use self::position::tests::begun;
 use self::selection::record_of;
 pub use self::selection::{ListError, ListedPart, select};
 
-/// Number of parts or uploads on a page of the registry.
-const PAGE: usize = 256;
-
 impl DirtyObjects {
     /// Begins an upload whose object may become dirty. A lifetime named by the writer overrides the rule's.
     ///
@@ -326,23 +323,16 @@ impl DirtyObjects {
     ) -> Result<Vec<Arc<Upload>>, TierUnavailable> {
         let mut uploads = Vec::new();
         for tier in self.entries.tiers_below(bucket, prefix) {
-            let mut after = None;
-            loop {
-                let page = tier.uploads.list(bucket, prefix, after.as_ref(), PAGE).await?;
-                for (UploadKey { name, id }, record) in page.uploads {
-                    let Some(name) = object_name(&name).filter(|name| self.entries.may_be_dirty(name)) else {
-                        continue;
-                    };
-                    let id = UploadId(id);
-                    let kept = decoded(&record).map_err(|error| unreadable(id, &name, error))?;
-                    let upload = Upload::of_record(&name, id, kept);
-                    if is_listed(&upload, prefix, writer, behind) {
-                        uploads.push(Arc::new(upload));
-                    }
-                }
-                match page.next {
-                    None => break,
-                    next => after = next,
+            let mut listed = std::pin::pin!(tier.uploads.list(bucket, prefix));
+            while let Some((UploadKey { name, id }, record)) = listed.try_next().await? {
+                let Some(name) = object_name(&name).filter(|name| self.entries.may_be_dirty(name)) else {
+                    continue;
+                };
+                let id = UploadId(id);
+                let kept = decoded(&record).map_err(|error| unreadable(id, &name, error))?;
+                let upload = Upload::of_record(&name, id, kept);
+                if is_listed(&upload, prefix, writer, behind) {
+                    uploads.push(Arc::new(upload));
                 }
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::stream::BoxStream;
+use futures_util::stream::{self, BoxStream, Stream, TryStreamExt as _};
 use shoal_net::endpoint::BoxError;
 use shoal_s3::range::ByteRange;
 
@@ -81,6 +81,22 @@ pub trait ByteStore: fmt::Debug + Send + Sync {
 
     /// Names the store in messages to operators.
     fn place(&self) -> String;
+}
+
+impl dyn ByteStore {
+    /// Returns all pieces, ascending by key, read in pages of at most `limit`.
+    pub(crate) fn all(&self, limit: usize) -> impl Stream<Item = Result<ListedPiece, StoreError>> + Send {
+        let pages = stream::try_unfold(Some(None::<Arc<str>>), move |after| async move {
+            let Some(after) = after else {
+                return Ok::<_, StoreError>(None);
+            };
+            let page = self.list(after.as_deref(), limit).await?;
+            let last = page.pieces.last().filter(|_| !page.is_last);
+            let next = last.map(|last| Some(Arc::clone(&last.key)));
+            Ok(Some((stream::iter(page.pieces.into_iter().map(Ok)), next)))
+        });
+        pages.try_flatten()
+    }
 }
 
 /// One page of a listing.

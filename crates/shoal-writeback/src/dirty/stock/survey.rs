@@ -1,10 +1,13 @@
 //! Counts the contents of a tier's registry over all nodes: the bytes of uploads, and the dirty objects that
 //! no rule covers.
 
+use std::pin::pin;
+
+use futures_util::TryStreamExt;
 use shoal_registry::Name;
 use shoal_registry::engine::EngineError;
 use shoal_registry::names::Names;
-use shoal_registry::references::ReferenceKind;
+use shoal_registry::references::Reference;
 use shoal_s3::object::ObjectName;
 
 use crate::dirty::record::keys::{object_name, size_in};
@@ -30,26 +33,19 @@ impl Survey {
     ///
     /// The registry does not answer, or was written by a build that this one cannot read.
     pub(crate) async fn of(names: &Names, covers: impl Fn(&ObjectName) -> bool) -> Result<Self, EngineError> {
-        let (mut survey, mut from) = (Self::default(), None);
-        loop {
-            let page = names.references(from, PAGE).await?;
-            match page.kind {
-                ReferenceKind::Part => {
-                    survey.upload_bytes += page.keys.iter().map(|key| size_in(key)).sum::<u64>();
-                }
-                ReferenceKind::Entry => {
-                    let is_uncovered = |name: &&Name| !object_name(name).is_some_and(|name| covers(&name));
-                    for name in page.dirty.iter().filter(is_uncovered) {
+        let (mut survey, mut references) = (Self::default(), pin!(names.references(PAGE)));
+        while let Some(reference) = references.try_next().await? {
+            match reference {
+                Reference::Part(key) => survey.upload_bytes += size_in(&key),
+                Reference::Object(name, _) => {
+                    if !object_name(&name).is_some_and(|name| covers(&name)) {
                         survey.uncovered += 1;
-                        survey.example.get_or_insert_with(|| name.clone());
+                        survey.example.get_or_insert(name);
                     }
                 }
-                ReferenceKind::Trash => return Ok(survey),
-            }
-            from = page.next;
-            if from.is_none() {
-                return Ok(survey);
+                Reference::Trash(_) => break,
             }
         }
+        Ok(survey)
     }
 }

@@ -19,10 +19,12 @@
 
 use std::collections::HashSet;
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
+use futures_util::TryStreamExt;
 use parking_lot::Mutex;
 use shoal_base::{chance, clock};
 use shoal_registry::engine::EngineError;
@@ -163,72 +165,38 @@ impl Sweeper {
         let before = self.total();
         let began = time_of(self.names.began().await?);
         let times = Times { now, began, age };
-        let mut after = None;
-        loop {
-            let (mut old, next) = self.old_pieces(after, times, sizes).await?;
-            if !old.is_empty() {
-                self.spare_named(&mut old, sizes).await?;
-                self.remove(old, sizes).await?;
-            }
-            after = next;
-            if after.is_none() {
-                let total = self.total();
-                return Ok(Swept {
-                    pieces: total.pieces - before.pieces,
-                    bytes: total.bytes - before.bytes,
-                });
-            }
-        }
-    }
-
-    /// Lists old pieces, starting after the key `after`. Returns them, and the key to continue from if there
-    /// may be more.
-    async fn old_pieces(
-        &self,
-        mut after: Option<Arc<str>>,
-        times: Times,
-        sizes: Sizes,
-    ) -> Result<(HashSet<Arc<str>>, Option<Arc<str>>), StoreError> {
+        let mut pieces = pin!(self.store.bytes().all(sizes.page));
         let mut old = HashSet::new();
-        loop {
-            let page = self.store.bytes().list(after.as_deref(), sizes.page).await?;
-            let last = page.pieces.last().map(|piece| Arc::clone(&piece.key));
-            for piece in page.pieces {
-                match times.judge(&piece) {
-                    Verdict::Young => {}
-                    Verdict::Old => _ = old.insert(piece.key),
-                    verdict @ (Verdict::OfAnotherRegistry | Verdict::Unknown) => {
-                        self.log_left(&piece, verdict);
-                    }
-                }
-            }
-            match last {
-                Some(last) if !page.is_last => after = Some(last),
-                _ => return Ok((old, None)),
+        while let Some(piece) = pieces.try_next().await? {
+            match times.judge(&piece) {
+                Verdict::Young => {}
+                Verdict::Old => _ = old.insert(piece.key),
+                verdict @ (Verdict::OfAnotherRegistry | Verdict::Unknown) => self.log_left(&piece, verdict),
             }
             if old.len() >= sizes.old {
-                return Ok((old, after));
+                self.remove_unnamed(std::mem::take(&mut old), sizes).await?;
             }
         }
+        self.remove_unnamed(old, sizes).await?;
+        let total = self.total();
+        Ok(Swept {
+            pieces: total.pieces - before.pieces,
+            bytes: total.bytes - before.bytes,
+        })
     }
 
-    /// Removes the pieces that the registry names from `old`.
-    async fn spare_named(&self, old: &mut HashSet<Arc<str>>, sizes: Sizes) -> Result<(), EngineError> {
-        let mut from = None;
-        loop {
-            let page = self.names.references(from, sizes.page).await?;
-            for key in &page.keys {
+    /// Removes the pieces of `old` that the registry does not name, all of whose names are read now.
+    async fn remove_unnamed(&self, mut old: HashSet<Arc<str>>, sizes: Sizes) -> Result<(), SweepError> {
+        if old.is_empty() {
+            return Ok(());
+        }
+        let mut references = pin!(self.names.references(sizes.page));
+        while let Some(reference) = references.try_next().await? {
+            for key in reference.keys() {
                 old.remove(key);
             }
-            from = page.next;
-            if from.is_none() {
-                return Ok(());
-            }
         }
-    }
-
-    async fn remove(&self, pieces: HashSet<Arc<str>>, sizes: Sizes) -> Result<(), StoreError> {
-        let keys: Vec<_> = pieces.into_iter().collect();
+        let keys: Vec<_> = old.into_iter().collect();
         for keys in keys.chunks(sizes.batch) {
             let bytes = self.store.remove(keys).await?;
             let mut total = self.total.lock();

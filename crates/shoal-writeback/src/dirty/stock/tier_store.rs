@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::TryStreamExt;
 use http_body::Body;
 use parking_lot::Mutex;
 use shoal_cache::write::Uncached;
@@ -295,15 +296,9 @@ impl TierStore {
     }
 
     async fn measure(&self) -> Result<u64, StoreError> {
-        let (mut bytes, mut after) = (0, None::<Arc<str>>);
-        loop {
-            let page = self.bytes.list(after.as_deref(), LIST_PAGE).await?;
-            bytes += page.pieces.iter().map(|piece| piece.size_bytes).sum::<u64>();
-            match page.pieces.last() {
-                Some(last) if !page.is_last => after = Some(Arc::clone(&last.key)),
-                _ => return Ok(bytes),
-            }
-        }
+        let pieces = self.bytes.all(LIST_PAGE);
+        let sum = pieces.try_fold(0, async |bytes, piece| Ok(bytes + piece.size_bytes));
+        sum.await
     }
 }
 
