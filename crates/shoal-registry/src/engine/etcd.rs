@@ -28,16 +28,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
 pub use settings::{Settings, SettingsError, User};
 
-use member::{Member, NoAnswer, Post, Token};
+use member::{Answer, Member, Post, Token};
 use messages::{
-    AuthenticateResponse, Empty, ErrorResponse, KeyValue, LeaseResponse, OperationResponse, RangeResponse,
-    StatusResponse, Streamed, TxnResponse, base64, range,
+    AuthenticateResponse, LeaseResponse, RangeResponse, StatusResponse, Streamed, TxnResponse, base64,
+    error_message, range,
 };
 use refusal::Refusal;
 
@@ -76,18 +76,12 @@ enum Repeat {
     Never,
 }
 
-/// A request to one member failed.
+/// A request failed at all members that were asked.
 enum Failed {
-    /// Another member may succeed.
-    TryNext(EngineError),
-    /// The member rejects the token of this user.
-    Token(EngineError),
-    /// A certificate was rejected, so every member will fail.
-    Untrusted(EngineError),
     /// The answer is too large.
     TooLarge,
-    /// Every member would answer the same.
-    Final(EngineError),
+    /// Any other reason.
+    Error(EngineError),
 }
 
 impl Etcd {
@@ -131,27 +125,30 @@ impl Etcd {
             for _ in 0..self.members.len() {
                 let preferred = self.preferred.load(Ordering::Relaxed);
                 let member = &self.members[preferred];
-                match self.ask_member(member, path, &body, repeat, deadline).await {
-                    Err(Failed::TryNext(failed) | Failed::Token(failed)) => error = failed,
-                    Err(Failed::Untrusted(failed)) => {
-                        error = failed;
-                        untrusted += 1;
-                    }
+                let of_member = |reason: &str| format!("{}: {reason}", member.name());
+                let unavailable = |reason: &str| EngineError::Unavailable(of_member(reason));
+                error = match self.ask_member(member, path, &body, repeat, deadline).await {
                     Ok(answer) => return Ok(answer),
-                    Err(failed) => {
-                        if matches!(failed, Failed::Final(EngineError::Unknown(_))) {
-                            self.leave(preferred);
-                        }
-                        return Err(failed);
+                    Err(Refusal::TooLarge) => return Err(Failed::TooLarge),
+                    Err(Refusal::Never(error)) => return Err(Failed::Error(error)),
+                    Err(Refusal::Unsure(reason)) if repeat == Repeat::Never => {
+                        self.leave(preferred);
+                        return Err(Failed::Error(EngineError::Unknown(of_member(&reason))));
                     }
-                }
+                    Err(Refusal::Unsure(reason) | Refusal::NotNow(reason)) => unavailable(&reason),
+                    Err(Refusal::Token) => unavailable("it does not accept its own token"),
+                    Err(Refusal::Untrusted(reason)) => {
+                        untrusted += 1;
+                        EngineError::Refused(of_member(&reason))
+                    }
+                };
                 self.leave(preferred);
                 if Instant::now() >= deadline {
-                    return Err(Failed::Final(error));
+                    return Err(Failed::Error(error));
                 }
             }
             if untrusted == self.members.len() {
-                return Err(Failed::Final(error));
+                return Err(Failed::Error(error));
             }
             sleep_until((Instant::now() + PAUSE).min(deadline)).await;
         }
@@ -174,7 +171,7 @@ impl Etcd {
         body: &Bytes,
         repeat: Repeat,
         deadline: Instant,
-    ) -> Result<A, Failed> {
+    ) -> Result<A, Refusal> {
         // Each member gets a share of the time, unless no other member can answer.
         let share = (Instant::now() + self.timeout / (self.members.len() as u32 + 1)).min(deadline);
         let answer_by = if repeat == Repeat::Safe { share } else { deadline };
@@ -188,8 +185,8 @@ impl Etcd {
                 connect_by: share,
                 answer_by,
             };
-            match ask_once(member, post, repeat).await {
-                Err(Failed::Token(_)) if !is_retry => forget(member, token.as_ref()).await,
+            match ask_once(member, post).await {
+                Err(Refusal::Token) if !is_retry => forget(member, token.as_ref()).await,
                 answered => return answered,
             }
             is_retry = true;
@@ -197,7 +194,7 @@ impl Etcd {
     }
 
     /// Returns the user's token at a member, if a user is configured.
-    async fn token(&self, member: &Member, by: Instant) -> Result<Option<Arc<Token>>, Failed> {
+    async fn token(&self, member: &Member, by: Instant) -> Result<Option<Arc<Token>>, Refusal> {
         let Some(User { name, password, .. }) = &self.user else {
             return Ok(None);
         };
@@ -213,17 +210,15 @@ impl Etcd {
             connect_by: by,
             answer_by: by,
         };
-        // A lost answer to this request is harmless: the request that needs the token has not been sent.
-        let answered = ask_once(member, post, Repeat::Safe).await;
-        let answer: AuthenticateResponse = answered.map_err(|failed| match failed {
-            Failed::Final(EngineError::Refused(reason)) => {
-                Failed::Final(EngineError::Refused(format!("user {name}: {reason}")))
+        let answered = ask_once(member, post).await;
+        let answer: AuthenticateResponse = answered.map_err(|refusal| match refusal {
+            Refusal::Never(EngineError::Refused(reason)) => {
+                Refusal::Never(EngineError::Refused(format!("user {name}: {reason}")))
             }
+            // A lost answer is harmless: the request that needs the token has not been sent.
+            Refusal::Unsure(reason) => Refusal::NotNow(reason),
             // No token is long: another server stands at this address.
-            Failed::TooLarge => {
-                let reason = format!("{}: its answer is too large", member.name());
-                Failed::TryNext(EngineError::Unavailable(reason))
-            }
+            Refusal::TooLarge => Refusal::NotNow("its answer is too large".into()),
             other => other,
         })?;
         Ok(Some(Arc::clone(token.insert(Arc::new(Token::new(answer.token))))))
@@ -248,7 +243,7 @@ impl Etcd {
             match self.ask("/v3/kv/txn", &request, Repeat::Safe).await {
                 Ok(TxnResponse { responses, .. }) if responses.len() == keys.len() => {
                     let found = responses.into_iter();
-                    return Ok(found.map(OperationResponse::stored).collect());
+                    return Ok(found.map(|read| read.response_range?.stored()).collect());
                 }
                 Ok(_) => {
                     let reason = "its answer lacks keys that it was asked about";
@@ -261,7 +256,7 @@ impl Etcd {
         let mut found = Vec::with_capacity(keys.len());
         for key in keys {
             let answer: RangeResponse = self.call("/v3/kv/range", &range(&key, b"", 0, false)).await?;
-            found.push(answer.kvs.into_iter().next().map(KeyValue::stored));
+            found.push(answer.stored());
         }
         Ok(found)
     }
@@ -371,7 +366,7 @@ impl Engine for Etcd {
             } else {
                 Outcome::Conflict
             }),
-            Err(Failed::Final(EngineError::Full(reason))) => Err(self
+            Err(Failed::Error(EngineError::Full(reason))) => Err(self
                 .not_committed_for_room(transaction.changed_condition(), reason)
                 .await),
             Err(failed) => Err(failed.into_error()),
@@ -410,8 +405,8 @@ impl Engine for Etcd {
 
     async fn close_session(&self, session: SessionId) -> Result<(), EngineError> {
         let request = json!({ "ID": session.0.to_string() });
-        let closed: Result<Empty, _> = self.ask("/v3/lease/revoke", &request, Repeat::Never).await;
-        closed.map(|Empty {}| ()).map_err(Failed::into_error)
+        let closed = self.ask("/v3/lease/revoke", &request, Repeat::Never).await;
+        closed.map(|IgnoredAny| ()).map_err(Failed::into_error)
     }
 }
 
@@ -427,58 +422,27 @@ impl fmt::Debug for Etcd {
 impl Failed {
     fn into_error(self) -> EngineError {
         match self {
-            Self::TryNext(error) | Self::Token(error) | Self::Untrusted(error) | Self::Final(error) => error,
+            Self::Error(error) => error,
             Self::TooLarge => EngineError::Refused("a value is larger than what etcd's gateway gives".into()),
         }
     }
 }
 
-/// Sends a request to a member once, and interprets its answer.
-async fn ask_once<A: DeserializeOwned>(member: &Member, post: Post<'_>, repeat: Repeat) -> Result<A, Failed> {
-    let of_member = |reason: &str| format!("{}: {reason}", member.name());
-    let unavailable = |reason: &str| EngineError::Unavailable(of_member(reason));
-    let untrusted = |reason: &str| Failed::Untrusted(EngineError::Refused(of_member(reason)));
-    let lost = |reason: &str| match repeat {
-        Repeat::Safe => Failed::TryNext(unavailable(reason)),
-        Repeat::Never => Failed::Final(EngineError::Unknown(of_member(reason))),
-    };
-    let answer = member.post(post).await.map_err(|no_answer| match no_answer {
-        NoAnswer::Unsent(reason) => Failed::TryNext(unavailable(&reason)),
-        NoAnswer::Untrusted(reason) => untrusted(&reason),
-        NoAnswer::Lost(reason) => lost(&reason),
-        NoAnswer::TooLarge => Failed::TooLarge,
-    })?;
-    if answer.status.is_success() {
-        return read_answer(&answer.body, lost);
+/// Sends a request to a member once, and interprets its answer. A stream reports errors in its answers.
+async fn ask_once<A: DeserializeOwned>(member: &Member, post: Post<'_>) -> Result<A, Refusal> {
+    let Answer { status, body } = member.post(post).await?;
+    if status.is_redirection() {
+        return Err(Refusal::Untrusted("it answers with a redirect".into()));
     }
-    if answer.status.is_redirection() {
-        return Err(untrusted("it answers with a redirect"));
+    let refusal = || error_message(&body).map(|message| Refusal::from_message(&message));
+    if !status.is_success() {
+        return Err(refusal().unwrap_or_else(|| Refusal::Unsure("its answer cannot be read".into())));
     }
-    Err(match refusal_in(&answer.body) {
-        Refusal::Token => Failed::Token(unavailable("it does not accept its own token")),
-        Refusal::TooLarge => Failed::TooLarge,
-        Refusal::NotNow(reason) => Failed::TryNext(unavailable(&reason)),
-        Refusal::Never(error) => Failed::Final(error),
-        Refusal::Unsure(reason) => lost(&reason),
+    serde_json::from_slice(&body).map_err(|error| match refusal() {
+        Some(refusal @ Refusal::Never(_)) => refusal,
+        Some(refusal) => Refusal::Unsure(format!("{refusal:?}")),
+        None => Refusal::Unsure(format!("its answer cannot be read: {error}")),
     })
-}
-
-/// Parses the answer to a successful request. A stream reports errors in its answers.
-fn read_answer<A: DeserializeOwned>(body: &[u8], lost: impl Fn(&str) -> Failed) -> Result<A, Failed> {
-    serde_json::from_slice(body).map_err(|error| match serde_json::from_slice::<ErrorResponse>(body) {
-        Ok(refused) => match Refusal::from_message(&refused.message()) {
-            Refusal::Never(error) => Failed::Final(error),
-            refusal => lost(&format!("{refusal:?}")),
-        },
-        Err(_) => lost(&format!("its answer cannot be read: {error}")),
-    })
-}
-
-fn refusal_in(body: &[u8]) -> Refusal {
-    match serde_json::from_slice::<ErrorResponse>(body) {
-        Ok(refused) => Refusal::from_message(&refused.message()),
-        Err(_) => Refusal::Unsure("its answer cannot be read".into()),
-    }
 }
 
 /// Drops a token, unless another request has replaced it.

@@ -19,6 +19,8 @@ use shoal_base::causes;
 use shoal_base::secret::Secret;
 use tokio::time::{Instant, timeout_at};
 
+use super::refusal::Refusal;
+
 /// Maximum number of idle connections.
 const IDLE_MAX: usize = 256;
 /// Maximum size of an answer.
@@ -62,19 +64,6 @@ pub(super) struct Answer {
     pub(super) body: Bytes,
 }
 
-/// There is no answer.
-#[derive(Debug)]
-pub(super) enum NoAnswer {
-    /// The member has certainly not received the request.
-    Unsent(String),
-    /// The member's certificate is not trusted, or it does not accept this node's.
-    Untrusted(String),
-    /// The member may have received the request.
-    Lost(String),
-    /// The answer is too large.
-    TooLarge,
-}
-
 impl Member {
     pub(super) fn new(address: Uri, tls: ClientConfig) -> Self {
         let mut tcp = HttpConnector::new();
@@ -104,7 +93,7 @@ impl Member {
     }
 
     /// Sends a request and reads the answer.
-    pub(super) async fn post(&self, post: Post<'_>) -> Result<Answer, NoAnswer> {
+    pub(super) async fn post(&self, post: Post<'_>) -> Result<Answer, Refusal> {
         let answer_by = post.answer_by;
         loop {
             let (mut sender, reused) = match self.pop() {
@@ -119,36 +108,36 @@ impl Member {
                     if reused {
                         continue;
                     }
-                    return Err(NoAnswer::Unsent(causes::line(unsent.error())));
+                    return Err(Refusal::NotNow(causes::line(unsent.error())));
                 }
                 Ok(Err(lost)) => return Err(lost_because(lost.error())),
-                Err(_elapsed) => return Err(NoAnswer::Lost("it did not answer in time".into())),
+                Err(_elapsed) => return Err(Refusal::Unsure("it did not answer in time".into())),
             };
             let answer = timeout_at(answer_by, read(response)).await;
-            let answer = answer.map_err(|_| NoAnswer::Lost("its answer did not end in time".into()))??;
+            let answer = answer.map_err(|_| Refusal::Unsure("its answer did not end in time".into()))??;
             self.push(sender);
             return Ok(answer);
         }
     }
 
-    async fn connect(&self, by: Instant) -> Result<Sender, NoAnswer> {
+    async fn connect(&self, by: Instant) -> Result<Sender, Refusal> {
         let connecting = async {
             let stream = self.connector.call(self.address.clone()).await.map_err(|error| {
                 if causes::find::<rustls::Error>(&*error).is_some() {
-                    NoAnswer::Untrusted(causes::line(&*error))
+                    Refusal::Untrusted(causes::line(&*error))
                 } else {
-                    NoAnswer::Unsent(causes::line(&*error))
+                    Refusal::NotNow(causes::line(&*error))
                 }
             })?;
             let (sender, connection) = http1::handshake(stream)
                 .await
-                .map_err(|error| NoAnswer::Unsent(causes::line(&error)))?;
+                .map_err(|error| Refusal::NotNow(causes::line(&error)))?;
             // Ends with its sender; the request that uses it reports its errors.
             tokio::spawn(connection);
             Ok(sender)
         };
         let connected = timeout_at(by, connecting).await;
-        connected.unwrap_or_else(|_elapsed| Err(NoAnswer::Unsent("it cannot be connected to in time".into())))
+        connected.unwrap_or_else(|_elapsed| Err(Refusal::NotNow("it cannot be connected to in time".into())))
     }
 
     fn request(&self, post: &Post<'_>) -> Request<Full<Bytes>> {
@@ -185,7 +174,7 @@ impl Member {
     }
 }
 
-async fn read(response: http::Response<Incoming>) -> Result<Answer, NoAnswer> {
+async fn read(response: http::Response<Incoming>) -> Result<Answer, Refusal> {
     let status = response.status();
     match Limited::new(response.into_body(), ANSWER_BYTES_MAX)
         .collect()
@@ -195,22 +184,22 @@ async fn read(response: http::Response<Incoming>) -> Result<Answer, NoAnswer> {
             status,
             body: body.to_bytes(),
         }),
-        Err(error) if error.is::<LengthLimitError>() => Err(NoAnswer::TooLarge),
-        Err(error) => Err(NoAnswer::Lost(causes::line(&*error))),
+        Err(error) if error.is::<LengthLimitError>() => Err(Refusal::TooLarge),
+        Err(error) => Err(Refusal::Unsure(causes::line(&*error))),
     }
 }
 
 /// A member that rejects this node's certificate reports that only after the request was sent, and has not
 /// read it.
-fn lost_because(error: &hyper::Error) -> NoAnswer {
+fn lost_because(error: &hyper::Error) -> Refusal {
     let refused = match causes::find(error) {
         Some(rustls::Error::AlertReceived(alert)) => CERTIFICATE_ALERTS.contains(alert),
         _ => false,
     };
     let lost = if refused {
-        NoAnswer::Untrusted
+        Refusal::Untrusted
     } else {
-        NoAnswer::Lost
+        Refusal::Unsure
     };
     lost(causes::line(error))
 }

@@ -5,12 +5,14 @@
 
 use crate::engine::EngineError;
 
-/// etcd returned an error.
+/// The reason why a member did not carry a request out, as far as is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// The user's token has expired or is unknown to the member. Nothing changed.
     Token,
-    /// The answer is too large for etcd's own gateway.
+    /// The member's certificate is not trusted, or it does not accept this node's.
+    Untrusted(String),
+    /// The answer is too large for etcd's own gateway, or for this node.
     TooLarge,
     /// Nothing changed; another member or a later retry may succeed.
     NotNow(String),
