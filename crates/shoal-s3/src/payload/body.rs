@@ -15,7 +15,7 @@ use http_body_util::BodyExt;
 use super::Payload;
 use super::checker::Checker;
 use super::declared::Announced;
-use super::error::PayloadError;
+use super::error::wrong_length;
 use super::memory_limit::MemoryReservation;
 use crate::error::{ErrorCode, S3Error};
 use crate::sigv4::SeedSignature;
@@ -129,7 +129,7 @@ impl<B> CheckedBody<B> {
                 return Err(S3Error::new(ErrorCode::EntityTooLarge, too_long));
             }
             let grown = reservation.grow_to(bytes.len() + data.len());
-            grown.map_err(|error| S3Error::from(PayloadError::from(error)).closing())?;
+            grown.map_err(|error| S3Error::from(error).closing())?;
             bytes.extend_from_slice(&data);
         }
         Ok(reservation.keep_with(bytes))
@@ -189,14 +189,14 @@ where
                         if let Some(Tap(tap)) = &mut this.tap {
                             tap(this.checker.take_data());
                         }
-                        checked.map_err(|error| S3Error::from(error).closing())
+                        checked.map_err(S3Error::closing)
                     }
                     Err(_) => Ok(()),
                 },
-                Some(Err(_)) => Err(S3Error::from(PayloadError::WrongLength).closing()),
+                Some(Err(_)) => Err(wrong_length().closing()),
                 None => {
                     this.ended = true;
-                    this.checker.finish(&mut this.ready).map_err(S3Error::from)
+                    this.checker.finish(&mut this.ready)
                 }
             };
             if this.decodes {

@@ -11,8 +11,9 @@ use super::Payload;
 use super::declared::{Announced, Expected, Trailer};
 use super::decoder::{Decoder, Event, Framing, SizeLine, TrailerLine};
 use super::digests::Digests;
-use super::error::PayloadError;
+use super::error::{malformed_digest, not_resigned, unexpected_trailer, wrong_digest, wrong_length};
 use super::memory_limit::{MemoryReservation, NoRoom};
+use crate::error::{ErrorCode, S3Error};
 use crate::sigv4::{ChunkSigner, SeedSignature, Signature};
 
 const TRAILER_SIGNATURE: &str = "x-amz-trailer-signature";
@@ -92,11 +93,9 @@ impl Checker {
     }
 
     /// Checks the next frame and appends the bytes that may be forwarded to `out`.
-    pub(super) fn push(&mut self, frame: Bytes, out: &mut VecDeque<Bytes>) -> Result<(), PayloadError> {
+    pub(super) fn push(&mut self, frame: Bytes, out: &mut VecDeque<Bytes>) -> Result<(), S3Error> {
         if let Some(left) = &mut self.length_left {
-            *left = left
-                .checked_sub(frame.len() as u64)
-                .ok_or(PayloadError::WrongLength)?;
+            *left = left.checked_sub(frame.len() as u64).ok_or_else(wrong_length)?;
         }
         if frame.is_empty() {
             return Ok(());
@@ -125,9 +124,9 @@ impl Checker {
     }
 
     /// Ends the body: if all checks pass, appends the held bytes to `out`.
-    pub(super) fn finish(&mut self, out: &mut VecDeque<Bytes>) -> Result<(), PayloadError> {
+    pub(super) fn finish(&mut self, out: &mut VecDeque<Bytes>) -> Result<(), S3Error> {
         if self.length_left.is_some_and(|left| left > 0) {
-            return Err(PayloadError::WrongLength);
+            return Err(wrong_length());
         }
         if let Some(chunked) = &self.chunked {
             chunked.finish(&self.digests)?;
@@ -195,7 +194,7 @@ impl Chunked {
         digests: &mut Digests,
         end: &mut VecDeque<Bytes>,
         out: &mut VecDeque<Bytes>,
-    ) -> Result<(), PayloadError> {
+    ) -> Result<(), S3Error> {
         match (event, &mut self.signatures) {
             (Event::Chunk(line), Some(signatures)) if line.size == 0 => {
                 end.push_back(signatures.resign_chunk(&line, Sha256::new())?);
@@ -236,10 +235,10 @@ impl Chunked {
     }
 
     /// A trailer line: first the announced checksum, then, if chunks are signed, the signature over it.
-    fn take_trailer(&mut self, line: TrailerLine) -> Result<Bytes, PayloadError> {
+    fn take_trailer(&mut self, line: TrailerLine) -> Result<Bytes, S3Error> {
         if let Some(signatures) = &mut self.signatures {
             if signatures.trailer_verified {
-                return Err(PayloadError::UnexpectedTrailer);
+                return Err(unexpected_trailer());
             }
             if line.name().eq_ignore_ascii_case(TRAILER_SIGNATURE.as_bytes()) {
                 return signatures.resign_trailer(&line, self.trailer_seen.as_ref());
@@ -248,14 +247,14 @@ impl Chunked {
         let announced = self.trailer.as_ref().map(|trailer| trailer.name.as_bytes());
         let is_announced = announced.is_some_and(|name| line.name().eq_ignore_ascii_case(name));
         if !is_announced || self.trailer_seen.is_some() {
-            return Err(PayloadError::UnexpectedTrailer);
+            return Err(unexpected_trailer());
         }
         let wire = line.wire.clone();
         self.trailer_seen = Some(line);
         Ok(wire)
     }
 
-    fn finish(&self, digests: &Digests) -> Result<(), PayloadError> {
+    fn finish(&self, digests: &Digests) -> Result<(), S3Error> {
         self.decoder.finish()?;
         // A trailer that was not announced was refused on arrival.
         let Some(announced) = &self.trailer else {
@@ -264,16 +263,16 @@ impl Chunked {
         let is_verified = |signatures: &Signatures| signatures.trailer_verified;
         let line = self.trailer_seen.as_ref();
         let line = line.filter(|_| self.signatures.as_ref().is_none_or(is_verified));
-        let line = line.ok_or(PayloadError::UnexpectedTrailer)?;
+        let line = line.ok_or_else(unexpected_trailer)?;
         let Some(algorithm) = announced.algorithm else {
             return Ok(());
         };
-        let malformed = PayloadError::MalformedChecksum(algorithm, true);
-        let expected = algorithm.parse(line.value()).ok_or(malformed)?;
+        let malformed = || malformed_digest(algorithm, "trailing header");
+        let expected = algorithm.parse(line.value()).ok_or_else(malformed)?;
         if digests.matches(algorithm, &expected) {
             Ok(())
         } else {
-            Err(PayloadError::WrongChecksum(algorithm))
+            Err(wrong_digest(algorithm))
         }
     }
 }
@@ -288,19 +287,15 @@ impl Signatures {
     }
 
     /// Verifies the client's signature of a chunk and returns its size line with the node's signature.
-    fn resign_chunk(&mut self, line: &SizeLine, data: Sha256) -> Result<Bytes, PayloadError> {
+    fn resign_chunk(&mut self, line: &SizeLine, data: Sha256) -> Result<Bytes, S3Error> {
         let sha256: [u8; 32] = data.finalize().into();
         verify(self.theirs.sign_chunk(&sha256), line.signature())?;
-        let ours = self.ours.as_mut().ok_or(PayloadError::NotResigned)?;
+        let ours = self.ours.as_mut().ok_or_else(not_resigned)?;
         Ok(line.with_signature(ours.sign_chunk(&sha256).as_str()))
     }
 
     /// Verifies the client's signature of the trailer and returns its line with the node's signature.
-    fn resign_trailer(
-        &mut self,
-        line: &TrailerLine,
-        signed: Option<&TrailerLine>,
-    ) -> Result<Bytes, PayloadError> {
+    fn resign_trailer(&mut self, line: &TrailerLine, signed: Option<&TrailerLine>) -> Result<Bytes, S3Error> {
         let mut canonical = Vec::new();
         if let Some(signed) = signed {
             canonical.extend_from_slice(&signed.name().to_ascii_lowercase());
@@ -310,16 +305,20 @@ impl Signatures {
         }
         verify(self.theirs.sign_trailer(&canonical), line.value())?;
         self.trailer_verified = true;
-        let ours = self.ours.as_mut().ok_or(PayloadError::NotResigned)?;
+        let ours = self.ours.as_mut().ok_or_else(not_resigned)?;
         Ok(line.with_value(ours.sign_trailer(&canonical).as_str()))
     }
 }
 
-fn verify(computed: &Signature, claimed: &[u8]) -> Result<(), PayloadError> {
+fn verify(computed: &Signature, claimed: &[u8]) -> Result<(), S3Error> {
     if computed.is(claimed) {
         Ok(())
     } else {
-        Err(PayloadError::WrongSignature)
+        Err(S3Error::new(
+            ErrorCode::SignatureDoesNotMatch,
+            "The request signature we calculated does not match the signature you provided. Check your key and \
+             signing method.",
+        ))
     }
 }
 

@@ -2,9 +2,12 @@
 
 use http::request::Parts;
 use http::{HeaderMap, Method};
+use shoal_base::hex;
 
+use super::Payload;
 use super::digests::{Algorithm, Digests};
-use super::{Payload, PayloadError};
+use super::error::{malformed_digest, wrong_digest};
+use crate::error::{ErrorCode, S3Error};
 use crate::sigv4::PayloadHash;
 use crate::sigv4::canonical::split_pair;
 
@@ -23,26 +26,42 @@ pub(super) struct Announced {
     pub(super) trailer: Option<Trailer>,
 }
 
-/// A digest that the body must have, and the client's error if it does not.
+/// A digest that the body must have.
 #[derive(Clone, Debug)]
 pub(super) struct Expected {
     pub(super) algorithm: Algorithm,
     pub(super) digest: Vec<u8>,
-    /// `None` for the hash in the signature, whose error contains both hashes.
-    pub(super) otherwise: Option<PayloadError>,
+    origin: Origin,
+}
+
+/// Where a digest comes from, which decides the client's error if the body does not have it.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    /// The signature: the error contains both hashes.
+    Signature,
+    /// A header.
+    Header,
+    /// A header that contradicts another one, with the message for the client.
+    ContradictedHeader(&'static str),
 }
 
 impl Expected {
     /// Compares the digest with that of the bytes received; its algorithm must have been added.
-    pub(super) fn check(&self, digests: &Digests) -> Result<(), PayloadError> {
+    pub(super) fn check(&self, digests: &Digests) -> Result<(), S3Error> {
         let computed = digests.digest(self.algorithm);
         if computed == self.digest {
             return Ok(());
         }
-        Err(self.otherwise.clone().unwrap_or_else(|| PayloadError::WrongHash {
-            announced: self.digest.clone(),
-            computed,
-        }))
+        Err(match self.origin {
+            Origin::Signature => S3Error::new(
+                ErrorCode::XAmzContentSha256Mismatch,
+                "The provided 'x-amz-content-sha256' header does not match what was computed.",
+            )
+            .with("ClientComputedContentSHA256", hex::text(&self.digest))
+            .with("S3ComputedContentSHA256", hex::text(&computed)),
+            Origin::Header => wrong_digest(self.algorithm),
+            Origin::ContradictedHeader(message) => S3Error::new(ErrorCode::InvalidRequest, message),
+        })
     }
 }
 
@@ -56,28 +75,36 @@ pub(super) struct Trailer {
 
 impl Announced {
     /// Parses the head, and reports its errors before the body is read.
-    pub(super) fn read(parts: &Parts, payload: Payload) -> Result<Self, PayloadError> {
+    pub(super) fn read(parts: &Parts, payload: Payload) -> Result<Self, S3Error> {
         let headers = &parts.headers;
         let hash = payload.hash;
-        let decoded_length = length(headers, "x-amz-decoded-content-length")?;
+        let missing = || {
+            let message = "You must provide the Content-Length HTTP header.";
+            S3Error::new(ErrorCode::MissingContentLength, message)
+        };
+        let decoded_length = length(headers, "x-amz-decoded-content-length").ok_or_else(missing)?;
         if hash.is_streaming() && decoded_length.is_none() {
-            return Err(PayloadError::MissingDecodedLength);
+            return Err(missing());
         }
         let mut digests = Vec::new();
         if let PayloadHash::Sha256(digest) = hash {
             digests.push(Expected {
                 algorithm: Algorithm::Sha256,
                 digest: digest.to_vec(),
-                otherwise: None,
+                origin: Origin::Signature,
             });
         }
         digests.extend(checksum(headers, Algorithm::Md5)?);
         if checksums_are_of_the_body(parts) {
             digests.extend(checksums(headers)?);
         }
+        let length = length(headers, "content-length").ok_or_else(|| {
+            let message = "The header content-length is not a length.";
+            S3Error::new(ErrorCode::InvalidArgument, message)
+        })?;
         Ok(Self {
             payload,
-            length: length(headers, "content-length")?,
+            length,
             decoded_length,
             digests,
             trailer: if hash.has_trailer() {
@@ -100,23 +127,24 @@ fn checksums_are_of_the_body(parts: &Parts) -> bool {
     !completes_upload && !parts.headers.contains_key("x-amz-copy-source")
 }
 
-fn length(headers: &HeaderMap, name: &'static str) -> Result<Option<u64>, PayloadError> {
+/// The length in a header, if there is one; `None` for a header that is not a number.
+fn length(headers: &HeaderMap, name: &str) -> Option<Option<u64>> {
     let Some(value) = headers.get(name) else {
-        return Ok(None);
+        return Some(None);
     };
-    let digits = value.as_bytes();
     // `parse` alone would accept "+5".
-    let number = digits
-        .iter()
-        .all(u8::is_ascii_digit)
-        .then(|| value.to_str().ok()?.parse().ok())
-        .flatten();
-    number.map(Some).ok_or(PayloadError::MalformedLength(name))
+    let is_number = value.as_bytes().iter().all(u8::is_ascii_digit);
+    let number = value.to_str().ok().filter(|_| is_number)?;
+    number.parse().ok().map(Some)
 }
+
+/// The message for a request with several checksums, one of which is wrong or malformed.
+const SEVERAL_CHECKSUMS: &str =
+    "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.";
 
 /// The checksums that headers give. S3 refuses contradictory headers before it computes anything, so a wrong
 /// checksum beside such headers is reported as a contradiction.
-fn checksums(headers: &HeaderMap) -> Result<Vec<Expected>, PayloadError> {
+fn checksums(headers: &HeaderMap) -> Result<Vec<Expected>, S3Error> {
     let given = Algorithm::CHECKSUMS.map(|algorithm| checksum(headers, algorithm));
     let count = given.iter().filter(|given| !matches!(given, Ok(None))).count();
     let is_several = count + usize::from(headers.contains_key("x-amz-trailer")) > 1;
@@ -124,7 +152,7 @@ fn checksums(headers: &HeaderMap) -> Result<Vec<Expected>, PayloadError> {
     for given in given {
         let malformed = |error| {
             if is_several {
-                PayloadError::SeveralChecksums
+                S3Error::new(ErrorCode::InvalidRequest, SEVERAL_CHECKSUMS)
             } else {
                 error
             }
@@ -133,9 +161,10 @@ fn checksums(headers: &HeaderMap) -> Result<Vec<Expected>, PayloadError> {
     }
     for expected in &mut found {
         if is_several {
-            expected.otherwise = Some(PayloadError::SeveralChecksums);
+            expected.origin = Origin::ContradictedHeader(SEVERAL_CHECKSUMS);
         } else if names_another_algorithm(headers, expected.algorithm) {
-            expected.otherwise = Some(PayloadError::OtherAlgorithm);
+            expected.origin =
+                Origin::ContradictedHeader("Value for x-amz-sdk-checksum-algorithm header is invalid.");
         }
     }
     Ok(found)
@@ -149,35 +178,29 @@ fn names_another_algorithm(headers: &HeaderMap, algorithm: Algorithm) -> bool {
     })
 }
 
-fn checksum(headers: &HeaderMap, algorithm: Algorithm) -> Result<Option<Expected>, PayloadError> {
-    let (name, malformed, otherwise) = match algorithm.header() {
-        Some(name) => (
-            name,
-            PayloadError::MalformedChecksum(algorithm, false),
-            PayloadError::WrongChecksum(algorithm),
-        ),
-        None => ("content-md5", PayloadError::MalformedMd5, PayloadError::WrongMd5),
-    };
-    let Some(value) = headers.get(name) else {
+fn checksum(headers: &HeaderMap, algorithm: Algorithm) -> Result<Option<Expected>, S3Error> {
+    let Some(value) = headers.get(algorithm.header().unwrap_or("content-md5")) else {
         return Ok(None);
     };
+    let digest = algorithm.parse(value.as_bytes());
     Ok(Some(Expected {
         algorithm,
-        digest: algorithm.parse(value.as_bytes()).ok_or(malformed)?,
-        otherwise: Some(otherwise),
+        digest: digest.ok_or_else(|| malformed_digest(algorithm, "header"))?,
+        origin: Origin::Header,
     }))
 }
 
-fn trailer(headers: &HeaderMap) -> Result<Option<Trailer>, PayloadError> {
+fn trailer(headers: &HeaderMap) -> Result<Option<Trailer>, S3Error> {
     let mut values = headers.get_all("x-amz-trailer").iter();
     let Some(value) = values.next() else {
         return Ok(None);
     };
-    let name = value
-        .to_str()
-        .map_err(|_| PayloadError::UnsupportedTrailer)?
-        .trim()
-        .to_ascii_lowercase();
+    let unsupported = || {
+        let message = "The value specified in the x-amz-trailer header is not supported";
+        S3Error::new(ErrorCode::InvalidRequest, message)
+    };
+    let name = value.to_str().map_err(|_| unsupported())?;
+    let name = name.trim().to_ascii_lowercase();
     let is_checksum = name.strip_prefix("x-amz-checksum-").is_some_and(|rest| {
         !rest.is_empty()
             && rest
@@ -185,7 +208,7 @@ fn trailer(headers: &HeaderMap) -> Result<Option<Trailer>, PayloadError> {
                 .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     });
     if values.next().is_some() || !is_checksum {
-        return Err(PayloadError::UnsupportedTrailer);
+        return Err(unsupported());
     }
     Ok(Some(Trailer {
         algorithm: Algorithm::of_header(&name),

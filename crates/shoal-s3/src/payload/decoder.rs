@@ -69,45 +69,31 @@ pub struct TrailerLine {
 }
 
 /// The reason why a body is not aws-chunked as announced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChunkError {
     /// The body ends before its last line.
-    #[error("The aws-chunked body ends before its last chunk is complete.")]
     Truncated,
     /// The last chunk comes before the announced number of bytes.
-    #[error("The body has fewer bytes than x-amz-decoded-content-length says.")]
     ShorterThanAnnounced,
     /// A chunk goes beyond the announced number of bytes.
-    #[error("The body has more bytes than x-amz-decoded-content-length says.")]
     LongerThanAnnounced,
     /// A signed chunk over [`SIGNED_CHUNK_MAX_BYTES`].
-    #[error("A signed chunk may hold at most 16 MiB.")]
     ChunkTooLarge,
     /// No hexadecimal size, or something other than a signature after it.
-    #[error(
-        "A chunk must begin with its size in hexadecimal and, if chunks are signed, its chunk-signature."
-    )]
     MalformedSize,
     /// A line longer than its bound.
-    #[error("A line of the aws-chunked framing is too long.")]
     LineTooLong,
     /// LF without CR.
-    #[error("Lines of the aws-chunked framing must end in CRLF.")]
     BareNewline,
     /// Data of a chunk not followed by CRLF.
-    #[error("The data of a chunk must be followed by CRLF.")]
     MissingNewline,
     /// A trailer where none was announced.
-    #[error("The aws-chunked body has a trailer that x-amz-content-sha256 does not announce.")]
     UnexpectedTrailer,
     /// A trailer line that is not `name:value`.
-    #[error("A trailer must be lines of name:value.")]
     MalformedTrailer,
     /// More lines than a checksum and a signature.
-    #[error("The trailer has more than one checksum.")]
     TooManyTrailers,
     /// Bytes after the end.
-    #[error("There is data after the last chunk.")]
     DataAfterEnd,
 }
 

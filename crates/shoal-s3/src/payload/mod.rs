@@ -17,7 +17,6 @@ mod tests;
 
 pub use body::{CheckedBody, Outcome};
 pub use digests::{Algorithm, Digests};
-pub use error::PayloadError;
 pub use memory_limit::MemoryReservation;
 
 use crate::sigv4::{PayloadHash, SeedSignature};
