@@ -5,8 +5,8 @@ use super::digests::Algorithm;
 use super::memory_limit::NoRoom;
 use crate::error::{ErrorCode, S3Error};
 
-/// The connection ended early, or the body's length differs from the announced one.
-pub(super) fn wrong_length() -> S3Error {
+/// The error of a body whose connection ended early, or whose length differs from the announced one.
+pub fn wrong_length() -> S3Error {
     let message = "You did not provide the number of bytes specified by the Content-Length HTTP header";
     S3Error::new(ErrorCode::IncompleteBody, message)
 }

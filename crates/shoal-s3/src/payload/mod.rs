@@ -17,6 +17,7 @@ mod tests;
 
 pub use body::{CheckedBody, Outcome};
 pub use digests::{Algorithm, Digests};
+pub use error::wrong_length;
 pub use memory_limit::MemoryReservation;
 
 use crate::sigv4::{PayloadHash, SeedSignature};
