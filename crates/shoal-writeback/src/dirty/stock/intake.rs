@@ -8,7 +8,7 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use shoal_net::endpoint::BoxError;
 use shoal_s3::error::S3Error;
-use shoal_s3::payload::wrong_length;
+use shoal_s3::payload;
 use tokio::sync::mpsc;
 
 use crate::dirty::record::writing::WriteError;
@@ -98,5 +98,5 @@ where
 
 /// Returns the error for a body whose length differs from the one announced.
 fn wrong_length() -> S3Error {
-    wrong_length().closing()
+    payload::wrong_length().closing()
 }
