@@ -131,7 +131,7 @@ impl Default for C2pSettings {
 
 impl C2pSettings {
     /// The policy that C2P stands above, empty.
-    fn below(&self) -> Named<Block> {
+    fn below(&self) -> Box<Named<Block>> {
         match self.above {
             Some(PolicyName::OfStores(policy)) => policy.build_below(),
             Some(PolicyName::Life | PolicyName::Gwf) | None => Box::new(c2p::Closeness::new(c2p::Rule {

@@ -86,8 +86,6 @@ trait Node: Eviction<Segment> {
     }
 
     fn receive(&mut self, _node: NodeId, _event: &Event<Segment>) {}
-
-    fn observe(&mut self, _key: Segment) {}
 }
 
 impl Node for Lru<Segment> {}
@@ -102,10 +100,6 @@ impl Node for C2p<Segment> {
 
     fn receive(&mut self, node: NodeId, event: &Event<Segment>) {
         self.receive(node, event);
-    }
-
-    fn observe(&mut self, key: Segment) {
-        self.observe(&key, SEGMENTS_PER_OBJECT);
     }
 }
 
@@ -130,7 +124,7 @@ fn run<P: Node>(exponent: f64, empty: impl Fn() -> P) -> Counts {
                     node.evict(&mut |_| true).expect("a full cache has a victim");
                 }
                 node.insert(key, 1 << 20);
-                node.observe(key);
+                node.observe(&key, SEGMENTS_PER_OBJECT);
             }
             // A second passes before the next read, so every node has received the events by then.
             for place in 0..NODES {

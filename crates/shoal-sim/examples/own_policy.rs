@@ -11,7 +11,6 @@ use std::path::Path;
 
 use shoal_policy::admission::Always;
 use shoal_policy::eviction::{Eviction, PolicyName};
-use shoal_sim::policy::Policy;
 use shoal_sim::trace::Trace;
 use shoal_sim::units::Size;
 use shoal_sim::{Block, Cache, Granularity, Tally};
@@ -48,15 +47,16 @@ impl Eviction<Block> for Fifo {
     }
 }
 
-impl Policy for Fifo {}
-
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [trace, capacity] = args.as_slice() else {
         return Err("usage: own_policy TRACE CAPACITY".into());
     };
     let Size(bytes) = Size::parse(capacity).ok_or("a capacity is a size such as 10GiB")?;
-    println!("fifo: {}", misses(trace, Cache::new(bytes, Fifo::default()))?);
+    println!(
+        "fifo: {}",
+        misses(trace, Cache::new(bytes, Box::new(Fifo::default())))?
+    );
     println!(
         "lru: {}",
         misses(trace, Cache::new(bytes, PolicyName::Lru.build()))?
@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn misses<P: Policy>(trace: &str, mut cache: Cache<P>) -> Result<String, Box<dyn Error>> {
+fn misses<P: Eviction<Block> + ?Sized>(trace: &str, mut cache: Cache<P>) -> Result<String, Box<dyn Error>> {
     let granularity = Granularity::blocks(4 << 20);
     let mut tally = Tally::default();
     for access in Trace::open(Path::new(trace), None, granularity)?.accesses() {

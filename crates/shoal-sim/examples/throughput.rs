@@ -3,8 +3,8 @@
 //!
 //! Ten million requests, Zipf (exponent 0.9) over a million blocks, a cache with room for a tenth of them.
 
+use shoal_policy::eviction::Named;
 use shoal_sim::chance::{Chance, Zipf};
-use shoal_sim::policy::Policy;
 use shoal_sim::{Block, Cache, PolicyName};
 
 const BLOCKS: u32 = 1_000_000;
@@ -28,7 +28,7 @@ fn main() {
 }
 
 /// CPU time instead of wall-clock time, because the machine may be shared.
-fn measure(name: &str, policy: impl Policy, requests: &[Block]) {
+fn measure(name: &str, policy: Box<Named<Block>>, requests: &[Block]) {
     let mut cache = Cache::new(u64::from(BLOCKS) / 10 * BLOCK_BYTES, policy);
     let started = processor_seconds();
     let misses = requests

@@ -2,17 +2,18 @@
 
 use serde::Serialize;
 use shoal_policy::admission::{self, Admission, Refusal};
+use shoal_policy::eviction::Eviction;
+use shoal_policy::eviction::c2p::GROUP_BLOCKS;
 use shoal_policy::residency::{Residency, Watermarks};
 
 use crate::block::{Block, Granularity};
 use crate::clock::Time;
 use crate::cluster::{Arrival, Room, Wanted};
-use crate::policy::Policy;
 use crate::trace::{Access, Operation};
 
 /// A cache of blocks: the real [`Residency`], whose victims leave at once.
 #[derive(Debug)]
-pub struct Cache<P> {
+pub struct Cache<P: ?Sized> {
     residency: Residency<Block, P>,
 }
 
@@ -69,9 +70,9 @@ pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
     }
 }
 
-impl<P: Policy> Cache<P> {
+impl<P: Eviction<Block> + ?Sized> Cache<P> {
     /// Creates an empty cache with room for `capacity_bytes`.
-    pub fn new(capacity_bytes: u64, policy: P) -> Self {
+    pub fn new(capacity_bytes: u64, policy: Box<P>) -> Self {
         let watermarks = Watermarks::from_capacity(capacity_bytes);
         Self {
             residency: Residency::new(capacity_bytes, watermarks, policy),
@@ -138,7 +139,12 @@ impl<P: Policy> Cache<P> {
 
     /// Passes the number of blocks of `object` to the policy. A block of it may be held.
     pub fn observe(&mut self, object: u32, blocks: u32) {
-        self.residency.policy_mut().observe(object, blocks);
+        // C2P judges groups of blocks.
+        for index in (0..blocks).step_by(GROUP_BLOCKS as usize) {
+            self.residency
+                .policy_mut()
+                .observe(&Block { object, index }, blocks);
+        }
     }
 
     /// The policy, for operations that the cache does not wrap.

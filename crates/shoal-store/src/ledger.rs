@@ -113,10 +113,10 @@ impl Ledger {
             let policy = if is_spread { policy } else { policy.alone() };
             (policy.build(), target_bytes)
         };
-        let mut policy = Layered::new(
+        let mut policy = Box::new(Layered::new(
             targets.into_iter().enumerate().map(with_policy),
             Arc::clone(hierarchy),
-        );
+        ));
         c2ps(&mut policy).for_each(|(_, c2p)| c2p.set_recording(false));
         Self {
             state: Mutex::new(State {

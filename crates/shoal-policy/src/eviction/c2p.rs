@@ -45,7 +45,7 @@ use crate::{NodeId, PartOf};
 /// at most as many others: those whose last local block left, and those known only from other nodes' events.
 #[derive(Debug)]
 pub struct C2p<K: PartOf> {
-    below: Named<K>,
+    below: Box<Named<K>>,
     /// The held blocks by group, each with the time of its last use.
     groups: Grouped<InGroup<K>, Duration, Presence>,
     global: Memory<Group<K::Whole>>,
@@ -160,7 +160,7 @@ impl<K: Copy + Eq + Hash + Debug + PartOf + Send + 'static> Default for C2p<K> {
 
 impl<K: PartOf> C2p<K> {
     /// Creates an empty policy above `below`, which must be empty too.
-    pub fn above(below: Named<K>, completeness: Completeness) -> Self {
+    pub fn above(below: Box<Named<K>>, completeness: Completeness) -> Self {
         assert!(below.c2p().is_none(), "C2P stands above another policy");
         Self {
             below,
@@ -200,15 +200,6 @@ impl<K: PartOf> C2p<K> {
 }
 
 impl<K: Copy + Eq + Hash + PartOf> C2p<K> {
-    /// Records that the object of a held block has `blocks` blocks in all.
-    pub fn observe(&mut self, key: &K, blocks: u32) {
-        let (group, completeness) = (InGroup(*key).whole(), self.completeness);
-        if let Some(global) = self.global.get_mut(group) {
-            global.set_blocks(of_group(group.number, blocks), completeness);
-            self.judge(group);
-        }
-    }
-
     /// Marks a block that was just inserted as not fetched for a reader.
     pub fn added(&mut self, key: &K) {
         let of_key = |(_, other, kind): &&mut (Duration, K, EventKind)| {
@@ -488,6 +479,14 @@ impl<K: Copy + Eq + Hash + Debug + PartOf> Eviction<K> for C2p<K> {
     fn advance(&mut self, now: Duration) {
         self.now = now;
         self.below.advance(now);
+    }
+
+    fn observe(&mut self, key: &K, blocks: u32) {
+        let (group, completeness) = (InGroup(*key).whole(), self.completeness);
+        if let Some(global) = self.global.get_mut(group) {
+            global.set_blocks(of_group(group.number, blocks), completeness);
+            self.judge(group);
+        }
     }
 
     fn contains(&self, key: &K) -> bool {

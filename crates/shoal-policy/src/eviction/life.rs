@@ -54,13 +54,6 @@ impl<K: PartOf> Default for Life<K> {
     }
 }
 
-impl<K: Copy + Eq + Hash + PartOf> Life<K> {
-    /// Records that `whole` has `blocks` blocks in all. Ignored when none of its blocks is held.
-    pub fn observe(&mut self, whole: &K::Whole, blocks: u32) {
-        self.blocks.change(whole, |input| *input = Input(blocks));
-    }
-}
-
 impl<K: Copy + Eq + Hash + Debug + PartOf> Eviction<K> for Life<K> {
     fn insert(&mut self, key: K, bytes: u64) {
         self.blocks.insert(key, bytes);
@@ -79,6 +72,10 @@ impl<K: Copy + Eq + Hash + Debug + PartOf> Eviction<K> for Life<K> {
         let (key, _) = parts.find(|(key, _)| may_leave(key))?;
         drop(parts);
         self.remove(&key).map(|bytes| (key, bytes))
+    }
+
+    fn observe(&mut self, key: &K, blocks: u32) {
+        self.blocks.change(&key.whole(), |input| *input = Input(blocks));
     }
 
     fn contains(&self, key: &K) -> bool {
@@ -102,7 +99,7 @@ mod tests {
             policy.insert(key, 1);
         }
         for (object, &blocks) in (0..).zip(blocks_of_objects) {
-            policy.observe(&object, blocks);
+            policy.observe(&(object * 4), blocks);
         }
         policy
     }

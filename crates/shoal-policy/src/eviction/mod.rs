@@ -114,6 +114,9 @@ pub trait Eviction<K>: Debug {
     /// Policies that do not need it ignore it.
     fn advance(&mut self, _now: Duration) {}
 
+    /// Records that the object of a held key has `blocks` blocks in all. Policies that do not need it ignore it.
+    fn observe(&mut self, _key: &K, _blocks: u32) {}
+
     /// Returns true if `key` is held.
     fn contains(&self, key: &K) -> bool;
 
@@ -149,84 +152,5 @@ pub trait Eviction<K>: Debug {
         K: PartOf,
     {
         None
-    }
-}
-
-impl<K, P: Eviction<K> + ?Sized> Eviction<K> for Box<P> {
-    fn insert(&mut self, key: K, bytes: u64) {
-        (**self).insert(key, bytes);
-    }
-
-    fn bring(&mut self, key: K, bytes: u64) {
-        (**self).bring(key, bytes);
-    }
-
-    fn touch(&mut self, key: &K) {
-        (**self).touch(key);
-    }
-
-    fn remove(&mut self, key: &K) -> Option<u64> {
-        (**self).remove(key)
-    }
-
-    fn set_aside(&mut self, key: &K) -> Option<u64> {
-        (**self).set_aside(key)
-    }
-
-    fn take_back(&mut self, key: K, bytes: u64)
-    where
-        K: Copy,
-    {
-        (**self).take_back(key, bytes);
-    }
-
-    fn left_aside(&mut self, key: &K) {
-        (**self).left_aside(key);
-    }
-
-    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
-        (**self).evict(may_leave)
-    }
-
-    fn evict_key(&mut self, key: &K) -> Option<u64> {
-        (**self).evict_key(key)
-    }
-
-    fn compare(&self, one: &K, other: &K) -> Ordering {
-        (**self).compare(one, other)
-    }
-
-    fn advance(&mut self, now: Duration) {
-        (**self).advance(now);
-    }
-
-    fn contains(&self, key: &K) -> bool {
-        (**self).contains(key)
-    }
-
-    fn len(&self) -> usize {
-        (**self).len()
-    }
-
-    fn gwf(&self) -> Option<&Gwf<K>> {
-        (**self).gwf()
-    }
-
-    fn gwf_mut(&mut self) -> Option<&mut Gwf<K>> {
-        (**self).gwf_mut()
-    }
-
-    fn c2p(&self) -> Option<&C2p<K>>
-    where
-        K: PartOf,
-    {
-        (**self).c2p()
-    }
-
-    fn c2p_mut(&mut self) -> Option<&mut C2p<K>>
-    where
-        K: PartOf,
-    {
-        (**self).c2p_mut()
     }
 }

@@ -63,11 +63,14 @@ conforms!(
 conforms!(closeness, Closeness::default());
 conforms!(life, Life::default());
 conforms!(belady, Belady::new((0..4_000).chain(0..100)));
-conforms!(one_layer, Layered::new([(Lru::default(), 1)], cluster_of(0)));
+conforms!(
+    one_layer,
+    Layered::new([(Box::new(Lru::default()), 1)], cluster_of(0))
+);
 conforms!(
     three_layers,
     Layered::new(
-        [10, 20, 0].map(|target| (Sieve::default(), target)),
+        [10, 20, 0].map(|target| (Box::new(Sieve::default()), target)),
         cluster_of(2)
     )
 );

@@ -21,8 +21,8 @@ pub use self::room::Room;
 
 /// The keys that a cache holds and the room that they take; `P` decides which is evicted first.
 #[derive(Debug)]
-pub struct Residency<K, P> {
-    policy: P,
+pub struct Residency<K, P: ?Sized> {
+    policy: Box<P>,
     room: Room,
     /// The pinned keys, which the policy has set aside.
     pins: Pins<K>,
@@ -80,9 +80,9 @@ impl<K> Leaving<K> {
     }
 }
 
-impl<K: Copy + Eq + Hash, P: Eviction<K>> Residency<K, P> {
+impl<K: Copy + Eq + Hash, P: Eviction<K> + ?Sized> Residency<K, P> {
     /// Creates an empty cache of `capacity_bytes`, in which nothing can be pinned.
-    pub fn new(capacity_bytes: u64, watermarks: Watermarks, policy: P) -> Self {
+    pub fn new(capacity_bytes: u64, watermarks: Watermarks, policy: Box<P>) -> Self {
         assert!(policy.is_empty(), "a new cache holds nothing");
         Self {
             policy,

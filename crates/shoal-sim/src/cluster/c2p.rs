@@ -50,7 +50,7 @@ impl StorageC2p {
         prefetch: bool,
     ) -> Self {
         let node = |_| Node {
-            cache: Cache::new(capacity_bytes, policy()),
+            cache: Cache::new(capacity_bytes, Box::new(policy())),
             outbox: Outbox::new(EVENTS_MAX),
         };
         Self {

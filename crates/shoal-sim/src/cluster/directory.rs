@@ -7,7 +7,7 @@ use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
 use crate::block::Block;
 use crate::cache::Cache;
 use crate::chance::Chance;
-use crate::policy::AnyPolicy;
+use shoal_policy::eviction::Named;
 use shoal_policy::hash::KeyMap;
 
 /// The maximum number of nodes in a directory.
@@ -28,7 +28,7 @@ pub enum Replication {
 /// Nodes with a directory and a fixed rule.
 #[derive(Debug)]
 pub struct Directory {
-    caches: Vec<Cache<AnyPolicy>>,
+    caches: Vec<Cache<Named<Block>>>,
     replication: Replication,
     holders: Holders,
     claims: Claims,
@@ -151,7 +151,7 @@ impl Directory {
     /// One node for each of `caches`, at most 256; `chance` chooses among holders. With `claims`, a block is
     /// fetched from the lake by one node at a time.
     pub fn new(
-        caches: Vec<Cache<AnyPolicy>>,
+        caches: Vec<Cache<Named<Block>>>,
         replication: Replication,
         claims: bool,
         chance: Chance,

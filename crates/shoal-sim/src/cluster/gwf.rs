@@ -55,7 +55,7 @@ impl DirectoryGwf {
     ) -> Self {
         Self {
             caches: (0..nodes)
-                .map(|_| Cache::new(capacity_bytes, Gwf::new(ageing)))
+                .map(|_| Cache::new(capacity_bytes, Box::new(Gwf::new(ageing))))
                 .collect(),
             reading,
             holders: Holders::new(nodes),

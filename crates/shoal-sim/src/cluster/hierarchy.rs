@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use shoal_policy::eviction::Named;
 use shoal_policy::mrc::{Reach, ReuseDistances};
 use shoal_policy::partition::{Pace, Partition};
 use shoal_policy::ring::{ORDINARY_WEIGHT, Ring};
@@ -16,7 +17,7 @@ use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
 use crate::block::Block;
 use crate::cache::Cache;
 use crate::clock::Time;
-use crate::policy::{AnyPolicy, PolicyName};
+use crate::policy::PolicyName;
 use shoal_policy::hash::KeyMap;
 
 /// How the room of a node is divided.
@@ -43,8 +44,8 @@ pub struct Hierarchy {
 
 #[derive(Debug)]
 struct Layers {
-    l1: Cache<AnyPolicy>,
-    l2: Cache<AnyPolicy>,
+    l1: Cache<Named<Block>>,
+    l2: Cache<Named<Block>>,
     /// `Some` if the split is adaptive.
     partition: Option<Partition>,
     /// Unanswered misses that are timed, and their start.
@@ -97,7 +98,7 @@ impl Hierarchy {
 }
 
 impl Layers {
-    const fn cache(&mut self, layer: Layer) -> &mut Cache<AnyPolicy> {
+    const fn cache(&mut self, layer: Layer) -> &mut Cache<Named<Block>> {
         match layer {
             Layer::L1 => &mut self.l1,
             _ => &mut self.l2,

@@ -4,17 +4,17 @@
 //! and only that node answers for it. The disk is the lake of its node. Blocks are placed at random: evenly
 //! on average and unevenly in each case, as a ring does.
 
+use shoal_policy::eviction::Named;
 use shoal_policy::fingerprint::Fingerprint;
 
 use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
 use crate::block::Block;
 use crate::cache::Cache;
-use crate::policy::AnyPolicy;
 
 /// Nodes that know nothing of each other.
 #[derive(Debug)]
 pub struct Solo {
-    caches: Vec<Cache<AnyPolicy>>,
+    caches: Vec<Cache<Named<Block>>>,
     /// Of storage nodes, the one that answers for each block.
     placement: Option<Placement>,
 }
@@ -28,7 +28,7 @@ pub struct Placement {
 
 impl Solo {
     /// One node for each of `caches`; of storage nodes, `placement` decides which node stores which block.
-    pub const fn new(caches: Vec<Cache<AnyPolicy>>, placement: Option<Placement>) -> Self {
+    pub const fn new(caches: Vec<Cache<Named<Block>>>, placement: Option<Placement>) -> Self {
         Self { caches, placement }
     }
 }

@@ -8,12 +8,12 @@ use std::str::FromStr;
 
 use serde::{Serialize, Serializer};
 use shoal_base::spelling::unknown;
-use shoal_policy::eviction::Belady;
+use shoal_policy::eviction::{Belady, Named};
 
 pub(crate) use self::survey::Survey;
 use crate::block::{Block, Granularity};
 use crate::cache::{Cache, Tally, ratio};
-use crate::policy::{AdmissionName, AnyAdmission, AnyPolicy, PolicyName};
+use crate::policy::{AdmissionName, AnyAdmission, PolicyName};
 use crate::trace::{Access, Accesses, Recording, TraceError};
 use crate::units::Capacity;
 
@@ -100,7 +100,7 @@ impl Contender {
             .collect()
     }
 
-    fn eviction(self, future: &[Block]) -> AnyPolicy {
+    fn eviction(self, future: &[Block]) -> Box<Named<Block>> {
         match self {
             Self::Policy(policy, _) => policy.build(),
             Self::Belady => Box::new(Belady::new(future.iter().copied())),
@@ -196,7 +196,7 @@ impl Comparison {
 struct Contest {
     contender: Contender,
     capacity: Capacity,
-    cache: Cache<AnyPolicy>,
+    cache: Cache<Named<Block>>,
     admission: AnyAdmission,
     tally: Tally,
 }

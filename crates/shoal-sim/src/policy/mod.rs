@@ -8,8 +8,7 @@ use std::str::FromStr;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use shoal_base::spelling::unknown;
-use shoal_policy::eviction::c2p::GROUP_BLOCKS;
-use shoal_policy::eviction::{self, Belady, C2p, Eviction, Gwf, Life, Named};
+use shoal_policy::eviction::{self, Gwf, Life, Named};
 
 pub use self::admission::{AdmissionName, AnyAdmission};
 use crate::block::Block;
@@ -58,9 +57,9 @@ impl PolicyName {
     }
 
     /// Creates the policy without blocks.
-    pub fn build(self) -> AnyPolicy {
+    pub fn build(self) -> Box<Named<Block>> {
         match self {
-            Self::OfStores(policy) => Box::new(policy.build()),
+            Self::OfStores(policy) => policy.build(),
             Self::Life => Box::new(Life::default()),
             Self::Gwf => Box::new(Gwf::default()),
         }
@@ -94,45 +93,5 @@ impl<'de> Deserialize<'de> for PolicyName {
         String::deserialize(deserializer)?
             .parse()
             .map_err(D::Error::custom)
-    }
-}
-
-/// A policy for blocks, with the facts beyond uses that the simulation can provide.
-pub trait Policy: Eviction<Block> + fmt::Debug {
-    /// Passes the number of blocks of `object`, of which a block is held, to the policy.
-    fn observe(&mut self, _object: u32, _blocks: u32) {}
-}
-
-impl Policy for Named<Block> {
-    fn observe(&mut self, object: u32, blocks: u32) {
-        if let Some(c2p) = self.c2p_mut() {
-            Policy::observe(c2p, object, blocks);
-        }
-    }
-}
-
-impl Policy for Gwf<Block> {}
-impl Policy for Belady<Block> {}
-
-impl Policy for Life<Block> {
-    fn observe(&mut self, object: u32, blocks: u32) {
-        self.observe(&object, blocks);
-    }
-}
-
-impl Policy for C2p<Block> {
-    fn observe(&mut self, object: u32, blocks: u32) {
-        for first in (0..blocks).step_by(GROUP_BLOCKS as usize) {
-            self.observe(&Block { object, index: first }, blocks);
-        }
-    }
-}
-
-/// A policy chosen at run time.
-pub type AnyPolicy = Box<dyn Policy + Send>;
-
-impl Policy for AnyPolicy {
-    fn observe(&mut self, object: u32, blocks: u32) {
-        (**self).observe(object, blocks);
     }
 }

@@ -60,9 +60,7 @@ impl State {
     /// enters a layer.
     pub(super) fn observe(&mut self, block: BlockId) {
         let blocks = self.index.blocks_in_all(block.version);
-        for (_, c2p) in c2ps(self.residency.policy_mut()) {
-            c2p.observe(&block, blocks);
-        }
+        self.residency.policy_mut().observe(&block, blocks);
     }
 
     pub(crate) fn c2p_mut(&mut self, layer: Layer) -> Option<&mut Whole> {

@@ -12,7 +12,7 @@ fn cache(capacity_bytes: u64) -> Cache {
     Residency::new(
         capacity_bytes,
         Watermarks::from_capacity(capacity_bytes),
-        Lru::default(),
+        Box::new(Lru::default()),
     )
 }
 
@@ -179,7 +179,7 @@ fn pins_beyond_their_share_are_refused_and_the_block_stays_like_any_other() {
     cache.left(leaving);
     assert_eq!(cache.pin(&2), Ok(Some(10)));
     assert_eq!(
-        super::Residency::new(9, Watermarks::from_capacity(9), Lru::<u32>::default())
+        super::Residency::new(9, Watermarks::from_capacity(9), Box::new(Lru::<u32>::default()))
             .pins()
             .admit(1),
         Err(Refusal::PinsFull)
