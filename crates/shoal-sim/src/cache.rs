@@ -4,7 +4,7 @@ use serde::Serialize;
 use shoal_policy::admission::{self, Admission, Refusal};
 use shoal_policy::eviction::Eviction;
 use shoal_policy::eviction::c2p::GROUP_BLOCKS;
-use shoal_policy::residency::{Residency, Watermarks};
+use shoal_policy::residency::Residency;
 
 use crate::block::{Block, Granularity};
 use crate::clock::Time;
@@ -73,9 +73,8 @@ pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
 impl<P: Eviction<Block> + ?Sized> Cache<P> {
     /// Creates an empty cache with room for `capacity_bytes`.
     pub fn new(capacity_bytes: u64, policy: Box<P>) -> Self {
-        let watermarks = Watermarks::from_capacity(capacity_bytes);
         Self {
-            residency: Residency::new(capacity_bytes, watermarks, policy),
+            residency: Residency::new(capacity_bytes, policy),
         }
     }
 
@@ -238,8 +237,7 @@ impl<P: Eviction<Block> + ?Sized> Cache<P> {
                 .expect("a cache that holds something has a victim");
             self.residency.left(victim);
         }
-        self.residency
-            .resize(capacity_bytes, Watermarks::from_capacity(capacity_bytes));
+        self.residency.resize(capacity_bytes);
     }
 
     /// Bytes in use.

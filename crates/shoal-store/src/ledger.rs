@@ -23,7 +23,7 @@ use shoal_base::moment::since_1970;
 use shoal_policy::admission::Refusal;
 use shoal_policy::eviction::layered::divide;
 use shoal_policy::eviction::{Gwf, Layered, Named, PolicyName};
-use shoal_policy::residency::{Leaving, Reservation, Residency, Watermarks};
+use shoal_policy::residency::{Leaving, Reservation, Residency};
 use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, Layer, ObjectId, VersionId};
 
@@ -120,8 +120,7 @@ impl Ledger {
         c2ps(&mut policy).for_each(|(_, c2p)| c2p.set_recording(false));
         Self {
             state: Mutex::new(State {
-                residency: Residency::new(room_bytes, Watermarks::from_capacity(room_bytes), policy)
-                    .with_pins(pinned_bytes_max),
+                residency: Residency::new(room_bytes, policy).with_pins(pinned_bytes_max),
                 index: Index::default(),
                 mapped: MappedLru::new(mapped_bytes_max),
                 readers: Counts::default(),

@@ -298,7 +298,7 @@ mod tests {
     use crate::admission::Refusal;
     use crate::eviction::tests::leaving_order;
     use crate::eviction::{Eviction, Lru, S3Fifo};
-    use crate::residency::{Leaving, Residency, Watermarks};
+    use crate::residency::{Leaving, Residency};
     use crate::ring::Ring;
     use crate::route::{Hierarchy, Neighbourhood};
     use crate::{Layer, NodeId};
@@ -510,9 +510,9 @@ mod tests {
 
     impl Node {
         fn new() -> Self {
-            let (watermarks, layers) = (Watermarks::from_capacity(CAPACITY_BYTES), layers([34, 33, 33]));
+            let layers = layers([34, 33, 33]);
             Self {
-                cache: Residency::new(CAPACITY_BYTES, watermarks, Box::new(layers)),
+                cache: Residency::new(CAPACITY_BYTES, Box::new(layers)),
                 held: BTreeMap::new(),
             }
         }

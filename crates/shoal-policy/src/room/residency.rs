@@ -28,15 +28,6 @@ pub struct Residency<K, P: ?Sized> {
     pins: Pins<K>,
 }
 
-/// The bounds between which eviction ahead of demand runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watermarks {
-    /// Eviction starts above it.
-    pub high_bytes: u64,
-    /// Eviction stops at or below it.
-    pub low_bytes: u64,
-}
-
 /// Room for a key that is about to be written. Must be passed to [`Residency::commit`],
 /// [`Residency::restore`] or [`Residency::cancel`].
 #[derive(Debug, PartialEq, Eq)]
@@ -55,17 +46,6 @@ pub struct Leaving<K> {
     bytes: u64,
 }
 
-impl Watermarks {
-    /// Eviction starts when less than a twentieth of the room is free and stops when a tenth is free: enough
-    /// for a burst of fills, little enough not to empty a small cache.
-    pub const fn from_capacity(capacity_bytes: u64) -> Self {
-        Self {
-            high_bytes: capacity_bytes - capacity_bytes / 20,
-            low_bytes: capacity_bytes - capacity_bytes / 10,
-        }
-    }
-}
-
 impl Reservation {
     /// The reserved room in bytes.
     pub const fn bytes(&self) -> u64 {
@@ -82,11 +62,11 @@ impl<K> Leaving<K> {
 
 impl<K: Copy + Eq + Hash, P: Eviction<K> + ?Sized> Residency<K, P> {
     /// Creates an empty cache of `capacity_bytes`, in which nothing can be pinned.
-    pub fn new(capacity_bytes: u64, watermarks: Watermarks, policy: Box<P>) -> Self {
+    pub fn new(capacity_bytes: u64, policy: Box<P>) -> Self {
         assert!(policy.is_empty(), "a new cache holds nothing");
         Self {
             policy,
-            room: Room::new(capacity_bytes, watermarks),
+            room: Room::new(capacity_bytes),
             pins: Pins::default(),
         }
     }
@@ -256,8 +236,8 @@ impl<K: Copy + Eq + Hash, P: Eviction<K> + ?Sized> Residency<K, P> {
     }
 
     /// Changes the capacity. Before reducing it, the caller must evict: taken room stays taken.
-    pub fn resize(&mut self, capacity_bytes: u64, watermarks: Watermarks) {
-        self.room.resize(capacity_bytes, watermarks);
+    pub fn resize(&mut self, capacity_bytes: u64) {
+        self.room.resize(capacity_bytes);
     }
 
     /// Returns true if `key` is held, pinned or not.

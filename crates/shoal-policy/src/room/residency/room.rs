@@ -1,13 +1,11 @@
 //! Room: a capacity, and what takes it.
 
-use super::Watermarks;
 use crate::admission::Refusal;
 
 /// A capacity, and the bytes of it that are taken: never more than there are.
 #[derive(Debug)]
 pub struct Room {
     capacity_bytes: u64,
-    watermarks: Watermarks,
     /// Taken by held keys.
     pub(super) used_bytes: u64,
     /// Promised to keys that are being written.
@@ -17,16 +15,24 @@ pub struct Room {
 }
 
 impl Room {
-    pub(super) fn new(capacity_bytes: u64, watermarks: Watermarks) -> Self {
-        let mut room = Self {
+    pub(super) const fn new(capacity_bytes: u64) -> Self {
+        Self {
             capacity_bytes,
-            watermarks,
             used_bytes: 0,
             reserved_bytes: 0,
             leaving_bytes: 0,
-        };
-        room.resize(capacity_bytes, watermarks);
-        room
+        }
+    }
+
+    /// Eviction ahead of demand starts when less than a twentieth of the room is free: enough for a burst of
+    /// fills.
+    pub(super) const fn high_bytes(&self) -> u64 {
+        self.capacity_bytes - self.capacity_bytes / 20
+    }
+
+    /// It stops when a tenth is free: little enough not to empty a small cache.
+    pub(super) const fn low_bytes(&self) -> u64 {
+        self.capacity_bytes - self.capacity_bytes / 10
     }
 
     /// The capacity in bytes.
@@ -51,7 +57,7 @@ impl Room {
 
     /// Returns true if eviction ahead of demand should start.
     pub const fn is_crowded(&self) -> bool {
-        self.used_bytes + self.reserved_bytes > self.watermarks.high_bytes
+        self.used_bytes + self.reserved_bytes > self.high_bytes()
     }
 
     /// The bytes to evict ahead of demand; 0 while there is enough room. `started` is as in
@@ -59,16 +65,15 @@ impl Room {
     pub const fn excess_bytes(&self, started: bool) -> u64 {
         if started || self.is_crowded() {
             let wanted_bytes = self.used_bytes + self.reserved_bytes;
-            wanted_bytes.saturating_sub(self.watermarks.low_bytes)
+            wanted_bytes.saturating_sub(self.low_bytes())
         } else {
             0
         }
     }
 
-    pub(super) fn resize(&mut self, capacity_bytes: u64, watermarks: Watermarks) {
-        assert!(watermarks.low_bytes <= watermarks.high_bytes && watermarks.high_bytes <= capacity_bytes);
+    pub(super) fn resize(&mut self, capacity_bytes: u64) {
         self.capacity_bytes = capacity_bytes;
-        self.watermarks = watermarks;
+        assert!(self.low_bytes() <= self.high_bytes() && self.high_bytes() <= capacity_bytes);
         self.assert_promise();
     }
 

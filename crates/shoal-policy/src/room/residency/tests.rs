@@ -3,17 +3,13 @@
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, proptest};
 
-use super::{Leaving, Refusal, Reservation, Residency, Watermarks};
+use super::{Leaving, Refusal, Reservation, Residency, Room};
 use crate::eviction::Lru;
 
 type Cache = Residency<u32, Lru<u32>>;
 
 fn cache(capacity_bytes: u64) -> Cache {
-    Residency::new(
-        capacity_bytes,
-        Watermarks::from_capacity(capacity_bytes),
-        Box::new(Lru::default()),
-    )
+    Residency::new(capacity_bytes, Box::new(Lru::default()))
 }
 
 fn fill(cache: &mut Cache, keys: std::ops::Range<u32>, bytes: u64) {
@@ -115,16 +111,16 @@ fn a_block_in_use_does_not_leave() {
 fn room_may_be_added_and_taken_but_not_from_under_what_is_held() {
     let mut cache = cache(100);
     fill(&mut cache, 0..10, 10);
-    cache.resize(110, Watermarks::from_capacity(110));
+    cache.resize(110);
     fill(&mut cache, 10..11, 10);
     let leaving = cache.evict(&mut |_| true).unwrap();
     let promise = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        cache.resize(100, Watermarks::from_capacity(100));
+        cache.resize(100);
     }));
     assert!(promise.is_err(), "a victim takes room until it is gone");
-    cache.resize(110, Watermarks::from_capacity(110));
+    cache.resize(110);
     cache.left(leaving);
-    cache.resize(100, Watermarks::from_capacity(100));
+    cache.resize(100);
     assert_eq!(
         (cache.room().capacity_bytes(), cache.room().used_bytes()),
         (100, 100)
@@ -179,7 +175,7 @@ fn pins_beyond_their_share_are_refused_and_the_block_stays_like_any_other() {
     cache.left(leaving);
     assert_eq!(cache.pin(&2), Ok(Some(10)));
     assert_eq!(
-        super::Residency::new(9, Watermarks::from_capacity(9), Box::new(Lru::<u32>::default()))
+        super::Residency::new(9, Box::new(Lru::<u32>::default()))
             .pins()
             .admit(1),
         Err(Refusal::PinsFull)
@@ -189,8 +185,7 @@ fn pins_beyond_their_share_are_refused_and_the_block_stays_like_any_other() {
 #[test]
 fn no_policy_evicts_what_is_pinned() {
     for policy in crate::eviction::PolicyName::ALL {
-        let mut cache =
-            super::Residency::new(1_000, Watermarks::from_capacity(1_000), policy.build()).with_pins(500);
+        let mut cache = super::Residency::new(1_000, policy.build()).with_pins(500);
         for key in 0..20_u32 {
             let room = cache.reserve(10).unwrap();
             cache.commit(room, key);
@@ -212,11 +207,8 @@ fn no_policy_evicts_what_is_pinned() {
 #[test]
 fn watermarks_are_in_order_at_every_capacity() {
     for capacity_bytes in (0..100).chain([1 << 20, u64::MAX]) {
-        let Watermarks {
-            high_bytes,
-            low_bytes,
-        } = Watermarks::from_capacity(capacity_bytes);
-        assert!(low_bytes <= high_bytes && high_bytes <= capacity_bytes);
+        let room = Room::new(capacity_bytes);
+        assert!(room.low_bytes() <= room.high_bytes() && room.high_bytes() <= capacity_bytes);
     }
 }
 
