@@ -195,10 +195,9 @@ impl PeerSource {
     /// Returns the next node to ask, skipping those in `tried`.
     fn next_peer(&self, block: BlockId, asked: Layer, tried: &[NodeId]) -> Option<(NodeId, Obtain)> {
         let route = self.cooperation.route(block, asked, tried);
-        route.into_iter().find_map(|stop| match stop {
-            Stop::Home(node, layer) => Some((node, Obtain::FromHomes(layer))),
-            Stop::FormerHome(node) => Some((node, Obtain::Locally)),
-            Stop::Local | Stop::Lake => None,
+        Some(match *route.first()? {
+            Stop::Home(node, layer) => (node, Obtain::FromHomes(layer)),
+            Stop::FormerHome(node) => (node, Obtain::Locally),
         })
     }
 

@@ -184,7 +184,7 @@ impl WriteThrough {
             let stops = cooperation.route(block, Layer::L1, &[]);
             let homes = stops.into_iter().filter_map(|stop| match stop {
                 Stop::Home(node, _) => Some(node),
-                Stop::Local | Stop::FormerHome(_) | Stop::Lake => None,
+                Stop::FormerHome(_) => None,
             });
             let is_for_homes = self.fetcher.uses_homes(version.block_len(index)) && self.fetcher.holds(block);
             homes.filter(move |_| is_for_homes).map(move |node| (index, node))

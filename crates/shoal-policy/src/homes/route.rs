@@ -11,36 +11,22 @@
 
 use crate::fingerprint::Fingerprint;
 use crate::ring::Ring;
-use crate::{Layer, NodeId, Source};
+use crate::{Layer, NodeId};
 
-/// A place to look for a block.
+/// Another node at which to look for a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The node's own store.
-    Local,
     /// The block's home in this layer: it serves the block, fetching it from further away if necessary, and
     /// caches it.
     Home(NodeId, Layer),
     /// The home before the ring changed: it serves the block only if it holds it.
     FormerHome(NodeId),
-    /// The lake, which has every block.
-    Lake,
 }
 
 impl Stop {
-    /// The name of the stop in headers, metrics and logs.
-    pub const fn source(self) -> Source {
+    const fn node(self) -> NodeId {
         match self {
-            Self::Local => Source::Local,
-            Self::Home(..) | Self::FormerHome(_) => Source::Peer,
-            Self::Lake => Source::Lake,
-        }
-    }
-
-    const fn node(self) -> Option<NodeId> {
-        match self {
-            Self::Home(node, _) | Self::FormerHome(node) => Some(node),
-            Self::Local | Self::Lake => None,
+            Self::Home(node, _) | Self::FormerHome(node) => node,
         }
     }
 }
@@ -78,7 +64,7 @@ impl Hierarchy {
     /// `reachable` selects the nodes to ask. The first stop that has the block ends the search; a
     /// home that fails does not.
     pub fn route(&self, block: Fingerprint, asked: Layer, reachable: impl Fn(NodeId) -> bool) -> Vec<Stop> {
-        let mut stops = vec![Stop::Local];
+        let mut stops = Vec::new();
         for (layer, neighbourhood) in self.layers().filter(|(layer, _)| *layer >= asked) {
             let worth_asking = |node: &NodeId| *node != self.node && reachable(*node);
             // If the home is unreachable, all nodes fail over to the same replacement, so the block is still
@@ -103,9 +89,8 @@ impl Hierarchy {
                 add(&mut stops, Stop::FormerHome(former));
             }
         }
-        stops.push(Stop::Lake);
         debug_assert!(
-            stops.len() <= 2 + 2 * self.layers.len(),
+            stops.len() <= 2 * self.layers.len(),
             "a route passes each layer once"
         );
         stops
@@ -172,7 +157,7 @@ mod tests {
     use super::{Hierarchy, Neighbourhood, Stop};
     use crate::fingerprint::Fingerprint;
     use crate::ring::Ring;
-    use crate::{Layer, NodeId, Source};
+    use crate::{Layer, NodeId};
 
     const BLOCK: Fingerprint = Fingerprint(0);
     const L3: Layer = Layer(3);
@@ -205,19 +190,10 @@ mod tests {
         Stop::FormerHome(NodeId(node))
     }
 
-    /// The stops between the node's own store and the lake.
-    fn between(stops: &[Stop]) -> &[Stop] {
-        assert_eq!(
-            (stops.first(), stops.last()),
-            (Some(&Stop::Local), Some(&Stop::Lake))
-        );
-        &stops[1..stops.len() - 1]
-    }
-
     #[track_caller]
     fn assert_route(hierarchy: &Hierarchy, asked: Layer, down: &[u64], expected: &[Stop]) {
         let stops = hierarchy.route(BLOCK, asked, |node| !down.contains(&node.0));
-        assert_eq!(between(&stops), expected);
+        assert_eq!(stops, expected);
     }
 
     #[test]
@@ -354,12 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn stops_are_told_in_the_words_of_sources() {
-        let stops = [Stop::Local, served_by(1, 2), held_by(1), Stop::Lake];
-        assert_eq!(
-            stops.map(Stop::source),
-            [Source::Local, Source::Peer, Source::Peer, Source::Lake]
-        );
+    fn layers_are_counted_from_the_node_outwards() {
         assert_eq!(Layer::L2.to_string(), "L2");
     }
 }

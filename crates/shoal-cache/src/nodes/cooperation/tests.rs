@@ -63,19 +63,18 @@ fn names(stops: &[Stop]) -> String {
             .unwrap()
     };
     let word = |stop: &Stop| match *stop {
-        Stop::Local => "here".to_string(),
         Stop::Home(node, layer) => format!("{layer} {}", name(node)),
         Stop::FormerHome(node) => format!("former {}", name(node)),
-        Stop::Lake => "lake".into(),
     };
-    stops.iter().map(word).collect::<Vec<_>>().join(", ")
+    let words = stops.iter().map(word);
+    words.fold("here".into(), |names, word| format!("{names}, {word}"))
 }
 
 #[test]
 fn a_node_without_members_asks_the_lake() {
     let alone = cooperation("a1", "dc1/a/1");
     assert!(alone.is_alone());
-    assert_eq!(names(&alone.route(block(0), Layer::L1, &[])), "here, lake");
+    assert_eq!(names(&alone.route(block(0), Layer::L1, &[])), "here");
     assert_eq!(layer_here(&alone, 0), Layer(3));
 }
 
@@ -177,10 +176,7 @@ fn a_node_that_failed_is_not_asked_again() {
         let route = names(&node.route(block(number), Layer::L1, &tried));
         assert!(!route.contains("a1"), "{route}");
         let neither = [node_id("a1"), node_id("a2")];
-        assert_eq!(
-            names(&node.route(block(number), Layer::L1, &neither)),
-            "here, lake"
-        );
+        assert_eq!(names(&node.route(block(number), Layer::L1, &neither)), "here");
     }
 }
 
