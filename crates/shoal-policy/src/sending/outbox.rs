@@ -124,13 +124,6 @@ impl<N: Copy + Ord, M: Outgoing> Outbox<N, M> {
             .map(|(_, waiting)| waiting.due_at(self.limits.batch_bytes))
             .min()
     }
-
-    /// Removes and returns the messages to receivers for which `kept` returns false.
-    pub fn retain(&mut self, kept: impl Fn(N) -> bool) -> Vec<M> {
-        let gone = self.waiting.extract_if(.., |to, _| !kept(*to));
-        gone.flat_map(|(_, mut waiting)| waiting.take(usize::MAX))
-            .collect()
-    }
 }
 
 impl<M: Outgoing> Waiting<M> {
@@ -290,7 +283,8 @@ mod tests {
         assert_eq!(due, [('b', vec![(2, 0, 1)])]);
         assert_eq!(outbox.next_due(|to| to != 'a'), None);
         assert_eq!(outbox.next_due(|_| true), Some(AGGREGATION));
-        assert_eq!(outbox.retain(|to| to != 'a'), [(1, 0, 1)]);
+        let due = outbox.take_due(at(400), |to| to == 'a');
+        assert_eq!(due, [('a', vec![(1, 0, 1)])]);
         assert_eq!(outbox.next_due(|_| true), None);
     }
 
@@ -351,7 +345,10 @@ mod tests {
                 out.extend(outbox.push((names.next().unwrap(), degree, bytes), to, now).dropped);
                 assert!(outbox.waiting.values().all(|waiting| waiting.bytes <= 25));
             }
-            out.extend(outbox.retain(|_| false));
+            while outbox.next_due(|_| true).is_some() {
+                let due = outbox.take_due(Duration::MAX, |_| true);
+                out.extend(due.into_iter().flat_map(|(_, batch)| batch));
+            }
             out.sort_unstable();
             out.dedup();
             assert_eq!(out.len(), pushed);
