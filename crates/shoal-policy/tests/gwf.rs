@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 
 use shoal_policy::Source;
-use shoal_policy::eviction::gwf::{Action, Ageing, Facts, Gain, Gwf, Peer, Reading, Weight, Worth, decide};
+use shoal_policy::eviction::gwf::{Action, Ageing, Facts, Gwf, Peer, Reading, Weight, Worth, decide};
 use shoal_policy::eviction::{Eviction, Lru};
 
 const NODES: usize = 4;
@@ -74,7 +74,11 @@ impl Cluster {
         } else {
             Source::Lake
         };
-        let gain = Gain::from_source(source, self.nodes[at].use_weight());
+        let use_weight = self.nodes[at].use_weight();
+        let (local, global) = match source {
+            Source::Peer => (Weight::ZERO, use_weight),
+            _ => (use_weight, Weight::ZERO),
+        };
         match source {
             Source::Local => self.counts.local += 1,
             Source::Peer => self.counts.peer += 1,
@@ -83,11 +87,11 @@ impl Cluster {
         if source == Source::Local {
             self.nodes[at].touch(&block);
         } else {
-            let local = self.nodes[at].worth_now(gain.local);
+            let local = self.nodes[at].worth_now(local);
             self.hold(at, block, local, true);
         }
         let entry = self.directory.entry(block).or_default();
-        entry.global_weight = entry.global_weight + gain.global;
+        entry.global_weight = entry.global_weight + global;
     }
 
     fn hold(&mut self, at: usize, block: usize, local: Worth, may_push: bool) {

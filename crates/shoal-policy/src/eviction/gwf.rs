@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::fmt::Debug;
 use std::hash::Hash;
 
-pub use decision::{Action, Facts, Gain, Peer, Reading, decide};
+pub use decision::{Action, Facts, Peer, Reading, decide};
 pub use weight::Weight;
 pub use worth::{Ageing, Worth};
 
@@ -24,8 +24,11 @@ use super::structures::ranked::Ranked;
 /// LFUDA, which this policy is on a single node, or as printed.
 ///
 /// The cooperative part needs the directory and is a function: get a [`Gwf::candidate`], let [`decide`]
-/// choose the actions, and carry them out. [`Gain::from_source`] gives the weights that a read adds to a
-/// block. `evict` is for a node that cannot reach the directory.
+/// choose the actions, and carry them out. `evict` is for a node that cannot reach the directory.
+///
+/// A read of a block from another node's cache (D4N's `GetBlock`, lines 9–24) counts for that node: it adds
+/// [`Gwf::use_weight`] to the global weight of the block in the directory. The new copy weighs nothing until it
+/// is used again, and under the printed rule it is the first to leave.
 #[derive(Debug)]
 pub struct Gwf<K> {
     ageing: Ageing,

@@ -12,7 +12,7 @@
 //! clients' reads wait behind those pushes.
 
 use shoal_policy::eviction::Gwf;
-use shoal_policy::eviction::gwf::{Action, Ageing, Facts, Gain, Peer, Reading, Weight, Worth, decide};
+use shoal_policy::eviction::gwf::{Action, Ageing, Facts, Peer, Reading, Weight, Worth, decide};
 
 use super::directory::{Claims, Holders};
 use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
@@ -178,8 +178,7 @@ impl Cooperation for DirectoryGwf {
         };
         if route != (Route::Lake { through: None }) {
             let use_weight = self.caches[wanted.node].policy().use_weight();
-            let gain = Gain::from_source(shoal_policy::Source::Peer, use_weight);
-            self.add_global_weight(wanted.block, gain.global);
+            self.add_global_weight(wanted.block, use_weight);
         }
         route
     }
@@ -192,9 +191,7 @@ impl Cooperation for DirectoryGwf {
         match arrival.route {
             Route::Local => Vec::new(),
             Route::Peer { .. } => {
-                let policy = self.caches[node].policy();
-                let gain = Gain::from_source(shoal_policy::Source::Peer, policy.use_weight());
-                let worth = policy.worth_now(gain.local);
+                let worth = self.caches[node].policy().worth_now(Weight::ZERO);
                 self.take_in(node, block, bytes, Some(worth))
             }
             Route::Lake { .. } => self.take_in(node, block, bytes, None),

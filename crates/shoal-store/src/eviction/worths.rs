@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use shoal_policy::BlockId;
 use shoal_policy::eviction::Gwf;
-use shoal_policy::eviction::gwf::{Candidate, Gain, Weight, Worth};
-use shoal_policy::{BlockId, Source};
+use shoal_policy::eviction::gwf::{Candidate, Weight, Worth};
 
 use crate::ground::Ground;
 use crate::ledger::may_leave;
@@ -129,9 +129,7 @@ impl Worths {
     /// Records that a stored block came from another node's cache. Its weight stays with that node; the copy
     /// here weighs nothing until it is used.
     pub fn weigh_as_copy(&self, block: BlockId) {
-        self.weigh_by(block, |gwf| {
-            gwf.worth_now(Gain::from_source(Source::Peer, gwf.use_weight()).local)
-        });
+        self.weigh_by(block, |gwf| gwf.worth_now(Weight::ZERO));
     }
 
     fn weigh_by(&self, block: BlockId, worth: impl FnOnce(&Gwf<BlockId>) -> Worth) {

@@ -1,7 +1,6 @@
 //! Decides what to do with a node's least block, given the directory's record of it.
 
 use super::{Weight, Worth};
-use crate::Source;
 
 /// How to read Algorithm 3 where its listing and the text around it differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,34 +67,6 @@ pub enum Action<N> {
     Drop,
 }
 
-/// The weight that a read adds to a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gain {
-    /// Added to the local weight on the node that read it: of an existing copy, or of the new one, which
-    /// begins with 0.
-    pub local: Weight,
-    /// Added to the global weight in the directory.
-    pub global: Weight,
-}
-
-impl Gain {
-    /// D4N's `GetBlock` (Algorithm 3, lines 9–24). A block served by another node's cache is credited to that
-    /// node: the new copy weighs nothing until it is used again, and under the printed rule it is the first
-    /// to leave. `use_weight` is the weight that a use adds now ([`super::Gwf::use_weight`]).
-    pub const fn from_source(source: Source, use_weight: Weight) -> Self {
-        match source {
-            Source::Local | Source::Tier | Source::Lake => Self {
-                local: use_weight,
-                global: Weight::ZERO,
-            },
-            Source::Peer => Self {
-                local: Weight::ZERO,
-                global: use_weight,
-            },
-        }
-    }
-}
-
 /// D4N's eviction (Algorithm 3, lines 26–42) for one candidate.
 ///
 /// Ageing is one of the actions: take the block out of [`super::Gwf`] with `remove`, not `evict`, and report
@@ -137,8 +108,7 @@ mod tests {
     use proptest::prelude::{ProptestConfig, any, proptest};
 
     use super::super::Ageing;
-    use super::{Action, Facts, Gain, Peer, Reading, Weight, Worth, decide};
-    use crate::Source;
+    use super::{Action, Facts, Peer, Reading, Weight, Worth, decide};
     use Action::{AddGlobalWeight, Drop, Keep, Push, RaiseAge, TakeGlobalWeight};
     use Reading::{Listing, Text};
 
@@ -268,27 +238,6 @@ mod tests {
         assert_eq!(
             decide(&facts(true, 14), Text),
             [taken, push, RaiseAge(weight(14)), Drop]
-        );
-    }
-
-    #[test]
-    fn a_copy_of_a_peers_block_weighs_nothing_here_and_more_there() {
-        let age = weight(3);
-        for source in [Source::Local, Source::Lake] {
-            assert_eq!(
-                Gain::from_source(source, age),
-                Gain {
-                    local: age,
-                    global: Weight::ZERO
-                }
-            );
-        }
-        assert_eq!(
-            Gain::from_source(Source::Peer, age),
-            Gain {
-                local: Weight::ZERO,
-                global: age
-            }
         );
     }
 
