@@ -32,10 +32,8 @@ impl Eviction<Block> for Fifo {
         self.1.remove(key)
     }
 
-    fn evict(&mut self, may_leave: &mut dyn FnMut(&Block) -> bool) -> Option<(Block, u64)> {
-        let at = self.0.iter().position(may_leave)?;
-        let key = self.0.remove(at)?;
-        self.1.remove_entry(&key)
+    fn victim(&mut self, may_leave: &mut dyn FnMut(&Block) -> bool) -> Option<Block> {
+        self.0.iter().copied().find(may_leave)
     }
 
     fn contains(&self, key: &Block) -> bool {

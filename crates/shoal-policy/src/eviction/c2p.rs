@@ -467,13 +467,15 @@ impl<K: Copy + Eq + Hash + Debug + PartOf> Eviction<K> for C2p<K> {
         }
     }
 
-    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
-        let (key, bytes) = match self.first_of_incomplete(may_leave) {
-            Some(key) => (key, self.below.evict_key(&key)?),
-            None => self.below.evict(may_leave)?,
-        };
-        self.left(key, EventKind::Replace);
-        Some((key, bytes))
+    fn victim(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<K> {
+        self.first_of_incomplete(may_leave)
+            .or_else(|| self.below.victim(may_leave))
+    }
+
+    fn evict_key(&mut self, key: &K) -> Option<u64> {
+        let bytes = self.below.evict_key(key)?;
+        self.left(*key, EventKind::Replace);
+        Some(bytes)
     }
 
     fn advance(&mut self, now: Duration) {

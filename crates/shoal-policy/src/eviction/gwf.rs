@@ -169,11 +169,8 @@ impl<K: Copy + Eq + Hash + Debug> Eviction<K> for Gwf<K> {
         Some(bytes)
     }
 
-    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
-        let (key, bytes, worth) = self.by_worth.take_least(may_leave)?;
-        self.left(worth.rank());
-        self.learn_age(worth.rank());
-        Some((key, bytes))
+    fn victim(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<K> {
+        self.by_worth.least(may_leave)
     }
 
     fn contains(&self, key: &K) -> bool {

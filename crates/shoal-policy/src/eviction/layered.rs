@@ -251,18 +251,20 @@ impl<K: Copy + Debug + Placed, P: Eviction<K> + ?Sized> Eviction<K> for Layered<
         }
     }
 
-    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
+    fn victim(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<K> {
         let mut spared = [false; LAYERS_MAX];
         while let Some(place) = self.fullest(spared) {
-            let share = &mut self.shares[place];
-            if let Some((key, bytes)) = share.policy.evict(may_leave) {
-                assert!(share.used_bytes >= bytes, "a layer holds what it evicts");
-                share.used_bytes -= bytes;
-                return Some((key, bytes));
+            let victim = self.shares[place].policy.victim(may_leave);
+            if victim.is_some() {
+                return victim;
             }
             spared[place] = true;
         }
         None
+    }
+
+    fn evict_key(&mut self, key: &K) -> Option<u64> {
+        self.take(|policy| policy.evict_key(key))
     }
 
     fn advance(&mut self, now: Duration) {

@@ -67,11 +67,9 @@ impl<K: Copy + Eq + Hash + Debug + PartOf> Eviction<K> for Life<K> {
         self.blocks.remove(key)
     }
 
-    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
-        let mut parts = self.blocks.least_first().flat_map(|(_, parts)| parts);
-        let (key, _) = parts.find(|(key, _)| may_leave(key))?;
-        drop(parts);
-        self.remove(&key).map(|bytes| (key, bytes))
+    fn victim(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<K> {
+        let parts = self.blocks.least_first().flat_map(|(_, parts)| parts);
+        parts.map(|(key, _)| key).find(may_leave)
     }
 
     fn observe(&mut self, key: &K, blocks: u32) {

@@ -92,16 +92,23 @@ pub trait Eviction<K>: Debug {
     /// Records that a key that was set aside has left the cache.
     fn left_aside(&mut self, _key: &K) {}
 
-    /// Chooses a victim among the keys that `may_leave` allows, and removes it; a policy that ages does so
-    /// here. Returns `None` if no key may leave.
+    /// Chooses the next victim among the keys that `may_leave` allows. It stays. Returns `None` if no key may
+    /// leave.
     ///
     /// `may_leave` may be called for several keys, and more than once for the same key.
-    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)>;
+    fn victim(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<K>;
 
-    /// Evicts a held key that a rule above this policy has chosen, such as C2P, and returns its size in
-    /// bytes. As in [`Eviction::evict`], a policy that ages does so here.
+    /// Evicts a held key that this policy or a rule above it, such as C2P, has chosen, and returns its size in
+    /// bytes. A policy that ages does so here.
     fn evict_key(&mut self, key: &K) -> Option<u64> {
         self.remove(key)
+    }
+
+    /// Evicts the next victim among the keys that `may_leave` allows, as for [`Eviction::victim`].
+    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
+        let key = self.victim(may_leave)?;
+        let bytes = self.evict_key(&key).expect("a victim is held");
+        Some((key, bytes))
     }
 
     /// Compares two held keys for a rule above: this policy prefers to evict the lesser. Returns `Equal` if

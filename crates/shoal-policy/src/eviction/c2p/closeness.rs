@@ -95,7 +95,7 @@ impl<K: Copy + Eq + Hash + Debug> Eviction<K> for Closeness<K> {
         Some(self.keys.remove(slot).1.bytes)
     }
 
-    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
+    fn victim(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<K> {
         let keys = &self.keys;
         // Start from the least recently used, because the comparator is not transitive, see its
         // documentation.
@@ -103,10 +103,8 @@ impl<K: Copy + Eq + Hash + Debug> Eviction<K> for Closeness<K> {
             .oldest_first(self.by_use)
             .filter(|&slot| may_leave(&keys.key(slot)))
             .take(CANDIDATES)
-            .min_by(|&one, &other| self.compare_uses(keys[one].uses, keys[other].uses))?;
-        self.keys.unlink(&mut self.by_use, victim);
-        let (key, entry) = self.keys.remove(victim);
-        Some((key, entry.bytes))
+            .min_by(|&one, &other| self.compare_uses(keys[one].uses, keys[other].uses));
+        victim.map(|slot| keys.key(slot))
     }
 
     fn advance(&mut self, now: Duration) {

@@ -88,10 +88,8 @@ impl<K: Copy + Eq + Hash + Debug> Eviction<K> for Belady<K> {
         self.by_next_use.remove(key).map(|(bytes, _)| bytes)
     }
 
-    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
-        self.by_next_use
-            .take_least(may_leave)
-            .map(|(key, bytes, _)| (key, bytes))
+    fn victim(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<K> {
+        self.by_next_use.least(may_leave)
     }
 
     fn contains(&self, key: &K) -> bool {

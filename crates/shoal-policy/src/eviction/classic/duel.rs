@@ -93,23 +93,19 @@ impl<K: Copy + Eq + Hash + Debug> Eviction<K> for Duel<K> {
         self.s3_fifo.forget_ghost(key);
         let slot = self.s3_fifo.keys.slot(key)?;
         self.leave(slot);
-        Some(self.s3_fifo.remove_slot(slot).1)
+        Some(self.s3_fifo.remove_slot(slot))
     }
 
-    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
+    fn victim(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<K> {
+        // Also if no key may leave, because room is needed.
         self.room_bytes = self.held_bytes;
         if self.balance_bytes > 0 {
-            let slot = self.s3_fifo.least(may_leave)?;
-            self.leave(slot);
-            Some(self.s3_fifo.evict_slot(slot))
-        } else {
-            let keys = &self.s3_fifo.keys;
-            let slot = keys
-                .oldest_first(self.by_use)
-                .find(|&slot| may_leave(&keys.key(slot)))?;
-            self.leave(slot);
-            Some(self.s3_fifo.remove_slot(slot))
+            return self.s3_fifo.victim(may_leave);
         }
+        let keys = &self.s3_fifo.keys;
+        keys.oldest_first(self.by_use)
+            .map(|slot| keys.key(slot))
+            .find(may_leave)
     }
 
     fn contains(&self, key: &K) -> bool {
@@ -132,12 +128,11 @@ impl<K: Copy + Eq + Hash + Debug> Eviction<K> for Duel<K> {
         let slot = self.s3_fifo.keys.slot(key)?;
         self.room_bytes = self.held_bytes;
         self.leave(slot);
-        let (_, bytes) = if self.balance_bytes > 0 {
+        Some(if self.balance_bytes > 0 {
             self.s3_fifo.evict_slot(slot)
         } else {
             self.s3_fifo.remove_slot(slot)
-        };
-        Some(bytes)
+        })
     }
 }
 

@@ -54,16 +54,6 @@ impl Rank {
     }
 }
 
-impl<K, const AGES: bool> LeastUsed<K, AGES> {
-    /// Ages the cache to the rank of a victim. Victims need not come in rank order: `may_leave` may have
-    /// excluded lesser keys earlier.
-    fn evicted(&mut self, rank: Rank) {
-        if AGES {
-            self.age = self.age.max(rank.uses_plus_age);
-        }
-    }
-}
-
 impl<K: Copy + Eq + Hash + Debug, const AGES: bool> Eviction<K> for LeastUsed<K, AGES> {
     fn insert(&mut self, key: K, bytes: u64) {
         self.by_rank.insert(key, bytes, Rank::new(1, self.age));
@@ -78,10 +68,8 @@ impl<K: Copy + Eq + Hash + Debug, const AGES: bool> Eviction<K> for LeastUsed<K,
         self.by_rank.remove(key).map(|(bytes, _)| bytes)
     }
 
-    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
-        let (key, bytes, rank) = self.by_rank.take_least(may_leave)?;
-        self.evicted(rank);
-        Some((key, bytes))
+    fn victim(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<K> {
+        self.by_rank.least(may_leave)
     }
 
     fn contains(&self, key: &K) -> bool {
@@ -98,7 +86,10 @@ impl<K: Copy + Eq + Hash + Debug, const AGES: bool> Eviction<K> for LeastUsed<K,
 
     fn evict_key(&mut self, key: &K) -> Option<u64> {
         let (bytes, rank) = self.by_rank.remove(key)?;
-        self.evicted(rank);
+        if AGES {
+            // Victims need not come in rank order: `may_leave` may have excluded lesser keys earlier.
+            self.age = self.age.max(rank.uses_plus_age);
+        }
         Some(bytes)
     }
 }

@@ -50,13 +50,8 @@ impl<K: Copy + Eq + Hash + Debug> Eviction<K> for Lru<K> {
         Some(self.keys.remove(slot).1)
     }
 
-    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
-        let slot = self
-            .keys
-            .oldest_first(self.by_use)
-            .find(|&slot| may_leave(&self.keys.key(slot)))?;
-        self.keys.unlink(&mut self.by_use, slot);
-        Some(self.keys.remove(slot))
+    fn victim(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<K> {
+        self.oldest_first().find(may_leave)
     }
 
     fn contains(&self, key: &K) -> bool {

@@ -74,12 +74,11 @@ impl<K: Copy + Eq + Hash + Debug, const CHAINS: usize> Eviction<K> for S3FifoQue
     fn remove(&mut self, key: &K) -> Option<u64> {
         self.forget_ghost(key);
         let slot = self.keys.slot(key)?;
-        Some(self.remove_slot(slot).1)
+        Some(self.remove_slot(slot))
     }
 
-    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
-        let slot = self.least(may_leave)?;
-        Some(self.evict_slot(slot))
+    fn victim(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<K> {
+        self.least(may_leave).map(|slot| self.keys.key(slot))
     }
 
     fn contains(&self, key: &K) -> bool {
@@ -101,7 +100,7 @@ impl<K: Copy + Eq + Hash + Debug, const CHAINS: usize> Eviction<K> for S3FifoQue
 
     fn evict_key(&mut self, key: &K) -> Option<u64> {
         let slot = self.keys.slot(key)?;
-        Some(self.evict_slot(slot).1)
+        Some(self.evict_slot(slot))
     }
 }
 
@@ -135,21 +134,20 @@ impl<K: Copy + Eq + Hash, const CHAINS: usize> S3FifoQueues<K, CHAINS> {
     }
 
     /// Removes the key of `slot`, and keeps a ghost of it if it was unproven.
-    pub(super) fn evict_slot(&mut self, slot: Slot) -> (K, u64) {
+    pub(super) fn evict_slot(&mut self, slot: Slot) -> u64 {
         let ghosts_max = self.keys.len() * 9 / 10;
-        let is_in_main = self.keys[slot].is_in_main;
-        let (key, bytes) = self.remove_slot(slot);
+        let (key, is_in_main) = (self.keys.key(slot), self.keys[slot].is_in_main);
+        let bytes = self.remove_slot(slot);
         if !is_in_main {
             self.remember_ghost(key, ghosts_max);
         }
-        (key, bytes)
+        bytes
     }
 
     /// Removes the key of `slot` without leaving a ghost.
-    pub(super) fn remove_slot(&mut self, slot: Slot) -> (K, u64) {
+    pub(super) fn remove_slot(&mut self, slot: Slot) -> u64 {
         self.leave(slot);
-        let (key, Entry { bytes, .. }) = self.keys.remove(slot);
-        (key, bytes)
+        self.keys.remove(slot).1.bytes
     }
 
     /// Removes the ghost of `key`; returns true if it had one, that is, if it was evicted unproven.

@@ -49,17 +49,21 @@ impl<K: Copy + Eq + Hash + Debug> Eviction<K> for Sieve<K> {
 
     fn remove(&mut self, key: &K) -> Option<u64> {
         let slot = self.keys.slot(key)?;
-        Some(self.take(slot).1)
+        if self.hand == Some(slot) {
+            self.hand = self.keys.newer(self.by_age, slot);
+        }
+        self.keys.unlink(&mut self.by_age, slot);
+        Some(self.keys.remove(slot).1.bytes)
     }
 
-    fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64)> {
+    fn victim(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<K> {
         // The first round clears every bit, the second finds an evictable key if there is one.
         for _ in 0..2 * self.keys.len() {
             let slot = self.hand.or(self.by_age.oldest())?;
-            let was_used = std::mem::take(&mut self.keys[slot].is_used);
-            if !was_used && may_leave(&self.keys.key(slot)) {
+            let (key, was_used) = (self.keys.key(slot), std::mem::take(&mut self.keys[slot].is_used));
+            if !was_used && may_leave(&key) {
                 self.hand = Some(slot);
-                return Some(self.take(slot));
+                return Some(key);
             }
             self.hand = self.keys.newer(self.by_age, slot);
         }
@@ -77,17 +81,6 @@ impl<K: Copy + Eq + Hash + Debug> Eviction<K> for Sieve<K> {
     fn compare(&self, one: &K, other: &K) -> Ordering {
         let is_used = |key| self.keys.slot(key).map(|slot| self.keys[slot].is_used);
         is_used(one).cmp(&is_used(other))
-    }
-}
-
-impl<K: Copy + Eq + Hash> Sieve<K> {
-    fn take(&mut self, slot: Slot) -> (K, u64) {
-        if self.hand == Some(slot) {
-            self.hand = self.keys.newer(self.by_age, slot);
-        }
-        self.keys.unlink(&mut self.by_age, slot);
-        let (key, Entry { bytes, .. }) = self.keys.remove(slot);
-        (key, bytes)
     }
 }
 

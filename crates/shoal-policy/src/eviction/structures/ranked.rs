@@ -67,17 +67,20 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord + Hash> Ranked<K, R> {
     /// Removes `key`; returns its size and its rank.
     pub(crate) fn remove(&mut self, key: &K) -> Option<(u64, R)> {
         let slot = self.keys.slot(key)?;
-        let (_, bytes, rank) = self.take(slot);
+        let Entry { bytes, place } = self.keys[slot];
+        let rank = self.order.rank(place);
+        self.order.remove(&mut self.keys, place, slot);
+        self.keys.remove(slot);
         Some((bytes, rank))
     }
 
-    /// Removes the key of the least rank among those that `may_leave` allows; returns it with its size and
-    /// rank.
-    pub(crate) fn take_least(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<(K, u64, R)> {
-        let mut slots = self.order.least_first(&self.keys).map(|(_, slot)| slot);
-        let slot = slots.find(|&slot| may_leave(&self.keys.key(slot)))?;
-        drop(slots);
-        Some(self.take(slot))
+    /// Returns the key of the least rank among those that `may_leave` allows.
+    pub(crate) fn least(&self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<K> {
+        let mut keys = self
+            .order
+            .least_first(&self.keys)
+            .map(|(_, slot)| self.keys.key(slot));
+        keys.find(may_leave)
     }
 
     /// The keys that `may_leave` allows, with their ranks and sizes, least rank first.
@@ -89,13 +92,5 @@ impl<K: Copy + Eq + Hash, R: Copy + Ord + Hash> Ranked<K, R> {
             .least_first(&self.keys)
             .map(|(rank, slot)| (self.keys.key(slot), rank, self.keys[slot].bytes))
             .filter(|(key, ..)| may_leave(key))
-    }
-
-    fn take(&mut self, slot: Slot) -> (K, u64, R) {
-        let place = self.keys[slot].place;
-        let rank = self.order.rank(place);
-        self.order.remove(&mut self.keys, place, slot);
-        let (key, Entry { bytes, .. }) = self.keys.remove(slot);
-        (key, bytes, rank)
     }
 }
