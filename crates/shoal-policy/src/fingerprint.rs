@@ -4,7 +4,7 @@ use crate::{BlockId, VersionId};
 
 /// 64 uniformly distributed bits that stand for a block or for its place. Among n blocks, two share a
 /// fingerprint with probability n²/2⁶⁵: 10⁻⁷ among two million.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Fingerprint(pub u64);
 
 impl Fingerprint {

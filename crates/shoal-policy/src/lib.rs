@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use shoal_base::words;
 
 /// One fixed-size slice of one immutable version of an object: the unit of caching.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BlockId {
     /// Names the version; two versions never share it.
     pub version: VersionId,
@@ -35,7 +35,7 @@ pub struct BlockId {
 /// A key that names a part of something larger, for policies that look at the whole.
 pub trait PartOf {
     /// Names the whole.
-    type Whole: Copy + Ord + Hash + fmt::Debug + Send;
+    type Whole: Copy + Default + Ord + Hash + fmt::Debug + Send;
 
     /// The whole to which this part belongs.
     fn whole(&self) -> Self::Whole;
@@ -58,7 +58,7 @@ impl PartOf for BlockId {
 
 /// Digest that names one immutable version of one object of one lake: [`VersionId::OF_THE_OBJECT`] bytes of
 /// the object's digest, then bytes of SHA-256 over everything that distinguishes the version from others.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct VersionId(pub [u8; 16]);
 
 impl VersionId {
@@ -74,7 +74,7 @@ impl VersionId {
 }
 
 /// Digest that names an object (lake, bucket, key) whatever its version (128 bits of SHA-256).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ObjectId(pub [u8; 16]);
 
 /// Digest that names a node of the cluster (64 bits).

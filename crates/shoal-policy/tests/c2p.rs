@@ -28,7 +28,7 @@ const SEGMENTS_PER_OBJECT: u32 = 5;
 const READS: u64 = 2_000;
 const SEEDS: u64 = 4;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Segment {
     object: u32,
     index: u32,

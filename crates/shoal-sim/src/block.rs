@@ -40,7 +40,7 @@ pub enum Operation {
 }
 
 /// One block of one object. Objects are numbered from 0 as they appear in a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Block {
     /// The object that contains the block.
     pub object: u32,

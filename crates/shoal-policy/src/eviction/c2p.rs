@@ -77,7 +77,7 @@ words! {
 struct InGroup<K>(K);
 
 /// Blocks of one object that are judged together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Group<W> {
     whole: W,
     number: u32,

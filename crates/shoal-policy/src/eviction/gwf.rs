@@ -51,13 +51,13 @@ pub struct Candidate<K> {
     pub next_rank: Option<Weight>,
 }
 
-impl<K> Default for Gwf<K> {
+impl<K: Default> Default for Gwf<K> {
     fn default() -> Self {
         Self::new(Ageing::default())
     }
 }
 
-impl<K> Gwf<K> {
+impl<K: Default> Gwf<K> {
     /// Creates an empty policy.
     pub fn new(ageing: Ageing) -> Self {
         Self {

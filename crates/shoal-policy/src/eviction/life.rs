@@ -19,7 +19,7 @@ use crate::PartOf;
 /// An object is complete when the number of its held blocks equals the number reported to [`Life::observe`];
 /// without a report it counts as incomplete. Only blocks on this node count, whereas PACMan's coordinator
 /// tracks completeness across nodes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Life<K: PartOf> {
     /// Each block with its bytes.
     blocks: Grouped<K, u64, Input>,
@@ -29,7 +29,7 @@ pub struct Life<K: PartOf> {
 #[derive(Clone, Copy, Debug, Default)]
 struct Input(u32);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Rank {
     is_complete: bool,
     blocks: Reverse<u32>,
@@ -42,14 +42,6 @@ impl WholeState<u64> for Input {
         Rank {
             is_complete: self.0 != 0 && held >= self.0,
             blocks: Reverse(self.0.max(held)),
-        }
-    }
-}
-
-impl<K: PartOf> Default for Life<K> {
-    fn default() -> Self {
-        Self {
-            blocks: Grouped::default(),
         }
     }
 }

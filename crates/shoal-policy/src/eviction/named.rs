@@ -79,7 +79,9 @@ impl PolicyName {
     }
 
     /// Builds an empty policy.
-    pub fn build<K: Copy + Eq + Hash + fmt::Debug + PartOf + Send + 'static>(self) -> Box<Named<K>> {
+    pub fn build<K: Copy + Default + Eq + Hash + fmt::Debug + PartOf + Send + 'static>(
+        self,
+    ) -> Box<Named<K>> {
         let below = self.build_below();
         if self.is_c2p() {
             Box::new(C2p::above(below, Completeness::default()))
@@ -89,7 +91,7 @@ impl PolicyName {
     }
 
     /// Builds only the policy below C2P, empty. For [`PolicyName::C2p`] that is the paper's own comparator.
-    pub fn build_below<K: Copy + Eq + Hash + fmt::Debug + Send + 'static>(self) -> Box<Named<K>> {
+    pub fn build_below<K: Copy + Default + Eq + Hash + fmt::Debug + Send + 'static>(self) -> Box<Named<K>> {
         match self {
             Self::C2p => Box::new(Closeness::default()),
             Self::Lru | Self::C2pLru => Box::new(Lru::default()),

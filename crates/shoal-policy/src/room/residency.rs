@@ -67,7 +67,7 @@ impl<K: Copy + Eq + Hash, P: Eviction<K> + ?Sized> Residency<K, P> {
         Self {
             policy,
             room: Room::new(capacity_bytes),
-            pins: Pins::default(),
+            pins: Pins::at_most(0),
         }
     }
 

@@ -5,14 +5,8 @@ use std::collections::hash_map::Entry;
 use std::hash::Hash;
 
 /// The number of holders of each key. A key is held until it was left as often as it was entered.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Counts<K>(HashMap<K, u32>);
-
-impl<K> Default for Counts<K> {
-    fn default() -> Self {
-        Self(HashMap::new())
-    }
-}
 
 impl<K: Copy + Eq + Hash> Counts<K> {
     pub(crate) fn has(&self, key: K) -> bool {

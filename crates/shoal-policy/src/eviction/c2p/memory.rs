@@ -1,59 +1,42 @@
 //! The groups of which a node keeps global metadata.
 
-use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
+use std::fmt::Debug;
 use std::hash::Hash;
 
 use super::global::Global;
+use crate::eviction::{Eviction as _, Lru};
 use crate::hash::KeyMap;
 
 /// The minimum number of groups without a local block that may be remembered.
 const ABSENT_MIN: usize = 16;
 
 /// Global metadata by group: of groups with a block on this node, and of a bounded number of others.
-#[derive(Debug)]
-pub(super) struct Memory<G> {
-    known: KeyMap<G, Known>,
-    /// Groups without a block on this node, oldest first.
-    absent: BTreeMap<u64, G>,
-    absences: u64,
-}
-
 #[derive(Debug, Default)]
-struct Known {
-    global: Global,
-    /// Its sequence number among the groups without a block on this node.
-    absence: Option<u64>,
+pub(super) struct Memory<G> {
+    known: KeyMap<G, Global>,
+    /// Groups without a block on this node, in the order in which they were marked.
+    absent: Lru<G>,
 }
 
-impl<G> Default for Memory<G> {
-    fn default() -> Self {
-        Self {
-            known: KeyMap::default(),
-            absent: BTreeMap::new(),
-            absences: 0,
-        }
-    }
-}
-
-impl<G: Copy + Eq + Hash> Memory<G> {
+impl<G: Copy + Debug + Eq + Hash> Memory<G> {
     pub(super) fn groups(&self) -> impl Iterator<Item = G> {
         self.known.keys().copied()
     }
 
     pub(super) fn get(&self, group: G) -> Option<&Global> {
-        self.known.get(&group).map(|known| &known.global)
+        self.known.get(&group)
     }
 
     pub(super) fn get_mut(&mut self, group: G) -> Option<&mut Global> {
-        self.known.get_mut(&group).map(|known| &mut known.global)
+        self.known.get_mut(&group)
     }
 
     /// Returns the metadata of a group, adding the group without a block on this node if it is unknown.
     /// `present` as in [`Memory::set_absent`].
     pub(super) fn known(&mut self, group: G, present: usize) -> &mut Global {
         if let Entry::Vacant(unknown) = self.known.entry(group) {
-            unknown.insert(Known::default());
+            unknown.insert(Global::default());
             self.set_absent(group, present);
         }
         self.get_mut(group)
@@ -63,15 +46,11 @@ impl<G: Copy + Eq + Hash> Memory<G> {
     /// Marks a known group as having no block on this node. Of these, forgets the groups marked earliest if
     /// they outnumber the `present` groups with a block.
     pub(super) fn set_absent(&mut self, group: G, present: usize) {
-        if let Some(known) = self.known.get_mut(&group)
-            && known.absence.is_none()
-        {
-            known.absence = Some(self.absences);
-            self.absent.insert(self.absences, group);
-            self.absences += 1;
+        if !self.absent.contains(&group) {
+            self.absent.insert(group, 0);
         }
         while self.absent.len() > present.max(ABSENT_MIN)
-            && let Some((_, longest)) = self.absent.pop_first()
+            && let Some((longest, _)) = self.absent.evict(&mut |_| true)
         {
             self.known.remove(&longest);
         }
@@ -79,10 +58,7 @@ impl<G: Copy + Eq + Hash> Memory<G> {
 
     /// Marks a group as having a block on this node, and returns its metadata.
     pub(super) fn present(&mut self, group: G) -> &mut Global {
-        let known = self.known.entry(group).or_default();
-        if let Some(absence) = known.absence.take() {
-            self.absent.remove(&absence);
-        }
-        &mut known.global
+        self.absent.remove(&group);
+        self.known.entry(group).or_default()
     }
 }

@@ -252,7 +252,7 @@ fn what_is_known_of_an_object_survives_the_last_block_here_for_a_while() {
 
 #[test]
 fn large_objects_are_judged_in_groups() {
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     struct Part(u32);
     impl crate::PartOf for Part {
         type Whole = ();

@@ -29,7 +29,7 @@ pub struct Belady<K> {
 /// The position of a use that never comes.
 const NEVER: u32 = u32::MAX;
 
-impl<K: Copy + Eq + Hash> Belady<K> {
+impl<K: Copy + Default + Eq + Hash> Belady<K> {
     /// Creates a policy for the given sequence of future uses. `insert` or `touch` announces each use. Uses
     /// that are not announced (a key refused admission) are skipped when a later one is announced.
     pub fn new(future: impl IntoIterator<Item = K>) -> Self {
@@ -71,7 +71,7 @@ impl<K: Copy + Eq + Hash> Belady<K> {
     }
 }
 
-impl<K: Copy + Eq + Hash + Debug> Eviction<K> for Belady<K> {
+impl<K: Copy + Default + Eq + Hash + Debug> Eviction<K> for Belady<K> {
     fn insert(&mut self, key: K, bytes: u64) {
         let next_use = self.use_after_this(&key);
         self.by_next_use.insert(key, bytes, Reverse(next_use));

@@ -21,7 +21,7 @@ use crate::hash::hash;
 ///
 /// S3-FIFO remembers only the keys that it chose to evict: while LRU decides, the S3-FIFO of the whole cache
 /// gets no new ghosts, but its shadow does.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Duel<K> {
     /// The held keys in S3-FIFO's order and, in the second chain, in LRU's, so that a use takes one look-up
     /// for both.
@@ -48,20 +48,6 @@ const BALANCE: u64 = 4;
 struct Shadow<P> {
     policy: P,
     bytes: u64,
-}
-
-impl<K> Default for Duel<K> {
-    fn default() -> Self {
-        Self {
-            s3_fifo: S3FifoQueues::default(),
-            by_use: List::default(),
-            held_bytes: 0,
-            room_bytes: 0,
-            lru_alone: Shadow::default(),
-            s3_fifo_alone: Shadow::default(),
-            balance_bytes: 0,
-        }
-    }
 }
 
 impl<K: Copy + Eq + Hash + Debug> Eviction<K> for Duel<K> {

@@ -23,26 +23,17 @@ pub type Lfu<K> = LeastUsed<K, false>;
 pub type Lfuda<K> = LeastUsed<K, true>;
 
 /// [`Lfu`], or [`Lfuda`] if the cache `AGES`. Without ageing the age stays 0, so keys rank by uses alone.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct LeastUsed<K, const AGES: bool> {
     by_rank: Ranked<K, Rank>,
     age: u64,
 }
 
 /// Of two keys with the same sum, the one with fewer uses leaves first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Rank {
     uses_plus_age: u64,
     uses: u64,
-}
-
-impl<K, const AGES: bool> Default for LeastUsed<K, AGES> {
-    fn default() -> Self {
-        Self {
-            by_rank: Ranked::default(),
-            age: 0,
-        }
-    }
 }
 
 impl Rank {

@@ -20,7 +20,7 @@ pub type S3Fifo<K> = S3FifoQueues<K, 1>;
 
 /// The queues of [`S3Fifo`]. An owner of the held keys, such as [`Duel`](crate::eviction::Duel), may keep
 /// another order of them in a second chain.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct S3FifoQueues<K, const CHAINS: usize> {
     pub(super) keys: Slab<K, Entry, CHAINS>,
     small: Queue,
@@ -47,18 +47,6 @@ const USES_MAX: u8 = 3;
 
 /// The number of uses in the small queue that lead to the main one.
 const USES_PROVEN: u8 = 2;
-
-impl<K, const CHAINS: usize> Default for S3FifoQueues<K, CHAINS> {
-    fn default() -> Self {
-        Self {
-            keys: Slab::default(),
-            small: Queue::default(),
-            main: Queue::default(),
-            ghosts: Slab::default(),
-            by_departure: List::default(),
-        }
-    }
-}
 
 impl<K: Copy + Eq + Hash + Debug, const CHAINS: usize> Eviction<K> for S3FifoQueues<K, CHAINS> {
     fn insert(&mut self, key: K, bytes: u64) {

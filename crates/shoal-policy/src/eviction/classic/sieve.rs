@@ -10,7 +10,7 @@ use crate::eviction::structures::slab::{List, Slab, Slot};
 /// SIEVE (Zhang et al., NSDI 2024): a hand walks from the oldest key to the newest and takes the first key
 /// that was not used since the hand last passed. A hit sets one bit. Every operation takes O(1); eviction is
 /// amortised.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Sieve<K> {
     keys: Slab<K, Entry>,
     by_age: List,
@@ -22,16 +22,6 @@ pub struct Sieve<K> {
 struct Entry {
     bytes: u64,
     is_used: bool,
-}
-
-impl<K> Default for Sieve<K> {
-    fn default() -> Self {
-        Self {
-            keys: Slab::default(),
-            by_age: List::default(),
-            hand: None,
-        }
-    }
 }
 
 impl<K: Copy + Eq + Hash + Debug> Eviction<K> for Sieve<K> {

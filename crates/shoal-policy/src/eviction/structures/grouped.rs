@@ -8,7 +8,7 @@ use crate::PartOf;
 
 /// The state that a policy keeps for a partly held whole, and the rank that follows from it.
 pub(crate) trait WholeState<P>: Copy + Default {
-    type Rank: Copy + Ord + Hash;
+    type Rank: Copy + Default + Ord + Hash;
 
     /// The rank of a whole with `held` held parts; `oldest` is the value of the least recently used one.
     fn rank(&self, held: u32, oldest: &P) -> Self::Rank;

@@ -8,19 +8,10 @@ use super::slab::{List, Slab, Slot};
 /// One list for each rank. Where ranks count uses, many entries share one rank and the tree is small; it
 /// changes only when a rank appears or disappears. An entry keeps the place of its rank, which takes four
 /// bytes whatever a rank takes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Order<R> {
     lists: Slab<R, List>,
     places: BTreeMap<R, Slot>,
-}
-
-impl<R> Default for Order<R> {
-    fn default() -> Self {
-        Self {
-            lists: Slab::default(),
-            places: BTreeMap::new(),
-        }
-    }
 }
 
 impl<R: Copy + Ord + Hash> Order<R> {

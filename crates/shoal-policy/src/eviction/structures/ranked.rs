@@ -7,7 +7,7 @@ use super::slab::{Slab, Slot};
 
 /// The held keys ordered by rank; keys of equal rank in the order in which they reached it. Changing a rank
 /// and removing the least take O(log d) for d different ranks.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Ranked<K, R> {
     keys: Slab<K, Entry>,
     order: Order<R>,
@@ -18,15 +18,6 @@ struct Entry {
     bytes: u64,
     /// The place of its rank in the order.
     place: Slot,
-}
-
-impl<K, R> Default for Ranked<K, R> {
-    fn default() -> Self {
-        Self {
-            keys: Slab::default(),
-            order: Order::default(),
-        }
-    }
 }
 
 impl<K: Copy + Eq + Hash, R: Copy + Ord + Hash> Ranked<K, R> {

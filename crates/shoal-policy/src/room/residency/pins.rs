@@ -13,12 +13,6 @@ pub struct Pins<K> {
     bytes_max: u64,
 }
 
-impl<K> Default for Pins<K> {
-    fn default() -> Self {
-        Self::at_most(0)
-    }
-}
-
 impl<K> Pins<K> {
     pub(super) fn at_most(bytes_max: u64) -> Self {
         Self {
