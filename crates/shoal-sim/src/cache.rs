@@ -8,7 +8,8 @@ use shoal_policy::residency::Residency;
 
 use crate::block::{Block, Granularity};
 use crate::clock::Time;
-use crate::cluster::{Arrival, Room, Wanted};
+use crate::cluster::{Arrival, Wanted};
+use crate::policy::Policy;
 use crate::trace::{Access, Operation};
 
 /// A cache of blocks: the real [`Residency`], whose victims leave at once.
@@ -248,15 +249,6 @@ impl<P: Eviction<Block> + ?Sized> Cache<P> {
     /// Total room.
     pub const fn capacity_bytes(&self) -> u64 {
         self.residency.room().capacity_bytes()
-    }
-
-    /// The cache's room, as that of a node without layers.
-    pub(crate) fn room(&self) -> Room {
-        Room {
-            l1_capacity_bytes: self.capacity_bytes(),
-            l1_used_bytes: self.used_bytes(),
-            ..Room::default()
-        }
     }
 }
 

@@ -11,6 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use shoal_lab::cluster::Simulated;
 use shoal_lab::network::TOLERANCE;
 use shoal_lab::simulation::{ClientSettings, LinkSettings, Setup, run};
 use shoal_lab::throughput::{Rates, Served};
@@ -19,7 +20,7 @@ use shoal_plot::{Line, Lines};
 use shoal_policy::mrc::{MissCurve, Reach, ReuseDistances};
 use shoal_sim::Cache;
 use shoal_sim::block::{Block, Granularity};
-use shoal_sim::cluster::{Cooperation, Hierarchy, Solo, Split};
+use shoal_sim::cluster::{Hierarchy, Solo};
 use shoal_sim::policy::PolicyName;
 use shoal_sim::trace::Access;
 use shoal_sim::units::{Rate, Size};
@@ -250,13 +251,11 @@ fn simulated(workload: &Workload, nodes: u32, clients: u32, l1_share: f64) -> f6
         sample: None,
     };
     // Without L2 no block has a home: each node caches alone.
-    let mut cooperation: Box<dyn Cooperation> = if l1_share < 1.0 {
-        let split = Split::Fixed(l1_share);
+    let mut cooperation: Box<dyn Simulated> = if l1_share < 1.0 {
         Box::new(Hierarchy::new(
             nodes as usize,
             NODE_BYTES,
-            BLOCK_BYTES,
-            split,
+            l1_share,
             PolicyName::LRU,
         ))
     } else {

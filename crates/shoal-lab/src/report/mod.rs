@@ -4,11 +4,12 @@ mod histogram;
 mod recorder;
 
 use serde::Serialize;
-use shoal_sim::cluster::{NodeIndex, Room};
+use shoal_sim::cluster::NodeIndex;
 use shoal_sim::sources::{Sources, Volume};
 
 pub use self::histogram::{Histogram, Percentiles};
 pub(crate) use self::recorder::{ReadDone, Recorder};
+use crate::cluster::Room;
 use crate::network::links::LinkKind;
 
 /// Reads of whole or partial objects.

@@ -1,10 +1,11 @@
 //! Counts events during a run.
 
 use shoal_sim::Time;
-use shoal_sim::cluster::{NodeIndex, Room, Wanted};
+use shoal_sim::cluster::{NodeIndex, Wanted};
 use shoal_sim::sources::{Served, Sources, Volume};
 
 use super::{Histogram, LinkVolume, Reads, Report, Sample};
+use crate::cluster::Room;
 use crate::network::links::NamedLink;
 
 /// A completed read.

@@ -11,13 +11,14 @@ use std::time::Duration;
 use shoal_policy::hash::KeyMap;
 use shoal_sim::Time;
 use shoal_sim::block::{Block, Granularity};
-use shoal_sim::cluster::{Arrival, Cooperation, NodeIndex, Push, Route, Wanted};
+use shoal_sim::cluster::{Arrival, NodeIndex, Push, Route, Wanted};
 use shoal_sim::sources::Served;
 
 pub use self::clients::ClientSettings;
 use self::clients::{BlockRead, Clients, Request, RequestId};
 pub use self::topology::LinkSettings;
 use self::topology::{LinkPath, Topology};
+use crate::cluster::Simulated;
 use crate::network::Network;
 use crate::network::events::Events;
 pub use crate::network::links::{LinkKind, NamedLink};
@@ -127,7 +128,7 @@ impl Transfer {
 struct Simulation<'run> {
     setup: &'run Setup,
     workload: &'run Workload,
-    cooperation: &'run mut dyn Cooperation,
+    cooperation: &'run mut dyn Simulated,
     now: Time,
     events: Events<Event>,
     network: Network<Transfer>,
@@ -141,7 +142,7 @@ struct Simulation<'run> {
 }
 
 /// Runs `workload` on the nodes of `cooperation`.
-pub fn run(setup: &Setup, workload: &Workload, cooperation: &mut dyn Cooperation) -> Report {
+pub fn run(setup: &Setup, workload: &Workload, cooperation: &mut dyn Simulated) -> Report {
     let mut network = Network::new(setup.tolerance);
     let topology = Topology::new(&setup.links, setup.nodes, &mut network);
     #[expect(clippy::cast_sign_loss, reason = "a share of requests is not negative")]

@@ -1,11 +1,12 @@
 //! `shoal sim advise` has no network, and finds what the simulator finds on links that never limit.
 
 use shoal_base::seeded::{Chance, Zipf};
+use shoal_lab::cluster::Simulated;
 use shoal_lab::simulation::{ClientSettings, LinkSettings, Setup, run};
 use shoal_lab::workload::{Assign, Workload, job_of};
 use shoal_policy::eviction::gwf::{Ageing, Reading};
 use shoal_sim::advise::{Advice, AdviceRequest, LAKE_COST, Mode};
-use shoal_sim::cluster::{Cooperation, Directory, DirectoryGwf, Hierarchy, Replication, Split};
+use shoal_sim::cluster::{Directory, DirectoryGwf, Hierarchy, Replication};
 use shoal_sim::sources::{Sources, Volume};
 use shoal_sim::trace::{Access, Accesses, Operation};
 use shoal_sim::units::Capacity;
@@ -29,30 +30,21 @@ fn advice(clients: u32, granularity: Granularity) -> Advice {
 }
 
 /// The nodes that follow `mode`, empty.
-fn nodes(mode: Mode, l1_share: f64, block_bytes: u64) -> Box<dyn Cooperation> {
+fn nodes(mode: Mode, l1_share: f64) -> Box<dyn Simulated> {
     let policy = PolicyName::of_nodes();
     let chance = Chance::new(1);
     match mode {
-        Mode::Hierarchy => {
-            let split = Split::Fixed(l1_share);
-            Box::new(Hierarchy::new(NODES, NODE_BYTES, block_bytes, split, policy))
-        }
+        Mode::Hierarchy => Box::new(Hierarchy::new(NODES, NODE_BYTES, l1_share, policy)),
         Mode::Directory => Box::new(DirectoryGwf::new(
             NODES,
             NODE_BYTES,
             Ageing::Added,
             Reading::Text,
-            false,
             chance,
         )),
         Mode::DirectoryDuel => {
             let caches = (0..NODES).map(|_| Cache::new(NODE_BYTES, policy.build()));
-            Box::new(Directory::new(
-                caches.collect(),
-                Replication::Always,
-                true,
-                chance,
-            ))
+            Box::new(Directory::new(caches.collect(), Replication::Always, chance))
         }
     }
 }
@@ -82,7 +74,7 @@ fn apart(clients: u32) -> Vec<Access> {
 
 /// Volumes by source and between nodes by the simulator: the same requests and nodes, on links that never
 /// limit.
-fn simulated(clients: u32, granularity: Granularity, nodes: &mut dyn Cooperation) -> (Sources, Volume) {
+fn simulated(clients: u32, granularity: Granularity, nodes: &mut dyn Simulated) -> (Sources, Volume) {
     let jobs = apart(clients).into_iter().map(|access| Ok(job_of(access)));
     let mut workload = Workload::recorded(jobs, granularity).unwrap();
     Assign::Recorded.apply(&mut workload, NODES as u32, 4, &mut Chance::new(1));
@@ -112,8 +104,7 @@ fn splits_are_advised_as_the_simulator_finds_them() {
         let advice = advice(clients, granularity);
         assert_eq!(advice.splits.len(), 5);
         for split in &advice.splits {
-            let share = Split::Fixed(split.l1_share);
-            let mut nodes = Hierarchy::new(NODES, NODE_BYTES, 100, share, PolicyName::LRU);
+            let mut nodes = Hierarchy::new(NODES, NODE_BYTES, split.l1_share, PolicyName::LRU);
             let (sources, _) = simulated(clients, granularity, &mut nodes);
             assert_eq!(split.sources, sources, "{clients} clients, {split:?}");
         }
@@ -132,7 +123,7 @@ fn modes_are_advised_as_the_simulator_finds_them() {
             if tried.mode == Mode::Directory && !with_gwf {
                 continue;
             }
-            let mut nodes = nodes(tried.mode, tried.l1_share.unwrap_or(0.0), block_bytes);
+            let mut nodes = nodes(tried.mode, tried.l1_share.unwrap_or(0.0));
             let found = simulated(7, granularity, &mut *nodes);
             assert_eq!((tried.sources, tried.between_nodes), found, "{:?}", tried.mode);
         }

@@ -14,7 +14,7 @@ use self::replay::{Replay, Trial, replay_each};
 pub use self::whole_objects::{WholeChoice, WholeOutcome};
 use self::whole_objects::{choose as choose_whole, homes};
 use crate::block::Granularity;
-use crate::cluster::{Hierarchy, Split};
+use crate::cluster::Hierarchy;
 use crate::compare::{Comparison, Contender, Row, Survey, WorkingSet};
 use crate::policy::PolicyName;
 use crate::sources::Sources;
@@ -126,7 +126,6 @@ impl AdviceRequest {
                 let trial = Trial {
                     nodes: self.nodes,
                     node_bytes: capacity_bytes / u64::from(self.nodes),
-                    block_bytes: set.block_bytes_max.max(1),
                     granularity: self.granularity,
                 };
                 let splits = self.splits(trial, &recording, progress)?;
@@ -190,14 +189,9 @@ impl AdviceRequest {
         recording: &Recording<'_>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Vec<SplitOutcome>, TraceError> {
-        let Trial {
-            node_bytes,
-            block_bytes,
-            ..
-        } = trial;
         let mut tried = SHARES.map(|l1_share| {
-            let (nodes, split) = (trial.nodes as usize, Split::Fixed(l1_share));
-            let cluster = Hierarchy::new(nodes, node_bytes, block_bytes, split, PolicyName::LRU);
+            let nodes = trial.nodes as usize;
+            let cluster = Hierarchy::new(nodes, trial.node_bytes, l1_share, PolicyName::LRU);
             (l1_share, trial.on(cluster))
         });
         replay_each(recording, progress, &mut tried)?;

@@ -7,7 +7,7 @@ use shoal_policy::eviction::gwf::{Ageing, Reading};
 use super::replay::{Replay, Trial};
 use crate::cache::Cache;
 use crate::chance::Chance;
-use crate::cluster::{Directory, DirectoryGwf, Hierarchy, Replication, Split};
+use crate::cluster::{Directory, DirectoryGwf, Hierarchy, Replication};
 use crate::policy::PolicyName;
 use crate::sources::{Sources, Volume};
 
@@ -68,19 +68,10 @@ pub enum Choice {
 /// default policy of nodes.
 pub(super) fn clusters(trial: Trial, l1_share: f64) -> [(Mode, Replay); 3] {
     let (policy, nodes, bytes) = (PolicyName::of_nodes(), trial.nodes as usize, trial.node_bytes);
-    let split = Split::Fixed(l1_share);
-    let hierarchy = Hierarchy::new(nodes, bytes, trial.block_bytes, split, policy);
+    let hierarchy = Hierarchy::new(nodes, bytes, l1_share, policy);
     let caches = (0..nodes).map(|_| Cache::new(bytes, policy.build()));
-    // Blocks arrive at once, so no node ever waits for the claim of another.
-    let duel = Directory::new(caches.collect(), Replication::Always, true, Chance::new(SEED));
-    let gwf = DirectoryGwf::new(
-        nodes,
-        bytes,
-        Ageing::Added,
-        Reading::Text,
-        false,
-        Chance::new(SEED),
-    );
+    let duel = Directory::new(caches.collect(), Replication::Always, Chance::new(SEED));
+    let gwf = DirectoryGwf::new(nodes, bytes, Ageing::Added, Reading::Text, Chance::new(SEED));
     [
         (Mode::Hierarchy, trial.on(hierarchy)),
         (Mode::Directory, trial.on(gwf)),

@@ -18,7 +18,6 @@ const PAUSE_NS: u64 = 10_000_000;
 pub(super) struct Trial {
     pub(super) nodes: u32,
     pub(super) node_bytes: u64,
-    pub(super) block_bytes: u64,
     pub(super) granularity: Granularity,
 }
 

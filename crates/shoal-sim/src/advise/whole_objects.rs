@@ -94,7 +94,7 @@ pub(super) fn homes(trial: Trial) -> [(eviction::PolicyName, Replay); 2] {
         let placement = Placement::new(nodes, SEED);
         let homes = if policy.is_c2p() {
             let above = move || C2p::above(policy.build_below(), Completeness::Read);
-            trial.on(StorageC2p::new(nodes, placement, bytes, above, false))
+            trial.on(StorageC2p::new(nodes, placement, bytes, above))
         } else {
             let caches = (0..nodes).map(|_| Cache::new(bytes, PolicyName::OfStores(policy).build()));
             trial.on(Solo::new(caches.collect(), Some(placement)))

@@ -11,7 +11,7 @@ use shoal_policy::eviction::c2p::{Event, GROUP_BLOCKS};
 use shoal_policy::outbox::{AGGREGATION, Limits, Outbox};
 
 use super::solo::Placement;
-use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
+use super::{Arrival, Cooperation, NodeIndex, Push, Route, Wanted};
 use crate::block::Block;
 use crate::cache::Cache;
 use crate::clock::Time;
@@ -26,77 +26,58 @@ const EVENTS_MAX: Limits = Limits {
 /// Storage nodes with C2P.
 #[derive(Debug)]
 pub struct StorageC2p {
-    nodes: Vec<Node>,
+    /// The cache of each node.
+    pub caches: Vec<Cache<C2p<Block>>>,
+    outboxes: Vec<Outbox<NodeIndex, Event<Block>>>,
     placement: Placement,
-    prefetch: bool,
-    /// The sizes of the blocks of every object that was read.
-    objects: KeyMap<u32, Vec<u64>>,
-}
-
-#[derive(Debug)]
-struct Node {
-    cache: Cache<C2p<Block>>,
-    outbox: Outbox<NodeIndex, Event<Block>>,
+    /// The number of blocks of every object that was read.
+    objects: KeyMap<u32, u32>,
 }
 
 impl StorageC2p {
-    /// Creates `nodes` with `capacity_bytes` each, and `placement` on them. With `prefetch`, a node
-    /// fetches the missing blocks of an object when an event of another node shows that it is being read.
+    /// Creates `nodes` with `capacity_bytes` each, and `placement` on them.
     pub fn new(
         nodes: usize,
         placement: Placement,
         capacity_bytes: u64,
         policy: impl Fn() -> C2p<Block>,
-        prefetch: bool,
     ) -> Self {
-        let node = |_| Node {
-            cache: Cache::new(capacity_bytes, Box::new(policy())),
-            outbox: Outbox::new(EVENTS_MAX),
-        };
         Self {
-            nodes: (0..nodes).map(node).collect(),
+            caches: (0..nodes).map(|_| Cache::new(capacity_bytes, policy())).collect(),
+            outboxes: (0..nodes).map(|_| Outbox::new(EVENTS_MAX)).collect(),
             placement,
-            prefetch,
             objects: KeyMap::default(),
         }
     }
 
-    /// Queues the events of every node for its peers.
-    fn gather(&mut self) {
-        for index in 0..self.nodes.len() {
-            for event in self.nodes[index].cache.policy_mut().take_events() {
-                let object = event.key.object;
-                let blocks = self.objects.get(&object);
-                let blocks = blocks.map_or(0, |sizes| sizes.len() as u32);
-                for peer in peers(self.placement, index, event.key, blocks) {
-                    // A dropped event costs accuracy only.
-                    drop(self.nodes[index].outbox.push(event, peer, event.at));
+    /// Delivers the events that are due, and calls `received` after each, with the node that has received it.
+    pub fn exchange(&mut self, now: Time, mut received: impl FnMut(NodeIndex, &C2p<Block>, &Event<Block>)) {
+        for cache in &mut self.caches {
+            cache.advance(now);
+        }
+        self.gather();
+        for (from, outbox) in self.outboxes.iter_mut().enumerate() {
+            for (to, events) in outbox.take_due(now.since_start(), |_| true) {
+                let policy = self.caches[to].policy_mut();
+                for event in &events {
+                    policy.receive(NodeId(from as u64), event);
+                    received(to, policy, event);
                 }
             }
         }
     }
 
-    fn deliver(&mut self, from: NodeIndex, to: NodeIndex, event: &Event<Block>) -> Vec<Push> {
-        let policy = self.nodes[to].cache.policy_mut();
-        policy.receive(NodeId(from as u64), event);
-        let Some(sizes) = self.objects.get(&event.key.object).filter(|_| self.prefetch) else {
-            return Vec::new();
-        };
-        let missing = policy.missing(event, sizes.len() as u32);
-        let first = event.key.index - event.key.index % GROUP_BLOCKS;
-        let missing = (0..GROUP_BLOCKS).filter(|place| missing & (1 << place) != 0);
-        let missing = missing.map(|place| Block {
-            object: event.key.object,
-            index: first + place,
-        });
-        let push = |block: Block| Push {
-            block,
-            bytes: sizes[block.index as usize],
-            from: None,
-            to,
-        };
-        let here = missing.filter(|block| self.placement.node_of(*block) == to);
-        here.map(push).collect()
+    /// Queues the events of every node for its peers.
+    fn gather(&mut self) {
+        for (index, cache) in self.caches.iter_mut().enumerate() {
+            for event in cache.policy_mut().take_events() {
+                let blocks = self.objects.get(&event.key.object).copied().unwrap_or(0);
+                for peer in peers(self.placement, index, event.key, blocks) {
+                    // A dropped event costs accuracy only.
+                    drop(self.outboxes[index].push(event, peer, event.at));
+                }
+            }
+        }
     }
 }
 
@@ -117,13 +98,9 @@ impl Cooperation for StorageC2p {
     }
 
     fn route(&mut self, wanted: &Wanted) -> Route {
-        let Wanted {
-            node, block, bytes, ..
-        } = *wanted;
-        let sizes = self.objects.entry(block.object);
-        let sizes = sizes.or_insert_with(|| vec![bytes; wanted.object_blocks as usize]);
-        sizes[block.index as usize] = bytes;
-        if self.nodes[node].cache.serve(wanted) {
+        let object = self.objects.entry(wanted.block.object);
+        object.or_insert(wanted.object_blocks);
+        if self.caches[wanted.node].serve(wanted) {
             Route::Local
         } else {
             Route::Lake { through: None }
@@ -132,35 +109,14 @@ impl Cooperation for StorageC2p {
 
     fn landed(&mut self, arrival: &Arrival) -> Vec<Push> {
         if arrival.route != Route::Local {
-            self.nodes[arrival.wanted.node].cache.keep(arrival, |_| ());
+            self.caches[arrival.wanted.node].keep(arrival, |_| ());
         }
         Vec::new()
-    }
-
-    fn pushed(&mut self, push: &Push, now: Time) -> Vec<Push> {
-        let object_blocks = self.objects[&push.block.object].len() as u32;
-        let wanted = Wanted {
-            node: push.to,
-            block: push.block,
-            bytes: push.bytes,
-            object_blocks,
-            now,
-        };
-        let route = Route::Lake { through: None };
-        let cache = &mut self.nodes[push.to].cache;
-        if cache.keep(&Arrival { wanted, route, now }, |_| ()) {
-            cache.policy_mut().added(&push.block);
-        }
-        Vec::new()
-    }
-
-    fn joined(&mut self, wanted: &Wanted) {
-        self.nodes[wanted.node].cache.serve(wanted);
     }
 
     fn remove(&mut self, block: Block) {
         let node = self.placement.node_of(block);
-        self.nodes[node].cache.remove(block);
+        self.caches[node].remove(block);
     }
 
     fn period(&self) -> Option<Duration> {
@@ -168,25 +124,8 @@ impl Cooperation for StorageC2p {
     }
 
     fn adapt(&mut self, now: Time) -> Vec<Push> {
-        for node in &mut self.nodes {
-            node.cache.advance(now);
-        }
-        self.gather();
-        let mut pushes = Vec::new();
-        for from in 0..self.nodes.len() {
-            for (to, events) in self.nodes[from].outbox.take_due(now.since_start(), |_| true) {
-                for event in &events {
-                    pushes.extend(self.deliver(from, to, event));
-                }
-            }
-        }
-        pushes.sort_unstable_by_key(|push| (push.to, push.block));
-        pushes.dedup();
-        pushes
-    }
-
-    fn room(&self, node: NodeIndex) -> Room {
-        self.nodes[node].cache.room()
+        self.exchange(now, |_, _, _| ());
+        Vec::new()
     }
 }
 
@@ -204,9 +143,9 @@ mod tests {
     const NODES: usize = 2;
     const PLACEMENT: Placement = Placement::new(NODES, 1);
 
-    fn nodes(capacity_bytes: u64, prefetch: bool) -> StorageC2p {
+    fn nodes(capacity_bytes: u64) -> StorageC2p {
         let policy = || C2p::above(PolicyName::C2p.build_below(), Completeness::Whole);
-        StorageC2p::new(NODES, PLACEMENT, capacity_bytes, policy, prefetch)
+        StorageC2p::new(NODES, PLACEMENT, capacity_bytes, policy)
     }
 
     fn wanted(block: Block, now: Time) -> Wanted {
@@ -238,32 +177,8 @@ mod tests {
     }
 
     #[test]
-    fn a_miss_makes_the_other_nodes_fetch_their_blocks_when_they_hear_of_it() {
-        for prefetch in [false, true] {
-            let (mut nodes, [first, second]) = (nodes(40, prefetch), shared());
-            read(&mut nodes, first, Time::ZERO);
-            assert!(
-                nodes.adapt(Time(100_000_000)).is_empty(),
-                "messages wait for others"
-            );
-            let pushes = nodes.adapt(Time(200_000_000));
-            assert_eq!(pushes.iter().any(|push| push.block == second), prefetch);
-            assert!(pushes.iter().all(|push| push.to == 1 && push.from.is_none()));
-            for push in &pushes {
-                nodes.pushed(push, Time(300_000_000));
-            }
-            let expected = if prefetch {
-                Route::Local
-            } else {
-                Route::Lake { through: None }
-            };
-            assert_eq!(read(&mut nodes, second, Time(400_000_000)), expected);
-        }
-    }
-
-    #[test]
     fn a_block_whose_object_others_let_go_of_leaves_first() {
-        let mut nodes = nodes(20, false);
+        let mut nodes = nodes(20);
         let [first, second] = shared();
         let stored_on = |node| {
             let blocks = (first.object + 1..100).map(|object| Block { object, index: 0 });
@@ -279,7 +194,7 @@ mod tests {
         });
         nodes.adapt(Time(300_000_000));
         read(&mut nodes, newcomer, Time(300_000_001));
-        let held = |block| nodes.nodes[1].cache.contains(block);
+        let held = |block| nodes.caches[1].contains(block);
         assert!(
             !held(second) && held(other) && held(newcomer),
             "the other one was used longer ago"

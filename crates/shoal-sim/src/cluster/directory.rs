@@ -3,7 +3,7 @@
 //! These are the two fixed rules with which D4N is compared (dissertation 6.4.2), named there after Alluxio's
 //! settings.
 
-use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
+use super::{Arrival, Cooperation, NodeIndex, Push, Route, Wanted};
 use crate::block::Block;
 use crate::cache::Cache;
 use crate::chance::Chance;
@@ -28,10 +28,10 @@ pub enum Replication {
 /// Nodes with a directory and a fixed rule.
 #[derive(Debug)]
 pub struct Directory {
-    caches: Vec<Cache<Named<Block>>>,
+    /// The cache of each node.
+    pub caches: Vec<Cache<AnyPolicy>>,
     replication: Replication,
     holders: Holders,
-    claims: Claims,
     chance: Chance,
 }
 
@@ -109,58 +109,13 @@ const fn place(node: NodeIndex) -> (usize, u128) {
     (node / GROUP_NODES, 1 << (node % GROUP_NODES))
 }
 
-/// The node that fetches each block from the lake, if nodes claim the blocks that they fetch.
-///
-/// Without claims, nodes that miss a block together each fetch it, as in the dissertation. With them, a node
-/// waits for the claimant and reads the block from it, as in Shoal
-/// (`docs/decisions/0029-a-directory-of-soft-entries.md`).
-#[derive(Clone, Debug)]
-pub(super) struct Claims {
-    claimants: Option<KeyMap<Block, NodeIndex>>,
-}
-
-impl Claims {
-    /// Creates an empty set of claims. Without `enabled` it stays empty.
-    pub(super) fn new(enabled: bool) -> Self {
-        Self {
-            claimants: enabled.then(KeyMap::default),
-        }
-    }
-
-    /// The route of a block that no node holds: through the node that is already fetching it, or from the
-    /// lake, claimed by `node`.
-    pub(super) fn route(&mut self, block: Block, node: NodeIndex) -> Route {
-        let claimant = self
-            .claimants
-            .as_mut()
-            .map(|claimants| *claimants.entry(block).or_insert(node));
-        Route::Lake {
-            through: claimant.filter(|&claimant| claimant != node),
-        }
-    }
-
-    /// Ends the claim on a block that has arrived from the lake.
-    pub(super) fn landed(&mut self, arrival: &Arrival) {
-        if let (Some(claimants), Route::Lake { through: None }) = (&mut self.claimants, arrival.route) {
-            claimants.remove(&arrival.wanted.block);
-        }
-    }
-}
-
 impl Directory {
-    /// One node for each of `caches`, at most 256; `chance` chooses among holders. With `claims`, a block is
-    /// fetched from the lake by one node at a time.
-    pub fn new(
-        caches: Vec<Cache<Named<Block>>>,
-        replication: Replication,
-        claims: bool,
-        chance: Chance,
-    ) -> Self {
+    /// One node for each of `caches`, at most 256; `chance` chooses among holders.
+    pub fn new(caches: Vec<Cache<AnyPolicy>>, replication: Replication, chance: Chance) -> Self {
         Self {
             holders: Holders::new(caches.len()),
             caches,
             replication,
-            claims: Claims::new(claims),
             chance,
         }
     }
@@ -176,12 +131,11 @@ impl Cooperation for Directory {
                 self.caches[from].serve(wanted);
                 Route::Peer { from }
             }
-            None => self.claims.route(wanted.block, wanted.node),
+            None => Route::Lake { through: None },
         }
     }
 
     fn landed(&mut self, arrival: &Arrival) -> Vec<Push> {
-        self.claims.landed(arrival);
         let keeps = match arrival.route {
             Route::Local => false,
             Route::Peer { .. } => self.replication == Replication::Always,
@@ -194,10 +148,6 @@ impl Cooperation for Directory {
         Vec::new()
     }
 
-    fn joined(&mut self, wanted: &Wanted) {
-        self.caches[wanted.node].serve(wanted);
-    }
-
     fn remove(&mut self, block: Block) {
         for (node, cache) in self.caches.iter_mut().enumerate() {
             if cache.remove(block) {
@@ -205,19 +155,13 @@ impl Cooperation for Directory {
             }
         }
     }
-
-    fn room(&self, node: NodeIndex) -> Room {
-        self.caches[node].room()
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Arrival, Route, Wanted};
-    use super::{Claims, Holders, NODES_MAX};
+    use super::{Holders, NODES_MAX};
     use crate::block::Block;
     use crate::chance::Chance;
-    use crate::clock::Time;
 
     const BLOCK: Block = Block { object: 1, index: 2 };
 
@@ -252,38 +196,5 @@ mod tests {
         holders.remove(BLOCK, 131);
         assert!(!holders.is_last(BLOCK, 131));
         assert_eq!(holders.any(BLOCK, &mut Chance::new(1)), None);
-    }
-
-    #[test]
-    fn a_claim_lasts_until_the_block_has_come_from_the_lake() {
-        let mut claims = Claims::new(true);
-        let lake = |through| Route::Lake { through };
-        assert_eq!(claims.route(BLOCK, 0), lake(None));
-        assert_eq!(claims.route(BLOCK, 1), lake(Some(0)));
-        let arrival = |node, route| Arrival {
-            wanted: Wanted {
-                node,
-                block: BLOCK,
-                bytes: 1,
-                object_blocks: 3,
-                now: Time::ZERO,
-            },
-            route,
-            now: Time::ZERO,
-        };
-        claims.landed(&arrival(1, Route::Peer { from: 2 }));
-        assert_eq!(
-            claims.route(BLOCK, 1),
-            lake(Some(0)),
-            "that was from another node"
-        );
-        claims.landed(&arrival(0, lake(None)));
-        assert_eq!(
-            claims.route(BLOCK, 1),
-            lake(None),
-            "the block has left node 0 since"
-        );
-        let mut none = Claims::new(false);
-        assert_eq!([0, 1].map(|node| none.route(BLOCK, node)), [lake(None); 2]);
     }
 }

@@ -14,8 +14,8 @@
 use shoal_policy::eviction::Gwf;
 use shoal_policy::eviction::gwf::{Action, Ageing, Facts, Peer, Reading, Weight, Worth, decide};
 
-use super::directory::{Claims, Holders};
-use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
+use super::directory::Holders;
+use super::{Arrival, Cooperation, NodeIndex, Push, Route, Wanted};
 use crate::block::Block;
 use crate::cache::Cache;
 use crate::chance::Chance;
@@ -29,10 +29,10 @@ const PUSHES_MAX: u32 = 8;
 /// Nodes with a directory and GWF.
 #[derive(Debug)]
 pub struct DirectoryGwf {
-    caches: Vec<Cache<Gwf<Block>>>,
+    /// The cache of each node.
+    pub caches: Vec<Cache<Gwf<Block>>>,
     reading: Reading,
     holders: Holders,
-    claims: Claims,
     global_weights: KeyMap<Block, Weight>,
     /// The worth of a pushed block at its destination.
     pushed_worths: KeyMap<(Block, NodeIndex), Worth>,
@@ -43,23 +43,14 @@ pub struct DirectoryGwf {
 }
 
 impl DirectoryGwf {
-    /// Creates `nodes` with `capacity_bytes` each, at most 256; `chance` chooses among holders. With
-    /// `claims`, a block is fetched from the lake by one node at a time.
-    pub fn new(
-        nodes: usize,
-        capacity_bytes: u64,
-        ageing: Ageing,
-        reading: Reading,
-        claims: bool,
-        chance: Chance,
-    ) -> Self {
+    /// Creates `nodes` with `capacity_bytes` each, at most 256; `chance` chooses among holders.
+    pub fn new(nodes: usize, capacity_bytes: u64, ageing: Ageing, reading: Reading, chance: Chance) -> Self {
         Self {
             caches: (0..nodes)
                 .map(|_| Cache::new(capacity_bytes, Box::new(Gwf::new(ageing))))
                 .collect(),
             reading,
             holders: Holders::new(nodes),
-            claims: Claims::new(claims),
             global_weights: KeyMap::default(),
             pushed_worths: KeyMap::default(),
             pushes: KeyMap::default(),
@@ -161,6 +152,13 @@ impl DirectoryGwf {
         })
     }
 
+    /// Records that a block comes to its reader from another node: it is worth more to all.
+    pub fn comes_from_peer(&mut self, wanted: &Wanted) {
+        let use_weight = self.caches[wanted.node].policy().use_weight();
+        let gain = Gain::from_source(shoal_policy::Source::Peer, use_weight);
+        self.add_global_weight(wanted.block, gain.global);
+    }
+
     fn add_global_weight(&mut self, block: Block, weight: Weight) {
         let global = self.global_weights.entry(block).or_insert(Weight::ZERO);
         *global = *global + weight;
@@ -172,19 +170,16 @@ impl Cooperation for DirectoryGwf {
         if self.caches[wanted.node].serve(wanted) {
             return Route::Local;
         }
-        let route = match self.holders.any(wanted.block, &mut self.chance) {
-            Some(from) => Route::Peer { from },
-            None => self.claims.route(wanted.block, wanted.node),
-        };
-        if route != (Route::Lake { through: None }) {
-            let use_weight = self.caches[wanted.node].policy().use_weight();
-            self.add_global_weight(wanted.block, use_weight);
+        match self.holders.any(wanted.block, &mut self.chance) {
+            Some(from) => {
+                self.comes_from_peer(wanted);
+                Route::Peer { from }
+            }
+            None => Route::Lake { through: None },
         }
-        route
     }
 
     fn landed(&mut self, arrival: &Arrival) -> Vec<Push> {
-        self.claims.landed(arrival);
         let Wanted {
             node, block, bytes, ..
         } = arrival.wanted;
@@ -219,10 +214,6 @@ impl Cooperation for DirectoryGwf {
         pushes
     }
 
-    fn joined(&mut self, wanted: &Wanted) {
-        self.caches[wanted.node].serve(wanted);
-    }
-
     fn remove(&mut self, block: Block) {
         for (node, cache) in self.caches.iter_mut().enumerate() {
             self.pushed_worths.remove(&(block, node));
@@ -231,10 +222,6 @@ impl Cooperation for DirectoryGwf {
             }
         }
         self.global_weights.remove(&block);
-    }
-
-    fn room(&self, node: NodeIndex) -> Room {
-        self.caches[node].room()
     }
 }
 
@@ -280,7 +267,7 @@ mod tests {
 
     #[test]
     fn copies_leave_before_last_copies() {
-        let mut nodes = DirectoryGwf::new(2, 20, Ageing::Added, Reading::Text, false, Chance::new(1));
+        let mut nodes = DirectoryGwf::new(2, 20, Ageing::Added, Reading::Text, Chance::new(1));
         assert_eq!(read(&mut nodes, 0, 0).0, LAKE);
         assert_eq!(read(&mut nodes, 1, 1).0, LAKE);
         assert_eq!(read(&mut nodes, 0, 1).0, Route::Peer { from: 1 });
@@ -292,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_last_copy_that_is_worth_more_goes_where_worth_is_less() {
-        let mut nodes = DirectoryGwf::new(2, 20, Ageing::Added, Reading::Text, false, Chance::new(1));
+        let mut nodes = DirectoryGwf::new(2, 20, Ageing::Added, Reading::Text, Chance::new(1));
         // Node 1 is empty: its blocks are worth nothing on average.
         read(&mut nodes, 0, 0);
         read(&mut nodes, 0, 1);
@@ -304,7 +291,7 @@ mod tests {
 
     #[test]
     fn the_directory_learns_what_a_block_is_worth_to_others_and_all_nodes_the_age() {
-        let mut nodes = DirectoryGwf::new(2, 10, Ageing::Added, Reading::Text, false, Chance::new(1));
+        let mut nodes = DirectoryGwf::new(2, 10, Ageing::Added, Reading::Text, Chance::new(1));
         let block = Block { object: 0, index: 0 };
         read(&mut nodes, 0, 0);
         read(&mut nodes, 1, 0);
@@ -318,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_block_removed_on_its_way_does_not_arrive() {
-        let mut nodes = DirectoryGwf::new(2, 10, Ageing::Added, Reading::Text, false, Chance::new(1));
+        let mut nodes = DirectoryGwf::new(2, 10, Ageing::Added, Reading::Text, Chance::new(1));
         read(&mut nodes, 0, 0);
         let arrival = Arrival {
             wanted: wanted(0, 1),
@@ -343,7 +330,7 @@ mod tests {
 
     #[test]
     fn a_node_whose_link_is_full_gets_no_more_blocks_unasked() {
-        let mut nodes = DirectoryGwf::new(3, 20, Ageing::Added, Reading::Text, false, Chance::new(1));
+        let mut nodes = DirectoryGwf::new(3, 20, Ageing::Added, Reading::Text, Chance::new(1));
         let mut pushes = Vec::new();
         let mut fill = |nodes: &mut DirectoryGwf, objects: std::ops::Range<u32>| {
             for object in objects {
@@ -372,7 +359,7 @@ mod tests {
 
     #[test]
     fn nothing_is_pushed_to_make_room_for_what_was_pushed() {
-        let mut nodes = DirectoryGwf::new(3, 20, Ageing::Added, Reading::Text, false, Chance::new(1));
+        let mut nodes = DirectoryGwf::new(3, 20, Ageing::Added, Reading::Text, Chance::new(1));
         for (node, uses) in [(0, 2), (1, 1), (2, 3)] {
             for object in [2 * node as u32, 2 * node as u32 + 1] {
                 (0..uses).for_each(|_| drop(read(&mut nodes, node, object)));

@@ -11,12 +11,10 @@ mod solo;
 
 use std::time::Duration;
 
-use serde::Serialize;
-
 pub use self::c2p::StorageC2p;
 pub use self::directory::{Directory, NODES_MAX, Replication};
 pub use self::gwf::DirectoryGwf;
-pub use self::hierarchy::{Hierarchy, Split};
+pub use self::hierarchy::{Hierarchy, Layers};
 pub use self::solo::{Placement, Solo};
 use crate::block::Block;
 use crate::clock::Time;
@@ -80,19 +78,6 @@ pub struct Push {
     pub to: NodeIndex,
 }
 
-/// Room of a node by layer, in bytes. A node without layers has only the first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Room {
-    /// Room for blocks that the node's own clients read.
-    pub l1_capacity_bytes: u64,
-    /// Of this, taken.
-    pub l1_used_bytes: u64,
-    /// Room for blocks whose home is the node.
-    pub l2_capacity_bytes: u64,
-    /// Of this, taken.
-    pub l2_used_bytes: u64,
-}
-
 /// How nodes work together.
 pub trait Cooperation {
     /// The node that answers for `block` if a client of `node` asks.
@@ -115,10 +100,6 @@ pub trait Cooperation {
         Vec::new()
     }
 
-    /// Records that the block was requested while it was on its way, and is served from the copy that has
-    /// arrived.
-    fn joined(&mut self, wanted: &Wanted);
-
     /// Removes a block of an object that was replaced or removed: it is no longer valid.
     fn remove(&mut self, block: Block);
 
@@ -131,7 +112,4 @@ pub trait Cooperation {
     fn adapt(&mut self, _now: Time) -> Vec<Push> {
         Vec::new()
     }
-
-    /// The room of `node`.
-    fn room(&self, node: NodeIndex) -> Room;
 }

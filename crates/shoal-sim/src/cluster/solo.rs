@@ -7,14 +7,15 @@
 use shoal_policy::eviction::Named;
 use shoal_policy::fingerprint::Fingerprint;
 
-use super::{Arrival, Cooperation, NodeIndex, Push, Room, Route, Wanted};
+use super::{Arrival, Cooperation, NodeIndex, Push, Route, Wanted};
 use crate::block::Block;
 use crate::cache::Cache;
 
 /// Nodes that know nothing of each other.
 #[derive(Debug)]
 pub struct Solo {
-    caches: Vec<Cache<Named<Block>>>,
+    /// The cache of each node.
+    pub caches: Vec<Cache<AnyPolicy>>,
     /// Of storage nodes, the one that answers for each block.
     placement: Option<Placement>,
 }
@@ -69,18 +70,10 @@ impl Cooperation for Solo {
         Vec::new()
     }
 
-    fn joined(&mut self, wanted: &Wanted) {
-        self.caches[wanted.node].serve(wanted);
-    }
-
     fn remove(&mut self, block: Block) {
         for cache in &mut self.caches {
             cache.remove(block);
         }
-    }
-
-    fn room(&self, node: NodeIndex) -> Room {
-        self.caches[node].room()
     }
 }
 

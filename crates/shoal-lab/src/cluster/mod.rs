@@ -1,4 +1,9 @@
-//! The `[cluster]` of an experiment.
+//! The `[cluster]` of an experiment, and what only simulated networks ask of nodes.
+
+mod adaptive;
+mod claims;
+mod prefetch;
+mod simulated;
 
 use serde::Deserialize;
 use shoal_base::seeded::Chance;
@@ -6,11 +11,15 @@ use shoal_policy::eviction::{C2p, Named, c2p, gwf};
 use shoal_sim::Cache;
 use shoal_sim::block::{Block, Granularity};
 use shoal_sim::cluster::{
-    Cooperation, Directory, DirectoryGwf, Hierarchy, NODES_MAX, Placement, Replication, Solo, Split,
-    StorageC2p,
+    Directory, DirectoryGwf, Hierarchy, NODES_MAX, Placement, Replication, Solo, StorageC2p,
 };
 use shoal_sim::policy::PolicyName;
 use shoal_sim::units::{Size, Span};
+
+use self::adaptive::Adaptive;
+use self::claims::Claimed;
+use self::prefetch::Prefetch;
+pub use self::simulated::{Room, Simulated};
 
 /// The random stream that nodes draw from, different from that of any client.
 const CHANCE_OF_NODES: u64 = u64::MAX - 1;
@@ -189,37 +198,42 @@ impl ClusterSettings {
     }
 
     /// Builds the nodes, empty. `seed` is for their random choices.
-    pub fn build(&self, seed: u64) -> Box<dyn Cooperation> {
+    pub fn build(&self, seed: u64) -> Box<dyn Simulated> {
         let nodes = self.nodes as usize;
         let caches = || {
             (0..nodes)
                 .map(|_| Cache::new(self.capacity.0, self.policy.build()))
                 .collect()
         };
-        let directory = |replication| {
-            let chance = Chance::stream(seed, CHANCE_OF_NODES);
-            Directory::new(caches(), replication, self.claims, chance)
+        let chance = Chance::stream(seed, CHANCE_OF_NODES);
+        let claimed = |nodes: Box<dyn Simulated>| -> Box<dyn Simulated> {
+            if self.claims {
+                Box::new(Claimed::new(nodes))
+            } else {
+                nodes
+            }
         };
         match self.cooperation {
             CooperationName::Solo => Box::new(Solo::new(caches(), None)),
             CooperationName::Hierarchy => {
-                let split = match self.adapt_every {
-                    Some(Span(period)) => Split::Adaptive {
+                let layers = Hierarchy::new(nodes, self.capacity.0, self.l1_share, self.policy);
+                match self.adapt_every {
+                    Some(Span(period)) => Box::new(Adaptive::new(
+                        layers,
+                        self.capacity.0,
+                        self.block.0,
                         period,
-                        limit_share: self.adapt_limit,
-                    },
-                    None => Split::Fixed(self.l1_share),
-                };
-                Box::new(Hierarchy::new(
-                    nodes,
-                    self.capacity.0,
-                    self.block.0,
-                    split,
-                    self.policy,
-                ))
+                        self.adapt_limit,
+                    )),
+                    None => Box::new(layers),
+                }
             }
-            CooperationName::AllOneReplica => Box::new(directory(Replication::Never)),
-            CooperationName::AllReplicate => Box::new(directory(Replication::Always)),
+            CooperationName::AllOneReplica => {
+                claimed(Box::new(Directory::new(caches(), Replication::Never, chance)))
+            }
+            CooperationName::AllReplicate => {
+                claimed(Box::new(Directory::new(caches(), Replication::Always, chance)))
+            }
             CooperationName::Gwf => {
                 let reading = match self.gwf_reading {
                     GwfReading::Text => gwf::Reading::Text,
@@ -229,16 +243,8 @@ impl ClusterSettings {
                     GwfAgeing::Added => gwf::Ageing::Added,
                     GwfAgeing::Compounded => gwf::Ageing::Compounded,
                 };
-                let chance = Chance::stream(seed, CHANCE_OF_NODES);
                 let bytes = self.capacity.0;
-                Box::new(DirectoryGwf::new(
-                    nodes,
-                    bytes,
-                    ageing,
-                    reading,
-                    self.claims,
-                    chance,
-                ))
+                claimed(Box::new(DirectoryGwf::new(nodes, bytes, ageing, reading, chance)))
             }
             CooperationName::Storage => Box::new(Solo::new(caches(), Some(Placement::new(nodes, seed)))),
             CooperationName::C2p => {
@@ -247,13 +253,14 @@ impl ClusterSettings {
                 } else {
                     c2p::Completeness::Read
                 };
-                Box::new(StorageC2p::new(
-                    nodes,
-                    Placement::new(nodes, seed),
-                    self.capacity.0,
-                    || C2p::above(self.c2p.below(), completeness),
-                    self.c2p.prefetch,
-                ))
+                let placement = Placement::new(nodes, seed);
+                let policy = || C2p::above(self.c2p.below(), completeness);
+                let storage = StorageC2p::new(nodes, placement, self.capacity.0, policy);
+                if self.c2p.prefetch {
+                    Box::new(Prefetch::new(storage, placement))
+                } else {
+                    Box::new(storage)
+                }
             }
         }
     }
