@@ -10,11 +10,8 @@ use crate::chance::Chance;
 use shoal_policy::eviction::Named;
 use shoal_policy::hash::KeyMap;
 
-/// The maximum number of nodes in a directory.
-pub const NODES_MAX: usize = 256;
-
-/// The number of nodes in a group of [`Holders`]: the bits of its sets.
-const GROUP_NODES: usize = 128;
+/// The maximum number of nodes in a directory: the number of one takes a byte.
+pub const NODES_MAX: usize = 1 << u8::BITS;
 
 /// The rule for a block fetched from another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,13 +32,9 @@ pub struct Directory {
     chance: Chance,
 }
 
-/// The holders of each block, as sets of bits: the first group has those among nodes 0 to 127, and so on.
-///
-/// A small cluster has one group and no unused bits.
+/// The holders of each block, in the order of their numbers.
 #[derive(Clone, Debug)]
-pub(super) struct Holders {
-    groups: Vec<KeyMap<Block, u128>>,
-}
+pub(super) struct Holders(KeyMap<Block, Vec<u8>>);
 
 impl Holders {
     /// No holders yet among `nodes`.
@@ -51,62 +44,36 @@ impl Holders {
     /// If there are more nodes than [`NODES_MAX`].
     pub(super) fn new(nodes: usize) -> Self {
         assert!(nodes <= NODES_MAX, "a directory has room for {NODES_MAX} nodes");
-        Self {
-            groups: vec![KeyMap::default(); nodes.div_ceil(GROUP_NODES)],
-        }
+        Self(KeyMap::default())
     }
 
     pub(super) fn add(&mut self, block: Block, node: NodeIndex) {
-        let (group, bit) = place(node);
-        *self.groups[group].entry(block).or_default() |= bit;
+        let (holders, node) = (self.0.entry(block).or_default(), node as u8);
+        if let Err(place) = holders.binary_search(&node) {
+            holders.insert(place, node);
+        }
     }
 
     pub(super) fn remove(&mut self, block: Block, node: NodeIndex) {
-        let (group, bit) = place(node);
-        let group = &mut self.groups[group];
-        if let Some(nodes) = group.get_mut(&block) {
-            *nodes &= !bit;
-            if *nodes == 0 {
-                group.remove(&block);
+        if let Some(holders) = self.0.get_mut(&block) {
+            holders.retain(|holder| *holder != node as u8);
+            if holders.is_empty() {
+                self.0.remove(&block);
             }
         }
     }
 
     /// Returns true if `node` is the only holder of `block`.
     pub(super) fn is_last(&self, block: Block, node: NodeIndex) -> bool {
-        let (here, bit) = place(node);
-        let mut groups = self.groups.iter().enumerate();
-        groups.all(|(group, holders)| {
-            let alone = if group == here { Some(&bit) } else { None };
-            holders.get(&block) == alone
-        })
+        self.0.get(&block).is_some_and(|holders| *holders == [node as u8])
     }
 
     /// A random holder of `block`, each equally likely (`rand` in dissertation Algorithm 3, line 17).
     pub(super) fn any(&self, block: Block, chance: &mut Chance) -> Option<NodeIndex> {
-        let held = |group: &KeyMap<Block, u128>| group.get(&block).copied().unwrap_or(0);
-        let holders: u32 = self.groups.iter().map(|group| held(group).count_ones()).sum();
-        if holders == 0 {
-            return None;
-        }
-        let mut skip = chance.below(u64::from(holders)) as u32;
-        for (group, mut nodes) in self.groups.iter().map(held).enumerate() {
-            if skip >= nodes.count_ones() {
-                skip -= nodes.count_ones();
-                continue;
-            }
-            for _ in 0..skip {
-                nodes &= nodes - 1;
-            }
-            return Some(group * GROUP_NODES + nodes.trailing_zeros() as NodeIndex);
-        }
-        unreachable!("fewer holders are skipped than there are")
+        let holders = self.0.get(&block)?;
+        let chosen = chance.below(holders.len() as u64) as usize;
+        Some(holders[chosen].into())
     }
-}
-
-/// The group of `node`, and its bit there.
-const fn place(node: NodeIndex) -> (usize, u128) {
-    (node / GROUP_NODES, 1 << (node % GROUP_NODES))
 }
 
 impl Directory {
@@ -166,7 +133,7 @@ mod tests {
     const BLOCK: Block = Block { object: 1, index: 2 };
 
     #[test]
-    fn every_holder_is_named_equally_often_whichever_group_it_is_in() {
+    fn every_holder_is_named_equally_often() {
         let holding = [0, 5, 127, 128, 200, NODES_MAX - 1];
         let (mut holders, mut chance) = (Holders::new(NODES_MAX), Chance::new(1));
         assert_eq!(holders.any(BLOCK, &mut chance), None);
@@ -184,9 +151,8 @@ mod tests {
     }
 
     #[test]
-    fn the_last_holder_is_known_across_groups() {
+    fn the_last_holder_is_known() {
         let mut holders = Holders::new(NODES_MAX);
-        // Nodes 3 and 131 have the same bit in different groups.
         for node in [3, 131] {
             holders.add(BLOCK, node);
             assert_eq!(holders.is_last(BLOCK, node), node == 3);
