@@ -3,7 +3,7 @@
 //!
 //! Ten million requests, Zipf (exponent 0.9) over a million blocks, a cache with room for a tenth of them.
 
-use shoal_policy::eviction::Named;
+use shoal_policy::admission::Always;
 use shoal_sim::chance::{Chance, Zipf};
 use shoal_sim::{Block, Cache, PolicyName};
 
@@ -33,7 +33,7 @@ fn measure(name: &str, policy: Box<Named<Block>>, requests: &[Block]) {
     let started = processor_seconds();
     let misses = requests
         .iter()
-        .filter(|&&block| !cache.request(block, BLOCK_BYTES))
+        .filter(|&&block| !cache.request(block, BLOCK_BYTES, &mut Always))
         .count();
     let seconds = processor_seconds() - started;
     println!(

@@ -168,26 +168,17 @@ impl<P: Eviction<Block> + ?Sized> Cache<P> {
         leaving.map(|leaving| self.residency.left(leaving)).is_some()
     }
 
-    /// Serves a read of `block` of `bytes`: a hit, or the block is admitted.
-    pub fn request(&mut self, block: Block, bytes: u64) -> bool {
+    /// Serves a read of `block` of `bytes`: a hit, or the block is admitted if `admission` allows it.
+    pub fn request(&mut self, block: Block, bytes: u64, admission: &mut dyn Admission<Block>) -> bool {
+        let arrival = admission::Arrival {
+            key: block,
+            bytes,
+            is_crowded: !self.has_room(bytes),
+        };
         let hit = self.touch(block);
-        if !hit {
+        if !hit && admission.admit(&arrival).is_ok() {
             // The block was read even if the cache refused it.
             let _refused = self.admit(block, bytes, |_| ());
-        }
-        hit
-    }
-
-    /// Serves a read: a hit, or the block is admitted if `admission` allows it.
-    fn request_if(
-        &mut self,
-        arrival: &admission::Arrival<Block>,
-        admission: &mut dyn Admission<Block>,
-    ) -> bool {
-        let hit = self.touch(arrival.key);
-        if !hit && admission.admit(arrival).is_ok() {
-            // The block was read even if the cache refused it.
-            let _refused = self.admit(arrival.key, arrival.bytes, |_| ());
         }
         hit
     }
@@ -203,13 +194,8 @@ impl<P: Eviction<Block> + ?Sized> Cache<P> {
         self.advance(access.at);
         match access.operation {
             Operation::Read => {
-                for (key, bytes) in granularity.blocks_of(access) {
-                    let arrival = admission::Arrival {
-                        key,
-                        bytes,
-                        is_crowded: !self.has_room(bytes),
-                    };
-                    tally.count(self.request_if(&arrival, admission), bytes);
+                for (block, bytes) in granularity.blocks_of(access) {
+                    tally.count(self.request(block, bytes, admission), bytes);
                 }
                 self.observe(access.object, granularity.count(access.object_bytes));
             }
@@ -278,7 +264,7 @@ mod tests {
     fn the_least_recently_used_block_makes_room() {
         let mut cache = Cache::new(30, PolicyName::LRU.build());
         let block = |object| Block { object, index: 0 };
-        let hits = [1, 2, 3, 1, 4, 2, 1].map(|object| cache.request(block(object), 10));
+        let hits = [1, 2, 3, 1, 4, 2, 1].map(|object| cache.request(block(object), 10, &mut Always));
         assert_eq!(hits, [false, false, false, true, false, false, true]);
         assert_eq!(cache.used_bytes(), 30);
     }
@@ -287,7 +273,7 @@ mod tests {
     fn a_block_that_is_too_large_is_refused_and_evicts_nothing() {
         let mut cache = Cache::new(30, PolicyName::LRU.build());
         let block = |object| Block { object, index: 0 };
-        cache.request(block(1), 10);
+        cache.request(block(1), 10, &mut Always);
         let mut left = Vec::new();
         assert_eq!(
             cache.admit(block(2), 31, |b| left.push(b)),
