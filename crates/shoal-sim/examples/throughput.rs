@@ -4,6 +4,7 @@
 //! Ten million requests, Zipf (exponent 0.9) over a million blocks, a cache with room for a tenth of them.
 
 use shoal_policy::admission::Always;
+use shoal_policy::eviction::Named;
 use shoal_sim::chance::{Chance, Zipf};
 use shoal_sim::{Block, Cache, PolicyName};
 

@@ -9,7 +9,6 @@ use shoal_policy::residency::Residency;
 use crate::block::{Block, Granularity};
 use crate::clock::Time;
 use crate::cluster::{Arrival, Wanted};
-use crate::policy::Policy;
 use crate::trace::{Access, Operation};
 
 /// A cache of blocks: the real [`Residency`], whose victims leave at once.

@@ -1,11 +1,11 @@
 //! What a run on a simulated network asks of nodes beyond their decisions.
 
 use serde::Serialize;
-use shoal_sim::Cache;
+use shoal_policy::eviction::Eviction;
 use shoal_sim::cluster::{
     Cooperation, Directory, DirectoryGwf, Hierarchy, Layers, NodeIndex, Solo, StorageC2p, Wanted,
 };
-use shoal_sim::policy::Policy;
+use shoal_sim::{Block, Cache};
 
 /// Room of a node by layer, in bytes. A node without layers has only the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -22,7 +22,7 @@ pub struct Room {
 
 impl Room {
     /// The room of a node without layers.
-    fn of<P: Policy>(cache: &Cache<P>) -> Self {
+    fn of<P: Eviction<Block> + ?Sized>(cache: &Cache<P>) -> Self {
         Self {
             l1_capacity_bytes: cache.capacity_bytes(),
             l1_used_bytes: cache.used_bytes(),

@@ -43,7 +43,9 @@ impl StorageC2p {
         policy: impl Fn() -> C2p<Block>,
     ) -> Self {
         Self {
-            caches: (0..nodes).map(|_| Cache::new(capacity_bytes, policy())).collect(),
+            caches: (0..nodes)
+                .map(|_| Cache::new(capacity_bytes, Box::new(policy())))
+                .collect(),
             outboxes: (0..nodes).map(|_| Outbox::new(EVENTS_MAX)).collect(),
             placement,
             objects: KeyMap::default(),

@@ -26,7 +26,7 @@ pub enum Replication {
 #[derive(Debug)]
 pub struct Directory {
     /// The cache of each node.
-    pub caches: Vec<Cache<AnyPolicy>>,
+    pub caches: Vec<Cache<Named<Block>>>,
     replication: Replication,
     holders: Holders,
     chance: Chance,
@@ -78,7 +78,7 @@ impl Holders {
 
 impl Directory {
     /// One node for each of `caches`, at most 256; `chance` chooses among holders.
-    pub fn new(caches: Vec<Cache<AnyPolicy>>, replication: Replication, chance: Chance) -> Self {
+    pub fn new(caches: Vec<Cache<Named<Block>>>, replication: Replication, chance: Chance) -> Self {
         Self {
             holders: Holders::new(caches.len()),
             caches,

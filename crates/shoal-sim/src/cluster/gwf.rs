@@ -155,8 +155,7 @@ impl DirectoryGwf {
     /// Records that a block comes to its reader from another node: it is worth more to all.
     pub fn comes_from_peer(&mut self, wanted: &Wanted) {
         let use_weight = self.caches[wanted.node].policy().use_weight();
-        let gain = Gain::from_source(shoal_policy::Source::Peer, use_weight);
-        self.add_global_weight(wanted.block, gain.global);
+        self.add_global_weight(wanted.block, use_weight);
     }
 
     fn add_global_weight(&mut self, block: Block, weight: Weight) {

@@ -5,12 +5,13 @@
 //! stored once. A block that comes from the lake is kept by its home and by the reader's node.
 
 use shoal_policy::NodeId;
+use shoal_policy::eviction::Named;
 use shoal_policy::ring::{ORDINARY_WEIGHT, Ring};
 
 use super::{Arrival, Cooperation, NodeIndex, Push, Route, Wanted};
 use crate::block::Block;
 use crate::cache::Cache;
-use crate::policy::{AnyPolicy, PolicyName};
+use crate::policy::PolicyName;
 
 /// Nodes in two layers.
 #[derive(Debug)]
@@ -24,9 +25,9 @@ pub struct Hierarchy {
 #[derive(Debug)]
 pub struct Layers {
     /// Blocks that the node's own clients read.
-    pub l1: Cache<AnyPolicy>,
+    pub l1: Cache<Named<Block>>,
     /// Blocks whose home is the node.
-    pub l2: Cache<AnyPolicy>,
+    pub l2: Cache<Named<Block>>,
 }
 
 impl Hierarchy {

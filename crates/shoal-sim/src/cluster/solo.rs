@@ -15,7 +15,7 @@ use crate::cache::Cache;
 #[derive(Debug)]
 pub struct Solo {
     /// The cache of each node.
-    pub caches: Vec<Cache<AnyPolicy>>,
+    pub caches: Vec<Cache<Named<Block>>>,
     /// Of storage nodes, the one that answers for each block.
     placement: Option<Placement>,
 }
