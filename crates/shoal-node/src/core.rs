@@ -1,6 +1,7 @@
 //! The parts of a node that other parts share: built once, and passed to the others by reference.
 
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use shoal_cache::cache_events::EventExchange;
@@ -8,10 +9,8 @@ use shoal_cache::coherence::Coherence;
 use shoal_cache::cooperation::{Cooperation, CooperationMode};
 use shoal_cache::directory::BlockDirectory;
 use shoal_cache::fetch::{CacheParts, Fetcher};
-use shoal_cache::grants::Grants;
 use shoal_cache::gwf::Keeper;
 use shoal_cache::messages::Messages;
-use shoal_cache::single_flight::SingleFlight;
 use shoal_cache::split::Split;
 use shoal_cache::write::{WriteRules, WriteThrough};
 use shoal_net::channel::Channel;
@@ -36,21 +35,14 @@ pub(crate) struct Addresses {
     pub(crate) peer: Option<SocketAddr>,
 }
 
-/// The parts that several other parts of a node share.
+/// The parts that several other parts of a node share, beside those that reads and writes of blocks share.
 pub(crate) struct Core {
     /// The configuration at the start of the node.
     pub(crate) config: Config,
     pub(crate) addresses: Addresses,
-    pub(crate) lake: Arc<Endpoint>,
-    pub(crate) store: Arc<Store>,
     pub(crate) identities: Arc<Identities>,
-    pub(crate) grants: Arc<Grants>,
-    pub(crate) single_flight: Arc<SingleFlight>,
-    pub(crate) split: Arc<Split>,
-    pub(crate) cooperation: Arc<Cooperation>,
     /// Sends and receives messages between nodes.
     pub(crate) messages: Arc<Messages>,
-    pub(crate) directory: Option<Arc<BlockDirectory>>,
     /// Tracks changes to coherent objects; `None` if no object is coherent.
     pub(crate) coherence: Option<Arc<Coherence>>,
     /// Exchanges cache events with other nodes; `None` unless the store uses C2P.
@@ -81,45 +73,42 @@ impl Core {
         order_files: OrderFiles,
     ) -> Self {
         let limits = &config.limits;
-        let (grants, single_flight) = (Arc::<Grants>::default(), Arc::<SingleFlight>::default());
         let split = Split::new(
             Arc::clone(&store),
             &config.cooperation.split,
             config.cooperation.period,
             config.store.block_bytes,
         );
-        let split = Arc::new(split);
-        let cooperation = Arc::new(cooperation(&config));
         let parts = CacheParts {
-            lake: Arc::clone(&lake),
-            grants: Arc::clone(&grants),
-            cooperation: Arc::clone(&cooperation),
-            directory: directory.clone(),
-            split: Arc::clone(&split),
-            store: Arc::clone(&store),
-            single_flight: Arc::clone(&single_flight),
+            lake,
+            grants: Arc::default(),
+            cooperation: Arc::new(cooperation(&config)),
+            directory,
+            split: Arc::new(split),
+            store,
+            single_flight: Arc::default(),
             ahead: limits.read_ahead_blocks,
             block_bytes: config.store.block_bytes,
         };
         let fetcher = Arc::new(Fetcher::new(parts, limits.fill_bytes));
+        let CacheParts {
+            lake,
+            cooperation,
+            directory,
+            store,
+            ..
+        } = &fetcher.parts;
         let coherence = directory
             .as_ref()
-            .and_then(|directory| Coherence::new(&config.freshness, lake.url(), directory, &cooperation));
-        let messages = Messages::new(&cooperation);
-        let events = EventExchange::new(config.cooperation.mode, &store, &cooperation, &messages);
+            .and_then(|directory| Coherence::new(&config.freshness, lake.url(), directory, cooperation));
+        let messages = Messages::new(cooperation);
+        let events = EventExchange::new(config.cooperation.mode, store, cooperation, &messages);
         let write_through = WriteThrough::new(Arc::clone(&fetcher), config.store.capacity_bytes);
         Self {
             addresses,
-            lake,
-            store,
             identities: Arc::new(Identities::new(config.identities.iter().cloned())),
-            grants,
-            single_flight,
-            split,
             messages,
             events,
-            cooperation,
-            directory,
             coherence,
             keeper: Keeper::new(&fetcher),
             fetcher,
@@ -135,6 +124,14 @@ impl Core {
             order_files: Arc::new(order_files),
             config,
         }
+    }
+}
+
+impl Deref for Core {
+    type Target = CacheParts;
+
+    fn deref(&self) -> &CacheParts {
+        &self.fetcher.parts
     }
 }
 

@@ -94,10 +94,10 @@ impl Pages for Observer {
         let Core {
             config,
             metrics,
-            cooperation,
+            addresses,
             ..
         } = &*self.core;
-        let (node, addresses) = (&config.node, self.core.addresses);
+        let node = &config.node;
         let load = metrics.requests_in_flight() as f64 / config.limits.requests as f64;
         let describe = |member: &membership::Member| Member {
             name: member.name.clone(),
@@ -112,7 +112,7 @@ impl Pages for Observer {
             load: (member.name == node.name).then_some(load),
             differs: self.differences(&member.name),
         };
-        let mut members: Vec<Member> = cooperation.members().iter().map(describe).collect();
+        let mut members: Vec<Member> = self.core.cooperation.members().iter().map(describe).collect();
         if members.is_empty() {
             members.push(Member {
                 name: node.name.clone(),

@@ -16,12 +16,11 @@ use crate::admin::status::{
     CooperationPage, DirectoryPage, DirectoryRequests, LakePage, Latencies, LayerPage, NodePage, PeerPage,
     PlanPage, ReadsPage, Status, StorePage, TasksPage, WritesPage,
 };
-use crate::core::Core;
 
 impl Snapshot {
     /// Returns the state of the node, for `/status`.
     pub(super) fn status(&self) -> Status {
-        let Core { config, .. } = &*self.core;
+        let config = &self.core.config;
         Status {
             node: NodePage {
                 name: config.node.name.clone(),
@@ -118,12 +117,7 @@ impl Snapshot {
     }
 
     fn cooperation(&self) -> Option<CooperationPage> {
-        let Core {
-            config,
-            cooperation,
-            events,
-            ..
-        } = &*self.core;
+        let config = &self.core.config;
         let peers = self.peers.as_ref()?.iter().map(|peer| {
             let traffic = peer.traffic();
             PeerPage {
@@ -137,11 +131,11 @@ impl Snapshot {
         Some(CooperationPage {
             mode: config.cooperation.mode.as_str().to_owned(),
             layers: config.cooperation.layers.clone(),
-            members: cooperation.members().len(),
+            members: self.core.cooperation.members().len(),
             peers: peers.collect(),
             answered: self.node.block_server.counts.by_word(),
             messages: self.messages.clone(),
-            cache_events: events.as_ref().map(|events| events.figures()),
+            cache_events: self.core.events.as_ref().map(|events| events.figures()),
         })
     }
 
