@@ -24,8 +24,9 @@ impl Front {
         record: &mut Record,
     ) -> Result<Box<Admitted>, S3Error> {
         let admitted = self.admit(request, remote, record)?;
-        let place = self.in_flight.enter(&admitted.verified.caller).await;
-        let refused = |crowded: &Overloaded| self.metrics.connections().refusals.count(crowded.as_str());
+        let place = self.core.in_flight.enter(&admitted.verified.caller).await;
+        let refusals = &self.core.metrics.connections().refusals;
+        let refused = |crowded: &Overloaded| refusals.count(crowded.as_str());
         record.permit = Some(place.inspect_err(refused)?);
         Ok(admitted)
     }
@@ -40,13 +41,14 @@ impl Front {
         let (parts, body) = request.into_parts();
         let target = parts.uri.path_and_query().cloned().ok_or_else(no_target)?;
         // The host names a bucket in virtual-host style only.
-        let domain = self.domain.as_deref();
+        let domain = self.core.config.s3.domain.as_deref();
         let host = domain.and_then(|_| host(&parts));
         let classified = classify(&parts.method, &target, host, &parts.headers, domain)?;
         record.operation = classified.operation;
         let now = clock::utc_now();
         // Counted by the error code that the client gets.
-        let refused = |error: &S3Error| self.metrics.connections().refusals.count(error.code.as_str());
+        let refusals = &self.core.metrics.connections().refusals;
+        let refused = |error: &S3Error| refusals.count(error.code.as_str());
         let verified = self.gate.verify(&parts, now).inspect_err(refused)?;
         remote.payer.set(verified.caller.payer());
         let parts = Arc::new(parts);

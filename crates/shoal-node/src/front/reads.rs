@@ -1,61 +1,27 @@
 //! GET and HEAD of objects, served from the cache where possible.
 
-use std::sync::Arc;
-
-use arc_swap::ArcSwap;
 use http::{HeaderValue, Response};
 use shoal_cache::exchange::record::Record;
 use shoal_cache::exchange::respond::{self, CacheStatus, X_CACHE_REASON, relay};
 use shoal_cache::exchange::{Admitted, ResponseBody};
-use shoal_cache::freshness::FreshnessRules;
-use shoal_cache::lake::{Asked, Lake, ReadError, errors};
-use shoal_cache::read::{GetAnswer, ObjectReader};
-use shoal_cache::write::WriteThrough;
-use shoal_net::endpoint::Endpoint;
+use shoal_cache::lake::{Asked, ReadError, errors};
+use shoal_cache::read::GetAnswer;
 use shoal_s3::error::S3Error;
 use shoal_s3::object::{ObjectName, Uncacheable};
 
-use crate::core::Core;
+use crate::front::serve::Front;
 use crate::front::wanted::Wanted;
 
 /// Number of attempts if an object changes while a read of it is forwarded.
 const ATTEMPTS: usize = 4;
 
-/// Answers reads.
-pub(super) struct Reads {
-    lake: Arc<dyn Lake>,
-    endpoint: Arc<Endpoint>,
-    reader: ObjectReader,
-    freshness: ArcSwap<FreshnessRules>,
-    through: Arc<WriteThrough>,
-}
-
-impl Reads {
-    /// Reads from the cache and from `lake`, after pending writes through the cache have finished.
-    pub(super) fn new(core: &Core, lake: &Arc<dyn Lake>) -> Self {
-        Self {
-            lake: Arc::clone(lake),
-            endpoint: Arc::clone(&core.lake),
-            reader: ObjectReader {
-                lake: Arc::clone(lake),
-                fetcher: Arc::clone(&core.fetcher),
-            },
-            freshness: ArcSwap::from_pointee(FreshnessRules::new(&core.config.freshness)),
-            through: Arc::clone(&core.write_through),
-        }
-    }
-
-    /// Replaces the freshness rules.
-    pub(super) fn set_freshness(&self, rules: FreshnessRules) {
-        self.freshness.store(Arc::new(rules));
-    }
-
+impl Front {
     fn parse(&self, admitted: &Admitted, name: ObjectName) -> Result<Wanted, S3Error> {
-        let reuse = self.lake.reuse(&name, self.freshness.load().reuse(&name));
-        Wanted::parse(admitted, name, &self.endpoint, reuse)
+        let reuse = self.lake().reuse(&name, self.freshness.load().reuse(&name));
+        Wanted::parse(admitted, name, &self.core.lake, reuse)
     }
 
-    /// Answers a GET of `name`.
+    /// Answers a GET of `name`, after pending writes through the cache have finished.
     pub(super) async fn get(
         &self,
         admitted: Box<Admitted>,
@@ -66,7 +32,7 @@ impl Reads {
         if let Some(reason) = wanted.reason {
             return Box::pin(self.bypass(admitted, &wanted, reason, record)).await;
         }
-        if let Some(finished) = self.through.pending_commit(wanted.request.object) {
+        if let Some(finished) = self.core.write_through.pending_commit(wanted.request.object) {
             Box::pin(finished).await;
         }
         let answer = self.reader.read(&wanted.request).await;
@@ -135,7 +101,7 @@ impl Reads {
         let is_of_whole = answerable && !wanted.is_about_a_part();
         let is_plain = is_of_whole && request.conditions.is_empty() && options.overrides.is_empty();
         for _ in 0..ATTEMPTS {
-            let asked = self.lake.ask(request, answerable).await;
+            let asked = self.lake().ask(request, answerable).await;
             let question = match asked.map_err(|error| errors::unread(&error))? {
                 Asked::Known(version) => {
                     debug_assert!(answerable, "a read that is not answerable is forwarded");
@@ -148,10 +114,10 @@ impl Reads {
                 record.cache = Some(CacheStatus::Miss);
                 admitted.is_answer_read = true;
             }
-            let response = self.lake.forward(admitted).await?;
+            let response = self.lake().forward(admitted).await?;
             if is_plain {
                 let (status, headers) = (response.status(), response.headers());
-                self.lake
+                self.lake()
                     .learn_from_head(request, status, headers, question.stamp);
             }
             let is_final = question.is_final(response.status()).await;

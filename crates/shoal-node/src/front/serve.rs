@@ -12,63 +12,61 @@ use shoal_cache::exchange::record::Record;
 use shoal_cache::exchange::{Admitted, ResponseBody, respond};
 use shoal_cache::freshness::FreshnessRules;
 use shoal_cache::lake::{Lake, Verdict, Write, judged};
+use shoal_cache::read::ObjectReader;
 use shoal_cache::write::{WriteRules, lifetime_in};
 use shoal_net::clock;
-use shoal_net::fair::in_flight::InFlight;
 use shoal_net::http::connection::ClientBody;
 use shoal_net::http::expectation::expects_continue;
 use shoal_net::http::listener::RemoteEnd;
-use shoal_net::metrics::Metrics;
 use shoal_s3::auth::Gate;
 use shoal_s3::error::S3Error;
 use shoal_s3::error_xml::RequestId;
 use shoal_s3::object::ObjectName;
 use shoal_s3::operation::{Effect, Operation};
 
-use crate::config::{Anonymous, Config};
+use crate::config::Anonymous;
 use crate::core::Core;
-use crate::front::reads::Reads;
 
 /// Serves S3 requests: dispatches each to its handler.
 pub struct Front {
-    pub(super) metrics: Arc<Metrics>,
+    pub(super) core: Arc<Core>,
     pub(super) gate: Gate,
-    pub(super) in_flight: Arc<InFlight>,
-    /// The domain of virtual-host style.
-    pub(super) domain: Option<String>,
-    pub(super) writes_access_log: AtomicBool,
+    /// Reads from the cache and from the lake of clients.
+    pub(super) reader: ObjectReader,
+    pub(super) freshness: ArcSwap<FreshnessRules>,
     write_rules: ArcSwap<WriteRules>,
-    reads: Reads,
-    lake: Arc<dyn Lake>,
-    coherence: Option<Arc<Coherence>>,
+    pub(super) writes_access_log: AtomicBool,
 }
 
 impl Front {
     /// Creates a front for clients of `lake`.
-    pub(crate) fn new(core: &Core, lake: &Arc<dyn Lake>) -> Self {
-        let Config {
-            lake: at, s3, log, ..
-        } = &core.config;
-        let gate = Gate::new(Arc::clone(&core.identities), &at.region);
+    pub(crate) fn new(core: &Arc<Core>, lake: &Arc<dyn Lake>) -> Self {
+        let config = &core.config;
+        let gate = Gate::new(Arc::clone(&core.identities), &config.lake.region);
         Self {
-            gate: match s3.anonymous {
+            gate: match config.s3.anonymous {
                 Anonymous::Forward => gate,
                 Anonymous::Refuse => gate.without_anonymous(),
             },
-            in_flight: Arc::clone(&core.in_flight),
-            domain: s3.domain.clone(),
-            writes_access_log: AtomicBool::new(log.access),
-            metrics: Arc::clone(&core.metrics),
+            reader: ObjectReader {
+                lake: Arc::clone(lake),
+                fetcher: Arc::clone(&core.fetcher),
+            },
+            freshness: ArcSwap::from_pointee(FreshnessRules::new(&config.freshness)),
             write_rules: ArcSwap::from_pointee(core.write_rules.clone()),
-            reads: Reads::new(core, lake),
-            lake: Arc::clone(lake),
-            coherence: core.coherence.clone(),
+            writes_access_log: AtomicBool::new(config.log.access),
+            core: Arc::clone(core),
         }
+    }
+
+    /// Returns the lake as clients reach it through this node.
+    pub(super) fn lake(&self) -> &dyn Lake {
+        &*self.reader.lake
     }
 
     /// Applies settings that can change while a node runs. Requests in flight keep the old ones.
     pub fn reload(&self, freshness: FreshnessRules, write_rules: WriteRules, access_log: bool) {
-        self.reads.set_freshness(freshness);
+        self.freshness.store(Arc::new(freshness));
         self.write_rules.store(Arc::new(write_rules));
         self.writes_access_log.store(access_log, Ordering::Relaxed);
     }
@@ -80,7 +78,7 @@ impl Front {
         remote: &RemoteEnd,
     ) -> Response<ResponseBody> {
         let request_id = RequestId::new(chance::bits());
-        let mut record = Box::new(Record::begin(Arc::clone(&self.metrics), request_id));
+        let mut record = Box::new(Record::begin(Arc::clone(&self.core.metrics), request_id));
         let is_head = request.method() == Method::HEAD;
         let continued =
             expects_continue(request.version(), request.headers()).then(|| request.body_mut().continued());
@@ -122,7 +120,7 @@ impl Front {
         let admitted = self.enter(request, remote, record).await?;
         debug_assert!(record.permit.is_some(), "an admitted request holds a place");
         if admitted.classified.effect() != Effect::None
-            && let Some(coherence) = &self.coherence
+            && let Some(coherence) = &self.core.coherence
         {
             return Box::pin(self.change(coherence, admitted, record)).await;
         }
@@ -159,15 +157,15 @@ impl Front {
         // Only hits are fast. Futures that wait for the lake are boxed separately, to keep a hit's future
         // small.
         match (admitted.classified.operation, admitted.classified.object.clone()) {
-            (Operation::GetObject, Some(name)) => self.reads.get(admitted, name, record).await,
-            (Operation::HeadObject, Some(name)) => Box::pin(self.reads.head(admitted, name, record)).await,
-            (_, Some(name)) if self.lake.keeps_upload(&admitted.classified) => {
-                self.lake.of_upload(admitted, &name).await
+            (Operation::GetObject, Some(name)) => self.get(admitted, name, record).await,
+            (Operation::HeadObject, Some(name)) => Box::pin(self.head(admitted, name, record)).await,
+            (_, Some(name)) if self.lake().keeps_upload(&admitted.classified) => {
+                self.lake().of_upload(admitted, &name).await
             }
             (operation, Some(name)) if operation.is_upload() => Box::pin(self.write(admitted, &name)).await,
-            (Operation::DeleteObject, Some(name)) => self.lake.delete(admitted, &name).await,
+            (Operation::DeleteObject, Some(name)) => self.lake().delete(admitted, &name).await,
             (operation, None) => Box::pin(self.many(admitted, operation)).await,
-            (_, Some(_)) => self.lake.forward(admitted).await,
+            (_, Some(_)) => self.lake().forward(admitted).await,
         }
     }
 
@@ -181,7 +179,7 @@ impl Front {
         let lifetime = lifetime_in(headers)?;
         let mode = self.write_rules.load().mode(name, headers)?;
         let write = Write { name, mode, lifetime };
-        self.lake.put(admitted, write).await
+        self.lake().put(admitted, write).await
     }
 
     /// Serves a request that is not about one object.
@@ -191,12 +189,12 @@ impl Front {
         operation: Operation,
     ) -> Result<Response<ResponseBody>, S3Error> {
         match (operation, admitted.classified.bucket.clone()) {
-            (Operation::ListObjects, Some(bucket)) => self.lake.list_objects(admitted, &bucket).await,
+            (Operation::ListObjects, Some(bucket)) => self.lake().list_objects(admitted, &bucket).await,
             (Operation::ListMultipartUploads, Some(bucket)) => {
-                self.lake.list_uploads(admitted, &bucket).await
+                self.lake().list_uploads(admitted, &bucket).await
             }
-            (Operation::DeleteObjects, Some(bucket)) => self.lake.delete_many(admitted, &bucket).await,
-            _ => self.lake.forward(admitted).await,
+            (Operation::DeleteObjects, Some(bucket)) => self.lake().delete_many(admitted, &bucket).await,
+            _ => self.lake().forward(admitted).await,
         }
     }
 }
