@@ -1,7 +1,9 @@
 //! Assembles the parts of a node; no other module does.
 
 mod parts;
+mod reload;
 
+use std::error::Error;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,30 +13,29 @@ use shoal_cache::cooperation::CooperationMode;
 use shoal_cache::directory::{BlockDirectory, Reports};
 use shoal_directory::redis::SettingsError;
 use shoal_net::clock;
-use shoal_net::endpoint::{CredentialsError, Endpoint, EndpointError, NodeCredentials};
-use shoal_net::http::listener::{self, ListenError};
+use shoal_net::endpoint::{Endpoint, NodeCredentials};
+use shoal_net::http::listener;
 use shoal_net::http::tls::{TlsError, TlsReloader};
 use shoal_net::membership;
 use shoal_net::shutdown::{self, Trigger};
 use shoal_orders::bulletin::Bulletin;
 use shoal_orders::tasks::OrderFiles;
 use shoal_policy::eviction::PolicyName;
-use shoal_store::journal::JournalError;
 use shoal_store::{Recovery, Store, StoreError};
-use shoal_writeback::dirty::{DirtyObjects, TierError};
+use shoal_writeback::dirty::DirtyObjects;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use self::parts::Parts;
 use crate::admin::allowed_hosts::AllowedHosts;
-use crate::admin::auth::{AdminAuth, TokenError};
+use crate::admin::auth::AdminAuth;
 use crate::admin::reloads::Reloads;
 use crate::admin::server::{Admin, MissingParts};
 use crate::cluster::Cluster;
-use crate::config::{Config, ConfigError};
+use crate::config::Config;
 use crate::core::{self, Addresses, Core};
+use crate::front::serve::Front;
 use crate::handoff::Handoff;
-use crate::reload::{ReloadError, Reloader};
 
 /// The parts that `/readyz` waits for.
 const STORE: &str = "store";
@@ -51,7 +52,13 @@ pub struct Gateway {
     core: Arc<Core>,
     recovery: Recovery,
     dirty: Arc<DirtyObjects>,
-    reloader: Box<Reloader>,
+    front: Arc<Front>,
+    /// Certificates of the ports that use TLS.
+    tls: Vec<Arc<TlsReloader>>,
+    auth: Arc<AdminAuth>,
+    reloads: Arc<Reloads>,
+    /// The configuration in force. Locked during a reload.
+    in_force: tokio::sync::Mutex<Config>,
     missing: Arc<MissingParts>,
     stop: Trigger,
     servers: Vec<JoinHandle<()>>,
@@ -62,54 +69,8 @@ pub struct Gateway {
     cluster: Option<Cluster>,
 }
 
-/// Why a node fails to start.
-#[derive(Debug, thiserror::Error)]
-pub enum GatewayError {
-    /// The store failed to open.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The lake's address is invalid.
-    #[error(transparent)]
-    Lake(#[from] EndpointError),
-    /// The lake's credentials are missing or invalid.
-    #[error(transparent)]
-    Credentials(#[from] CredentialsError),
-    /// A tier cannot be opened.
-    #[error(transparent)]
-    Tier(#[from] TierError),
-    /// The settings of the directory are invalid.
-    #[error(transparent)]
-    Directory(#[from] SettingsError),
-    /// The operators' tokens cannot be used.
-    #[error(transparent)]
-    Tokens(#[from] TokenError),
-    /// The records of tasks cannot be read.
-    #[error(
-        "the records of tasks cannot be opened: {0}\nhint: the node needs to read and write node/bulletin in [store] path; without that file the node forgets the tasks that it knows"
-    )]
-    Records(#[from] JournalError),
-    /// The lists of tasks cannot be read.
-    #[error(
-        "the lists of tasks cannot be opened: {0}\nhint: the node needs to read and write node/manifests in [store] path"
-    )]
-    Lists(#[from] std::io::Error),
-    /// A port cannot be bound.
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-    /// The certificate cannot be used.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The gossip port cannot be bound.
-    #[error(
-        "cannot listen for gossip on {address}/udp: {source}\nhint: [cooperation] listen needs the same port for TCP and UDP"
-    )]
-    Gossip {
-        /// The address of that port.
-        address: SocketAddr,
-        /// The cause.
-        source: std::io::Error,
-    },
-}
+/// Why a node fails to start, or rejects a new configuration. A hint may stand on a second line.
+pub type GatewayError = Box<dyn Error + Send + Sync>;
 
 impl Gateway {
     /// Opens the store and both listeners; S3 is being served when this returns.
@@ -135,8 +96,13 @@ impl Gateway {
         let (store, recovery) = open_store(&config).await?;
 
         let (directory, reports) = open_directory(&config, &store)?.unzip();
-        let bulletin = Bulletin::open(membership::node_id(&config.node.name).0, &store)?;
-        let order_files = OrderFiles::open(&store, "manifests")?;
+        let bulletin = Bulletin::open(membership::node_id(&config.node.name).0, &store);
+        let bulletin = bulletin.map_err(|error| format!(
+            "the records of tasks cannot be opened: {error}\nhint: the node needs to read and write node/bulletin in [store] path; without that file the node forgets the tasks that it knows"
+        ))?;
+        let order_files = OrderFiles::open(&store, "manifests").map_err(|error| format!(
+            "the lists of tasks cannot be opened: {error}\nhint: the node needs to read and write node/manifests in [store] path"
+        ))?;
         let shared = Arc::clone(&store);
         let core = Core::new(config, addresses, lake, shared, directory, bulletin, order_files);
         let core = Arc::new(core);
@@ -150,7 +116,9 @@ impl Gateway {
                 let address = address(&listener);
                 let block_server = Arc::clone(&parts.block_server);
                 let joined = Cluster::join(&core, listener, block_server, stopping.clone()).await;
-                Some(joined.map_err(|source| GatewayError::Gossip { address, source })?)
+                Some(joined.map_err(|error| format!(
+                    "cannot listen for gossip on {address}/udp: {error}\nhint: [cooperation] listen needs the same port for TCP and UDP"
+                ))?)
             }
         };
         let handoff = cluster.as_ref().map(|cluster| {
@@ -159,25 +127,18 @@ impl Gateway {
             Arc::new(Handoff::new(core, lake, announcer, stopping.clone()))
         });
         let reloads = Arc::new(Reloads::since(clock::utc_now()));
-        let reloader = Box::new(Reloader {
-            core: Arc::clone(&core),
-            front: Arc::clone(&parts.front),
-            tls: tls.iter().chain(&admin_tls).cloned().collect(),
-            auth: Arc::clone(&auth),
-            reloads: Arc::clone(&reloads),
-            in_force: tokio::sync::Mutex::new(core.config.clone()),
-        });
+        let tls_of_ports = tls.iter().chain(&admin_tls).cloned().collect();
         let mut servers = parts.background(&stopping);
         servers.extend(reports.map(|reports| {
             let reports = reports.run(Arc::clone(&store), stopping.clone());
             tokio::spawn(reports)
         }));
-        let dirty = Arc::clone(&parts.dirty);
+        let (dirty, front) = (Arc::clone(&parts.dirty), Arc::clone(&parts.front));
         let admin_pages = Admin {
-            pages: parts.pages(handoff, reloads),
+            pages: parts.pages(handoff, Arc::clone(&reloads)),
             missing: Arc::clone(&missing),
             hosts: AllowedHosts::new(&core.config.admin.hosts),
-            auth,
+            auth: Arc::clone(&auth),
         };
         servers.extend([
             tokio::spawn(admin_pages.serve(admin, admin_tls, stopping.clone())),
@@ -186,10 +147,14 @@ impl Gateway {
         let tiers = tokio::spawn(Arc::clone(&dirty.entries).run(tiers_stopping));
         *missing.lock() = &[];
         Ok(Self {
+            in_force: tokio::sync::Mutex::new(core.config.clone()),
             core,
             recovery,
             dirty,
-            reloader,
+            front,
+            tls: tls_of_ports,
+            auth,
+            reloads,
             missing,
             stop,
             servers,
@@ -222,12 +187,6 @@ impl Gateway {
         let complete = members.wait_for(|members| members.len() >= nodes);
         // `/members` shows which nodes are missing.
         let _ = tokio::time::timeout(OTHERS_PATIENCE, complete).await;
-    }
-
-    /// Applies the settings of a new configuration that can change while the node runs; returns the
-    /// configuration then in force. If the new one is invalid, nothing changes.
-    pub async fn reload(&self, new: Result<Config, ConfigError>) -> Result<Config, ReloadError> {
-        self.reloader.reload(new).await
     }
 
     /// Returns what the store found on disk when it opened.

@@ -8,7 +8,6 @@
 
 // Assembly of a node.
 mod gateway;
-mod reload;
 
 // Client connections and requests.
 mod front;

@@ -47,7 +47,13 @@ impl Parts {
         let config = &core.config;
         let tiers = configured::open(&config.tiers, &config.limits).await?;
         let settings = configured::settings(&config.write, &config.lake);
-        let dirty = Arc::new(DirtyObjects::open(dirty_parts(&core), &tiers, settings).await?);
+        let parts = dirty::Parts {
+            rules: core.write_rules.clone(),
+            fetcher: Arc::clone(&core.fetcher),
+            identities: Arc::clone(&core.identities),
+            through: Arc::clone(&core.write_through),
+        };
+        let dirty = Arc::new(DirtyObjects::open(parts, &tiers, settings).await?);
         let addresses = Arc::new(addresses(&core));
         let lake = Arc::new(PlainLake::new(PlainLakeParts {
             fetcher: Arc::clone(&core.fetcher),
@@ -63,7 +69,13 @@ impl Parts {
             addresses,
         });
         let lake: Arc<dyn Lake> = Arc::new(lake);
-        let helper = Arc::new(TaskHelper::new(task_parts(&core, &lake)));
+        let helper = Arc::new(TaskHelper::new(TaskParts {
+            name: config.node.name.clone(),
+            lake: Arc::clone(&lake),
+            identities: Arc::clone(&core.identities),
+            fetcher: Arc::clone(&core.fetcher),
+            order_files: Arc::clone(&core.order_files),
+        }));
         Ok(Self {
             front: Arc::new(Front::new(&core, &lake)),
             tasks: Tasks::new(&helper, &core.bulletin, &core.config.plan),
@@ -136,25 +148,6 @@ impl Parts {
             })
         };
         listener::serve(listener, tls, limits, connections, stopping, serve_connection).await;
-    }
-}
-
-fn dirty_parts(core: &Core) -> dirty::Parts {
-    dirty::Parts {
-        rules: core.write_rules.clone(),
-        fetcher: Arc::clone(&core.fetcher),
-        identities: Arc::clone(&core.identities),
-        through: Arc::clone(&core.write_through),
-    }
-}
-
-fn task_parts(core: &Core, lake: &Arc<dyn Lake>) -> TaskParts {
-    TaskParts {
-        name: core.config.node.name.clone(),
-        lake: Arc::clone(lake),
-        identities: Arc::clone(&core.identities),
-        fetcher: Arc::clone(&core.fetcher),
-        order_files: Arc::clone(&core.order_files),
     }
 }
 

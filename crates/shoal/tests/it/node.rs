@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shoal_base::clock;
+use shoal_node::Gateway;
 use shoal_node::config::{
     Config, FreshnessMode, Identity, RegistryConfig, TierConfig, TierStoreConfig, WriteMode,
 };
-use shoal_node::{Gateway, GatewayError};
 use shoal_store::{Store, StoreError};
 use tempfile::TempDir;
 use tokio::net::TcpSocket;
@@ -57,7 +57,10 @@ impl Stopped {
         let gateway = loop {
             match Gateway::start(self.config.clone()).await {
                 // Blocks that were under way are brought to their end, and hold the store until then.
-                Err(GatewayError::Store(StoreError::Locked { .. })) if began.elapsed() < STORE_PATIENCE => {
+                Err(error)
+                    if matches!(error.downcast_ref(), Some(StoreError::Locked { .. }))
+                        && began.elapsed() < STORE_PATIENCE =>
+                {
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
                 started => break started.unwrap(),

@@ -118,7 +118,7 @@ impl Dev {
             config.cooperation.seeds = seed.iter().map(ToString::to_string).collect();
             let name = config.node.name.clone();
             let node = Gateway::start(config).await;
-            nodes.push(node.map_err(|error| Failure::new(&format!("{name} cannot start"), &error))?);
+            nodes.push(node.map_err(|error| Failure::new(&format!("{name} cannot start"), &*error))?);
         }
         join_all(nodes.iter().map(|node| node.sees_others(self.nodes.into()))).await;
         Ok(Running {

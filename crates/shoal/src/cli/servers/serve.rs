@@ -50,7 +50,7 @@ async fn serve(config: Config, sources: Sources, log_filter: LogFilter) -> Resul
     let name = config.node.name.clone();
     let gateway = tokio::select! {
         started = Gateway::start(config) => {
-            started.map_err(|error| Failure::new(&format!("node {name} cannot start"), &error))?
+            started.map_err(|error| Failure::new(&format!("node {name} cannot start"), &*error))?
         }
         () = signals.stop() => return Ok(()),
     };

@@ -1,36 +1,15 @@
 //! Reloads the settings that can change while a node runs: identities, rules, certificates, bandwidth,
 //! operators' tokens and the access log. Other settings need a restart.
 
-use std::error::Error;
 use std::sync::Arc;
 
 use shoal_cache::freshness::FreshnessRules;
 use shoal_cache::write::{WriteConfig, WriteMode, WriteRules};
 use shoal_net::clock;
-use shoal_net::http::tls::TlsReloader;
 use tokio::task::spawn_blocking;
 
-use crate::admin::auth::AdminAuth;
-use crate::admin::reloads::Reloads;
+use super::{Gateway, GatewayError};
 use crate::config::{self, Config, ConfigError};
-use crate::core::Core;
-use crate::front::serve::Front;
-
-/// Why a new configuration was rejected: it is unreadable or invalid, or a certificate or the operators'
-/// tokens cannot be used.
-pub type ReloadError = Box<dyn Error + Send + Sync>;
-
-/// Applies new configurations, each completely or not at all.
-pub struct Reloader {
-    pub(crate) core: Arc<Core>,
-    pub(crate) front: Arc<Front>,
-    /// Certificates of the ports that use TLS.
-    pub(crate) tls: Vec<Arc<TlsReloader>>,
-    pub(crate) auth: Arc<AdminAuth>,
-    pub(crate) reloads: Arc<Reloads>,
-    /// The configuration in force. Locked during a reload.
-    pub(crate) in_force: tokio::sync::Mutex<Config>,
-}
 
 /// The result of comparing a new configuration with the one in force.
 #[derive(Debug)]
@@ -74,14 +53,14 @@ fn writes_back(write: &WriteConfig) -> bool {
     modes.any(|mode| mode == WriteMode::Back)
 }
 
-impl Reloader {
+impl Gateway {
     /// Applies a new configuration and returns the configuration then in force. No request is dropped:
     /// requests in flight finish under the old settings.
     ///
     /// # Errors
     ///
     /// Fails if `new` is an error or cannot be applied. The old configuration then stays in force.
-    pub async fn reload(&self, new: Result<Config, ConfigError>) -> Result<Config, ReloadError> {
+    pub async fn reload(&self, new: Result<Config, ConfigError>) -> Result<Config, GatewayError> {
         let mut in_force = self.in_force.lock().await;
         let taken_over = self.take_over(&in_force, new).await;
         let noted = taken_over.as_ref().map(|plan| plan.need_restart.as_slice());
@@ -101,7 +80,7 @@ impl Reloader {
         Ok(in_force.clone())
     }
 
-    async fn take_over(&self, old: &Config, new: Result<Config, ConfigError>) -> Result<Plan, ReloadError> {
+    async fn take_over(&self, old: &Config, new: Result<Config, ConfigError>) -> Result<Plan, GatewayError> {
         let plan = Plan::of(old, &new?);
         let (config, front) = (&plan.in_force, &self.front);
         assert_eq!(config.store, old.store, "a reload keeps the store and its blocks");
