@@ -22,7 +22,7 @@ pub use answer::client::Client;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use hickory_proto::ProtoError;
@@ -30,10 +30,7 @@ use parking_lot::Mutex;
 use shoal_net::http::listener::{ListenError, listen};
 use shoal_net::shutdown::{self, Shutdown, Trigger};
 use shoal_net::{clock, pauses};
-use shoal_node::admin::client::{
-    AdminAccess, AdminClient, AdminError, AdminResponse, AdminUrl, FileError, InvalidAdminUrl,
-};
-use shoal_node::admin::members::Members;
+use shoal_node::admin::client::{AdminAccess, AdminClient, AdminError, AdminUrl, FileError, InvalidAdminUrl};
 use shoal_node::config;
 use tokio::task::JoinSet;
 
@@ -181,7 +178,10 @@ pub async fn explain(config: &config::Lookup, client: Client) -> Result<Explanat
     let mut silent = Vec::new();
     for answer in asked {
         match answer {
-            Ok(answer) => shared.receive(answer, clock::instant()),
+            Ok((members, reached)) => {
+                let mut live = shared.live_nodes.lock();
+                live.receive(members, reached, clock::instant());
+            }
             Err(error) => silent.push(SilentNode::from(&error)),
         }
     }
@@ -235,10 +235,6 @@ impl Shared {
         })
     }
 
-    fn receive(&self, answer: AdminResponse<Members>, now: Instant) {
-        self.live_nodes.lock().receive(answer.page, answer.reached, now);
-    }
-
     fn live(&self) -> Vec<Arc<LiveNode>> {
         self.live_nodes.lock().live(clock::instant())
     }
@@ -284,8 +280,8 @@ async fn keep_asking(poller: AdminClient, place: usize, shared: Arc<Shared>, sto
         silent = answer.is_err();
         let now = clock::instant();
         shared.polled.lock()[place].asked(!silent, now);
-        if let Ok(answer) = answer {
-            shared.receive(answer, now);
+        if let Ok((members, reached)) = answer {
+            shared.live_nodes.lock().receive(members, reached, now);
         }
     }
 }

@@ -106,23 +106,8 @@ pub enum AdminErrorKind {
     Page(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// A node's response.
-#[derive(Debug)]
-pub struct AdminResponse<T> {
-    /// The page.
-    pub page: T,
-    /// Address of the node.
-    pub reached: IpAddr,
-}
-
 /// The body of a request.
 type Body = BoxBody<Bytes, std::io::Error>;
-
-/// The body of a request.
-struct Content {
-    media: &'static str,
-    body: Body,
-}
 
 /// Sends requests to the admin port of a node, reusing connections.
 #[derive(Clone, Debug)]
@@ -169,7 +154,7 @@ impl AdminClient {
     ///
     /// Fails if the node does not answer in time, refuses the request, or sends another document.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, AdminError> {
-        self.call(Method::GET, path, None).await
+        Ok(self.call(Method::GET, path, None).await?.0)
     }
 
     /// Fetches a JSON page and returns the address of the node, too.
@@ -177,10 +162,8 @@ impl AdminClient {
     /// # Errors
     ///
     /// Fails as [`get`](Self::get) does.
-    pub async fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<AdminResponse<T>, AdminError> {
-        let AdminResponse { page, reached } = self.in_time(Method::GET, path, None).await?;
-        let page = self.read(&page)?;
-        Ok(AdminResponse { page, reached })
+    pub async fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<(T, IpAddr), AdminError> {
+        self.call(Method::GET, path, None).await
     }
 
     /// Fetches a page as text.
@@ -189,8 +172,8 @@ impl AdminClient {
     ///
     /// Fails if the node does not answer in time, or refuses the request.
     pub async fn text(&self, path: &str) -> Result<String, AdminError> {
-        let answer = self.in_time(Method::GET, path, None).await?;
-        Ok(String::from_utf8_lossy(&answer.page).into_owned())
+        let (page, _) = self.in_time(Method::GET, path, None).await?;
+        Ok(String::from_utf8_lossy(&page).into_owned())
     }
 
     /// Sends an order and returns the JSON response.
@@ -199,7 +182,7 @@ impl AdminClient {
     ///
     /// Fails as [`get`](Self::get) does.
     pub async fn post<T: DeserializeOwned>(&self, path: &str) -> Result<T, AdminError> {
-        self.call(Method::POST, path, None).await
+        Ok(self.call(Method::POST, path, None).await?.0)
     }
 
     /// Sends an order as JSON and returns the JSON response.
@@ -209,11 +192,8 @@ impl AdminClient {
     /// Fails as [`get`](Self::get) does.
     pub async fn post_json<T: DeserializeOwned>(&self, path: &str, order: Vec<u8>) -> Result<T, AdminError> {
         let body = Full::from(order).map_err(|never| match never {}).boxed();
-        let content = Content {
-            media: "application/json",
-            body,
-        };
-        self.call(Method::POST, path, Some(content)).await
+        let content = Some(("application/json", body));
+        Ok(self.call(Method::POST, path, content).await?.0)
     }
 
     /// Sends a DELETE for a path and returns the JSON response.
@@ -222,7 +202,7 @@ impl AdminClient {
     ///
     /// Fails as [`get`](Self::get) does.
     pub async fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, AdminError> {
-        self.call(Method::DELETE, path, None).await
+        Ok(self.call(Method::DELETE, path, None).await?.0)
     }
 
     /// Sends an order with a large text, without a time limit, and returns the JSON response.
@@ -232,26 +212,21 @@ impl AdminClient {
     /// Fails if the node refuses the request, or sends another document.
     pub async fn post_text<T: DeserializeOwned>(&self, path: &str, body: Body) -> Result<T, AdminError> {
         let patient = self.clone().within(Duration::MAX);
-        let content = Content {
-            media: "text/plain",
-            body,
-        };
-        patient.call(Method::POST, path, Some(content)).await
+        let content = Some(("text/plain", body));
+        Ok(patient.call(Method::POST, path, content).await?.0)
     }
 
+    /// Sends a request, whose body has the media type before it; returns the page and the node's address.
     async fn call<T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
-        content: Option<Content>,
-    ) -> Result<T, AdminError> {
-        let answer = self.in_time(method, path, content).await?;
-        self.read(&answer.page)
-    }
-
-    fn read<T: DeserializeOwned>(&self, page: &[u8]) -> Result<T, AdminError> {
-        let page = serde_json::from_slice(page);
-        page.map_err(|error| self.error(AdminErrorKind::Page(error.into())))
+        content: Option<(&'static str, Body)>,
+    ) -> Result<(T, IpAddr), AdminError> {
+        let (page, reached) = self.in_time(method, path, content).await?;
+        let page = serde_json::from_slice(&page);
+        let page = page.map_err(|error| self.error(AdminErrorKind::Page(error.into())))?;
+        Ok((page, reached))
     }
 
     fn error(&self, why: AdminErrorKind) -> AdminError {
@@ -263,8 +238,8 @@ impl AdminClient {
         &self,
         method: Method,
         path: &str,
-        content: Option<Content>,
-    ) -> Result<AdminResponse<Bytes>, AdminError> {
+        content: Option<(&'static str, Body)>,
+    ) -> Result<(Bytes, IpAddr), AdminError> {
         let answer = tokio::time::timeout(self.deadline, self.exchange(method, path, content)).await;
         let answer = answer.unwrap_or(Err(AdminErrorKind::Deadline(self.deadline)));
         answer.map_err(|why| self.error(why))
@@ -274,8 +249,8 @@ impl AdminClient {
         &self,
         method: Method,
         path: &str,
-        content: Option<Content>,
-    ) -> Result<AdminResponse<Bytes>, AdminErrorKind> {
+        content: Option<(&'static str, Body)>,
+    ) -> Result<(Bytes, IpAddr), AdminErrorKind> {
         let mut request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.url));
@@ -283,7 +258,7 @@ impl AdminClient {
             request = request.header(AUTHORIZATION, token);
         }
         let body = match content {
-            Some(Content { media, body }) => {
+            Some((media, body)) => {
                 request = request.header(CONTENT_TYPE, media);
                 body
             }
@@ -305,7 +280,7 @@ impl AdminClient {
             let said = said.trim_end().into();
             return Err(AdminErrorKind::Refused { status, said });
         }
-        Ok(AdminResponse { page, reached })
+        Ok((page, reached))
     }
 }
 
