@@ -109,18 +109,14 @@ impl Sim {
         match (self.verb, self.path) {
             (Some(Verb::Advise(advise)), _) => advise.run(),
             (None, Some(path)) => {
-                let source = self.trace.open(&path)?;
+                let (granularity, open) = self.trace.open(path)?;
                 let comparison = Comparison {
-                    granularity: source.granularity,
+                    granularity,
                     contenders: self.policy,
                     capacities: self.capacity,
                     threads: threads(),
                 };
-                let mut progress = Progress::default();
-                let compared = comparison
-                    .run(&|| source.accesses(), &mut |count| progress.add(count))
-                    .map_err(refused)?;
-                progress.end();
+                let compared = with_progress(|progress| comparison.run(&open, progress))?;
                 if let Some(folder) = self.out {
                     write(&folder, "compare.csv", &compared.csv())?;
                     write(&folder, "miss-ratio.svg", &compared.plot().svg())?;
@@ -139,19 +135,15 @@ impl Sim {
 
 impl Advise {
     fn run(self) -> Result<(), Failure> {
-        let source = self.trace.open(&self.path)?;
+        let (granularity, open) = self.trace.open(self.path)?;
         let request = AdviceRequest {
-            granularity: source.granularity,
+            granularity,
             capacity: self.capacity,
             nodes: self.nodes,
             lake_cost: self.lake_cost,
             threads: threads(),
         };
-        let mut progress = Progress::default();
-        let advice = request
-            .ask(&|| source.accesses(), &mut |count| progress.add(count))
-            .map_err(refused)?;
-        progress.end();
+        let advice = with_progress(|progress| request.ask(&open, progress))?;
         if let Some(folder) = self.out {
             write(&folder, "miss-ratio-curve.svg", &advice.plot().svg())?;
         }
@@ -160,55 +152,40 @@ impl Advise {
     }
 }
 
-/// A trace and its unit of caching.
-struct Source {
-    path: PathBuf,
-    format: Format,
-    granularity: Granularity,
-}
-
-impl Source {
-    fn accesses(&self) -> Result<Accesses, TraceError> {
-        Trace::open(&self.path, Some(self.format), self.granularity).map(Trace::accesses)
-    }
-}
-
 impl TraceFlags {
-    fn open(&self, path: &Path) -> Result<Source, Failure> {
+    /// Returns the unit of caching of the trace at `path`, and what opens it.
+    fn open(
+        &self,
+        path: PathBuf,
+    ) -> Result<(Granularity, impl Fn() -> Result<Accesses, TraceError>), Failure> {
         let format = match self.format {
             Some(format) => format,
-            None => Format::of_file(path).map_err(refused)?,
+            None => Format::of_file(&path).map_err(refused)?,
         };
-        Ok(Source {
-            path: path.to_owned(),
-            format,
-            granularity: self.block.unwrap_or_else(|| format.granularity()),
-        })
+        let granularity = self.block.unwrap_or_else(|| format.granularity());
+        let open = move || Trace::open(&path, Some(format), granularity).map(Trace::accesses);
+        Ok((granularity, open))
     }
 }
 
-/// Shows the number of requests on one line of a terminal.
-#[derive(Default)]
-struct Progress {
-    done: u64,
-    shown: u64,
-}
-
-impl Progress {
-    fn add(&mut self, count: u64) {
-        self.done += count;
-        if self.done - self.shown >= PROGRESS_EVERY && io::stderr().is_terminal() {
-            self.shown = self.done;
+/// Simulates, and shows the number of requests on one line of a terminal meanwhile.
+fn with_progress<T>(
+    simulate: impl FnOnce(&mut dyn FnMut(u64)) -> Result<T, TraceError>,
+) -> Result<T, Failure> {
+    let (mut done, mut shown) = (0, 0);
+    let result = simulate(&mut |count| {
+        done += count;
+        if done - shown >= PROGRESS_EVERY && io::stderr().is_terminal() {
+            shown = done;
             // If stderr is gone, there is no reader to inform.
-            let _ = write!(io::stderr(), "\r{} requests", self.done);
+            let _ = write!(io::stderr(), "\r{done} requests");
         }
+    });
+    let result = result.map_err(refused)?;
+    if shown > 0 {
+        let _ = writeln!(io::stderr());
     }
-
-    fn end(&self) {
-        if self.shown > 0 {
-            let _ = writeln!(io::stderr());
-        }
-    }
+    Ok(result)
 }
 
 fn write(folder: &Path, name: &str, text: &str) -> Result<(), Failure> {
