@@ -2,6 +2,8 @@
 
 mod parts;
 mod reload;
+#[cfg(test)]
+mod tests;
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -9,6 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use shoal_cache::cooperation::CooperationMode;
 use shoal_cache::directory::{BlockDirectory, Reports};
 use shoal_directory::redis::SettingsError;
@@ -29,17 +32,13 @@ use tokio::task::JoinHandle;
 use self::parts::Parts;
 use crate::admin::allowed_hosts::AllowedHosts;
 use crate::admin::auth::AdminAuth;
-use crate::admin::reloads::Reloads;
-use crate::admin::server::{Admin, MissingParts};
+use crate::admin::reloads::ReloadHistory;
+use crate::admin::server::Admin;
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::core::{self, Addresses, Core};
 use crate::front::serve::Front;
 use crate::handoff::Handoff;
-
-/// The parts that `/readyz` waits for.
-const STORE: &str = "store";
-const S3: &str = "s3";
 
 /// How long a node waits at start for the nodes that start with it, which usually takes less than a second.
 const OTHERS_PATIENCE: Duration = Duration::from_secs(10);
@@ -56,10 +55,9 @@ pub struct Gateway {
     /// Certificates of the ports that use TLS.
     tls: Vec<Arc<TlsReloader>>,
     auth: Arc<AdminAuth>,
-    reloads: Arc<Reloads>,
+    reloads: Arc<Mutex<ReloadHistory>>,
     /// The configuration in force. Locked during a reload.
     in_force: tokio::sync::Mutex<Config>,
-    missing: Arc<MissingParts>,
     stop: Trigger,
     servers: Vec<JoinHandle<()>>,
     /// Ends the registry sessions, which requests in flight need until they finish.
@@ -107,7 +105,6 @@ impl Gateway {
         let core = Core::new(config, addresses, lake, shared, directory, bulletin, order_files);
         let core = Arc::new(core);
         let parts = Parts::new(Arc::clone(&core)).await?;
-        let missing = Arc::new(MissingParts::new(&[STORE, S3]));
         let (stop, stopping) = shutdown::channel();
         let (stop_tiers, tiers_stopping) = shutdown::channel();
         let cluster = match peer {
@@ -126,7 +123,7 @@ impl Gateway {
             let (core, lake) = (Arc::clone(&core), Arc::clone(&parts.lake));
             Arc::new(Handoff::new(core, lake, announcer, stopping.clone()))
         });
-        let reloads = Arc::new(Reloads::since(clock::utc_now()));
+        let reloads = Arc::new(Mutex::new(ReloadHistory::since(clock::utc_now())));
         let tls_of_ports = tls.iter().chain(&admin_tls).cloned().collect();
         let mut servers = parts.background(&stopping);
         servers.extend(reports.map(|reports| {
@@ -135,17 +132,16 @@ impl Gateway {
         }));
         let (dirty, front) = (Arc::clone(&parts.dirty), Arc::clone(&parts.front));
         let admin_pages = Admin {
-            pages: parts.pages(handoff, Arc::clone(&reloads)),
-            missing: Arc::clone(&missing),
+            node: parts.pages(handoff, Arc::clone(&reloads)),
             hosts: AllowedHosts::new(&core.config.admin.hosts),
             auth: Arc::clone(&auth),
+            stopping: stopping.clone(),
         };
         servers.extend([
-            tokio::spawn(admin_pages.serve(admin, admin_tls, stopping.clone())),
+            tokio::spawn(admin_pages.serve(admin, admin_tls)),
             tokio::spawn(parts.serve_s3(s3, tls, stopping)),
         ]);
         let tiers = tokio::spawn(Arc::clone(&dirty.entries).run(tiers_stopping));
-        *missing.lock() = &[];
         Ok(Self {
             in_force: tokio::sync::Mutex::new(core.config.clone()),
             core,
@@ -155,7 +151,6 @@ impl Gateway {
             tls: tls_of_ports,
             auth,
             reloads,
-            missing,
             stop,
             servers,
             stop_tiers,
@@ -206,7 +201,6 @@ impl Gateway {
 
     /// Finishes the requests in flight and stops.
     pub async fn shutdown(self) {
-        *self.missing.lock() = &[S3];
         self.stop.begin();
         if let Some(cluster) = self.cluster {
             cluster.leave().await;

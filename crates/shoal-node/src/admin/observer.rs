@@ -7,26 +7,18 @@ mod table;
 
 use std::sync::Arc;
 
-use http::Request;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
-use shoal_net::conditions::Condition;
-use shoal_net::http::connection::ClientBody;
-use shoal_net::http::pages::Page;
 use shoal_net::membership;
 use shoal_net::metrics::{render_all, scrape};
 use shoal_orders::tasks::Tasks;
-use shoal_s3::uri::S3Uri;
-use shoal_writeback::FlushProgress;
 use shoal_writeback::observed::{self, WriteBack};
 
 use self::snapshot::Snapshot;
 use self::table::TABLE;
 use super::explain::{ExplainQuery, Explainer, Explanation};
 use super::members::{Member, MemberState, Members};
-use super::other_nodes::OtherPage;
-use super::reloads::Reloads;
-use super::server::Pages;
-use super::task_pages::TaskPage;
+use super::reloads::ReloadHistory;
 use crate::block_server::BlockServer;
 use crate::core::Core;
 use crate::handoff::{Handoff, HandoffProgress};
@@ -44,7 +36,7 @@ pub struct Observer {
     /// Drains the node; `None` on a node that does not cooperate.
     pub(crate) handoff: Option<Arc<Handoff>>,
     /// Results of configuration reloads.
-    pub(crate) reloads: Arc<Reloads>,
+    pub(crate) reloads: Arc<Mutex<ReloadHistory>>,
 }
 
 impl Observer {
@@ -56,7 +48,7 @@ impl Observer {
             "/metrics" => Some(self.metrics()),
             "/explain" => {
                 let query = ExplainQuery::parse(query).ok()?;
-                Some(json!(self.explain(query).await).to_string())
+                Some(json!(self.explain(&query).await).to_string())
             }
             _ => None,
         }
@@ -72,25 +64,26 @@ impl Observer {
     fn drain(&self) -> Option<HandoffProgress> {
         self.handoff.as_ref().map(|handoff| handoff.progress())
     }
-}
 
-impl Pages for Observer {
-    fn metrics(self: Arc<Self>) -> String {
+    /// Returns `/metrics`.
+    pub fn metrics(self: Arc<Self>) -> String {
         let written_back = scrape(observed::TABLE, self.write_back.figures());
         render_all([scrape(TABLE, Snapshot::new(self)), written_back])
     }
 
-    async fn status(self: Arc<Self>) -> Value {
+    /// Returns `/status`.
+    pub async fn status(self: Arc<Self>) -> Value {
         self.write_back.refresh().await;
         json!(Snapshot::new(self).status())
     }
 
-    fn conditions(&self) -> Vec<Condition> {
-        self.holding()
+    /// Returns `/explain`.
+    pub async fn explain(&self, query: &ExplainQuery) -> Explanation {
+        Explainer(&self.core).explain(query).await
     }
 
-    /// On a node that does not cooperate, only the node itself. Includes only this node's load.
-    fn members(&self) -> Members {
+    /// Returns the living nodes, for `/members`. On a node that does not cooperate, only the node itself. Includes only this node's load.
+    pub fn members(&self) -> Members {
         let Core {
             config,
             metrics,
@@ -129,25 +122,5 @@ impl Pages for Observer {
             speaker: node.name.clone(),
             members,
         }
-    }
-
-    async fn explain(&self, query: ExplainQuery) -> Explanation {
-        Explainer(&self.core).explain(&query).await
-    }
-
-    async fn other(&self, page: OtherPage, query: Option<&str>) -> Page {
-        page.get(&self.core.cooperation, query).await
-    }
-
-    async fn tasks(&self, page: TaskPage, request: Request<ClientBody>) -> Page {
-        page.answer(&self.tasks, request).await
-    }
-
-    fn flush(&self, below: Option<S3Uri>) -> FlushProgress {
-        self.write_back.flushes.begin(below)
-    }
-
-    fn handoff(&self) -> Option<&Arc<Handoff>> {
-        self.handoff.as_ref()
     }
 }

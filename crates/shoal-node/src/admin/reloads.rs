@@ -3,15 +3,10 @@
 use std::fmt::Display;
 use std::time::SystemTime;
 
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use shoal_base::moment::since_1970;
 
-/// Results of reloads, for `/status` and metrics.
-#[derive(Debug)]
-pub struct Reloads(Mutex<ReloadHistory>);
-
-/// The reloads since the node started.
+/// The reloads since the node started, for `/status` and metrics.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ReloadHistory {
@@ -27,34 +22,28 @@ pub struct ReloadHistory {
     pub need_restart: Vec<String>,
 }
 
-impl Reloads {
+impl ReloadHistory {
     /// Creates an empty history; the node starts at `now`.
     pub fn since(now: SystemTime) -> Self {
-        Self(Mutex::new(ReloadHistory {
+        Self {
             read_at: since_1970(now).as_secs(),
-            ..ReloadHistory::default()
-        }))
-    }
-
-    /// Records the result of a reload at `now`: the settings that need a restart, or an error.
-    pub fn note(&self, now: SystemTime, taken_over: Result<&[String], impl Display>) {
-        let mut history = self.0.lock();
-        match taken_over {
-            Ok(need_restart) => {
-                history.reloads += 1;
-                history.read_at = since_1970(now).as_secs();
-                history.error = None;
-                need_restart.clone_into(&mut history.need_restart);
-            }
-            Err(error) => {
-                history.failed_reloads += 1;
-                history.error = Some(error.to_string());
-            }
+            ..Self::default()
         }
     }
 
-    /// Returns the reloads since the node started.
-    pub fn history(&self) -> ReloadHistory {
-        self.0.lock().clone()
+    /// Records the result of a reload at `now`: the settings that need a restart, or an error.
+    pub fn note(&mut self, now: SystemTime, taken_over: Result<&[String], impl Display>) {
+        match taken_over {
+            Ok(need_restart) => {
+                self.reloads += 1;
+                self.read_at = since_1970(now).as_secs();
+                self.error = None;
+                need_restart.clone_into(&mut self.need_restart);
+            }
+            Err(error) => {
+                self.failed_reloads += 1;
+                self.error = Some(error.to_string());
+            }
+        }
     }
 }

@@ -1,9 +1,6 @@
 //! The admin listener. It serves the health, metrics and status pages, and accepts orders: drain, undrain,
 //! flush. It never serves S3.
 
-#[cfg(test)]
-mod tests;
-
 use std::convert::Infallible;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -13,9 +10,6 @@ use futures_util::future::FutureExt;
 use http::header::ORIGIN;
 use http::{Method, Request, StatusCode};
 use hyper::service::service_fn;
-use parking_lot::Mutex;
-use serde_json::Value;
-use shoal_net::conditions::Condition;
 use shoal_net::http::connection::ClientBody;
 use shoal_net::http::listener::{RemoteEnd, serve};
 use shoal_net::http::pages::{self, LIMITS, Page, not_allowed, page, text};
@@ -24,51 +18,14 @@ use shoal_net::metrics::{self, ConnectionMetrics};
 use shoal_net::shutdown::Shutdown;
 use shoal_s3::operation::Query;
 use shoal_s3::uri::S3Uri;
-use shoal_writeback::FlushProgress;
 use tokio::net::TcpListener;
 
 use super::allowed_hosts::AllowedHosts;
 use super::auth::{AdminAuth, Wish};
-use super::explain::{ExplainQuery, Explanation};
-use super::members::Members;
+use super::explain::ExplainQuery;
+use super::observer::Observer;
 use super::other_nodes::OtherPage;
 use super::task_pages::{TaskPage, json_page, message_page};
-use crate::handoff::Handoff;
-
-/// The parts of this node that must be running before it is ready, and are not. External conditions are
-/// checked in addition ([`shoal_net::conditions`]).
-pub type MissingParts = Mutex<&'static [&'static str]>;
-
-/// The content of the pages of a node, and what orders act on.
-pub trait Pages: Send + Sync + 'static {
-    /// Returns `/metrics`.
-    fn metrics(self: Arc<Self>) -> String;
-
-    /// Returns `/status`.
-    fn status(self: Arc<Self>) -> impl Future<Output = Value> + Send;
-
-    /// Returns the conditions that hold, for `/readyz`.
-    fn conditions(&self) -> Vec<Condition>;
-
-    /// Returns the living nodes, for `/members`.
-    fn members(&self) -> Members;
-
-    /// Returns `/explain`.
-    fn explain(&self, query: ExplainQuery) -> impl Future<Output = Explanation> + Send;
-
-    /// Answers a request for another node's page, `/nodes/NAME/PAGE`.
-    fn other(&self, page: OtherPage, query: Option<&str>) -> impl Future<Output = Page> + Send;
-
-    /// Answers a request for `/tasks`, a path below it, or `/plan`.
-    fn tasks(&self, page: TaskPage, request: Request<ClientBody>) -> impl Future<Output = Page> + Send;
-
-    /// Starts to flush what is written back below a prefix, or all of it.
-    fn flush(&self, below: Option<S3Uri>) -> FlushProgress;
-
-    /// Returns the handoff, for `/drain` and `/undrain`; `None` on a node that caches alone, because it
-    /// cannot hand its blocks over.
-    fn handoff(&self) -> Option<&Arc<Handoff>>;
-}
 
 /// A path of the admin port.
 enum Route {
@@ -130,23 +87,23 @@ impl Route {
 }
 
 /// The admin listener.
-pub struct Admin<P> {
-    /// The content of its pages.
-    pub pages: Arc<P>,
-    /// For `/readyz`.
-    pub missing: Arc<MissingParts>,
+pub struct Admin {
+    /// The content of its pages, and what orders act on.
+    pub node: Arc<Observer>,
     /// The host names under which the pages are served.
     pub hosts: AllowedHosts,
     /// Authorizes requests.
     pub auth: Arc<AdminAuth>,
+    /// Begins when the node stops.
+    pub stopping: Shutdown,
 }
 
-impl<P: Pages> Admin<P> {
-    /// Serves until `shutdown` begins, on the same guarded connections as S3, with limits of their own.
-    pub async fn serve(self, listener: TcpListener, tls: Option<Arc<TlsReloader>>, shutdown: Shutdown) {
+impl Admin {
+    /// Serves until the node stops, on the same guarded connections as S3, with limits of their own.
+    pub async fn serve(self, listener: TcpListener, tls: Option<Arc<TlsReloader>>) {
+        let stopping = self.stopping.clone();
         if let Some(tls) = &tls {
-            let (tls, shutdown) = (Arc::clone(tls), shutdown.clone());
-            tokio::spawn(tls.watch(shutdown));
+            tokio::spawn(Arc::clone(tls).watch(stopping.clone()));
         }
         let admin = Arc::new(self);
         let counted = ConnectionMetrics::default();
@@ -157,7 +114,7 @@ impl<P: Pages> Admin<P> {
                 async move { Ok::<_, Infallible>(admin.respond(request, &remote).await) }.boxed()
             })
         };
-        serve(listener, tls, LIMITS, counted, shutdown, connection).await;
+        serve(listener, tls, LIMITS, counted, stopping, connection).await;
     }
 
     /// Answers a request if its host and its caller are allowed.
@@ -191,21 +148,22 @@ impl<P: Pages> Admin<P> {
         match route {
             Route::Healthz => text(StatusCode::OK, "alive\n"),
             Route::Readyz => {
-                let missing = *self.missing.lock();
-                pages::ready_under(missing, &self.pages.conditions())
+                // The admin port opens when all parts of the node run.
+                let missing: &[_] = if self.stopping.has_begun() { &["s3"] } else { &[] };
+                pages::ready_under(missing, &self.node.conditions())
             }
             Route::Metrics => {
-                let metrics = Arc::clone(&self.pages).metrics();
+                let metrics = Arc::clone(&self.node).metrics();
                 page(StatusCode::OK, metrics::CONTENT_TYPE, metrics)
             }
-            Route::Status => json_page(StatusCode::OK, Arc::clone(&self.pages).status().await),
-            Route::Members => json_page(StatusCode::OK, self.pages.members()),
+            Route::Status => json_page(StatusCode::OK, Arc::clone(&self.node).status().await),
+            Route::Members => json_page(StatusCode::OK, self.node.members()),
             Route::Explain => match ExplainQuery::parse(query.unwrap_or_default()) {
-                Ok(query) => json_page(StatusCode::OK, self.pages.explain(query).await),
+                Ok(query) => json_page(StatusCode::OK, self.node.explain(&query).await),
                 Err(error) => refused(&error.to_string()),
             },
             Route::Drain | Route::Undrain => {
-                let Some(handoff) = self.pages.handoff() else {
+                let Some(handoff) = &self.node.handoff else {
                     return text(
                         StatusCode::CONFLICT,
                         "this node caches alone: no other node can take its blocks. Stop it without a drain: it finds them on its disk when it starts again\n",
@@ -218,8 +176,8 @@ impl<P: Pages> Admin<P> {
                 json_page(StatusCode::ACCEPTED, handoff.progress())
             }
             Route::Flush => self.flush(query.unwrap_or_default()),
-            Route::Other(other) => self.pages.other(other, query).await,
-            Route::Tasks(tasks) => self.pages.tasks(tasks, request).await,
+            Route::Other(other) => other.get(&self.node.core.cooperation, query).await,
+            Route::Tasks(tasks) => tasks.answer(&self.node.tasks, request).await,
         }
     }
 
@@ -231,7 +189,7 @@ impl<P: Pages> Admin<P> {
         };
         let below = query.get("below").filter(|below| !below.is_empty());
         match below.map(S3Uri::from_str).transpose() {
-            Ok(below) => json_page(StatusCode::ACCEPTED, self.pages.flush(below)),
+            Ok(below) => json_page(StatusCode::ACCEPTED, self.node.write_back.flushes.begin(below)),
             Err(error) => refused(&format!("below= does not name what to flush: {error}")),
         }
     }

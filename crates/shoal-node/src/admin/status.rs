@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use shoal_net::conditions::Condition;
-use shoal_orders::tasks::TaskState;
 pub use shoal_store::{Counters, PinCounts};
 
 pub use super::reloads::ReloadHistory;
@@ -19,6 +18,7 @@ pub use shoal_cache::gwf::GwfFigures;
 pub use shoal_cache::messages::MessageFigures;
 pub use shoal_net::link::{BandwidthScope, ClassFigures, LaneFigures, LinkFigures};
 pub use shoal_net::metrics::WordCounts;
+pub use shoal_orders::tasks::TaskFigures;
 pub use shoal_writeback::observed::{TierPage, TroubledObject, UploadsPage, WriteBackPage};
 
 /// The state of a node.
@@ -49,7 +49,7 @@ pub struct Status {
     /// The block directory; `None` without one.
     pub directory: Option<DirectoryPage>,
     /// Tasks of the cluster.
-    pub tasks: TasksPage,
+    pub tasks: TaskFigures,
     /// The plan in force, if there is one.
     pub plan: Option<PlanPage>,
     /// The handoff; `None` if the node does not cooperate.
@@ -224,23 +224,6 @@ pub struct DirectoryRequests {
     pub mean_answer_ms: Option<f64>,
 }
 
-/// The tasks of the cluster.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-pub struct TasksPage {
-    /// Tasks by state.
-    #[serde(flatten)]
-    pub states: WordCounts,
-    /// Tasks that may miss their deadline.
-    pub at_risk: u64,
-    /// Tasks that this node runs.
-    pub running_here: u64,
-    /// Records that this node has.
-    pub records: u64,
-    /// Their bytes.
-    pub record_bytes: u64,
-}
-
 /// The plan in force.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -251,13 +234,6 @@ pub struct PlanPage {
     pub jobs: WordCounts,
     /// Bytes: all that it fetches (`total`), and until now as `planned` and `done`.
     pub bytes: WordCounts,
-}
-
-impl TasksPage {
-    /// Returns the number of tasks in a state.
-    pub fn in_state(&self, state: TaskState) -> u64 {
-        self.states.get(state.as_str()).copied().unwrap_or_default()
-    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::FutureExt;
 use hyper::service::service_fn;
+use parking_lot::Mutex;
 use shoal_cache::exchange::location;
 use shoal_cache::lake::{Lake, PlainLake, PlainLakeParts};
 use shoal_cache::lake_health::LakeHealthCheck;
@@ -21,7 +22,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::admin::observer::Observer;
-use crate::admin::reloads::Reloads;
+use crate::admin::reloads::ReloadHistory;
 use crate::block_server::BlockServer;
 use crate::core::Core;
 use crate::front::serve::Front;
@@ -109,7 +110,11 @@ impl Parts {
     }
 
     /// Returns the source of this node's pages for operators, which peers can fetch, too.
-    pub(super) fn pages(&self, handoff: Option<Arc<Handoff>>, reloads: Arc<Reloads>) -> Arc<Observer> {
+    pub(super) fn pages(
+        &self,
+        handoff: Option<Arc<Handoff>>,
+        reloads: Arc<Mutex<ReloadHistory>>,
+    ) -> Arc<Observer> {
         let observer = Arc::new(Observer {
             core: Arc::clone(&self.core),
             write_back: WriteBack::new(&self.dirty),
@@ -135,8 +140,7 @@ impl Parts {
         stopping: Shutdown,
     ) {
         if let Some(tls) = &tls {
-            let (tls, stopping) = (Arc::clone(tls), stopping.clone());
-            tokio::spawn(tls.watch(stopping));
+            tokio::spawn(Arc::clone(tls).watch(stopping.clone()));
         }
         let limits = ConnectionLimits::from(&self.core.config.limits);
         let connections = self.core.metrics.connections().clone();

@@ -64,7 +64,7 @@ impl Gateway {
         let mut in_force = self.in_force.lock().await;
         let taken_over = self.take_over(&in_force, new).await;
         let noted = taken_over.as_ref().map(|plan| plan.need_restart.as_slice());
-        self.reloads.note(clock::utc_now(), noted);
+        self.reloads.lock().note(clock::utc_now(), noted);
         let plan = taken_over?;
         for setting in &plan.need_restart {
             tracing::warn!(

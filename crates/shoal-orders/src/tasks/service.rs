@@ -469,16 +469,14 @@ impl Tasks {
     pub fn figures(&self) -> TaskFigures {
         let (records, record_bytes) = self.base.records.bulletin.size();
         let entries = self.base.records.all();
-        let in_state = |state| {
-            entries
-                .iter()
-                .filter(|entry| entry.progress.state == state)
-                .count() as u64
+        let in_state = |state: TaskState| {
+            let entries = entries.iter().filter(|entry| entry.progress.state == state);
+            (state.as_str().to_owned(), entries.count() as u64)
         };
         let now = clock::utc_now();
         let at_risk = entries.iter().filter(|entry| entry.is_at_risk(now));
         TaskFigures {
-            states: TaskState::ALL.map(in_state),
+            states: TaskState::ALL.map(in_state).into(),
             at_risk: at_risk.count() as u64,
             running_here: self.running.lock().len() as u64,
             totals: *self.base.totals.lock(),

@@ -10,7 +10,7 @@ use crate::handoff::HandoffPhase;
 
 impl Observer {
     /// Returns the conditions that currently hold.
-    pub(super) fn holding(&self) -> Vec<Condition> {
+    pub fn conditions(&self) -> Vec<Condition> {
         let mut conditions = self.of_the_lake();
         let drain = self.drain().filter(|drain| drain.state != HandoffPhase::Serving);
         conditions.extend(drain.map(|_| {

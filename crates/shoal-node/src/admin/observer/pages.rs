@@ -7,14 +7,13 @@ use serde_json::json;
 use shoal_cache::directory::EMBEDDED;
 use shoal_directory::guard::Counts;
 use shoal_net::metrics::WordCounts;
-use shoal_orders::tasks::TaskState;
 use shoal_plan::execution::JobStatus;
 use shoal_store::Health;
 
 use super::snapshot::Snapshot;
 use crate::admin::status::{
     CooperationPage, DirectoryPage, DirectoryRequests, LakePage, Latencies, LayerPage, NodePage, PeerPage,
-    PlanPage, ReadsPage, Status, StorePage, TasksPage, WritesPage,
+    PlanPage, ReadsPage, Status, StorePage, WritesPage,
 };
 
 impl Snapshot {
@@ -27,8 +26,8 @@ impl Snapshot {
                 topology: config.node.topology.clone(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
             },
-            conditions: self.node.holding(),
-            config: self.node.reloads.history(),
+            conditions: self.node.conditions(),
+            config: self.node.reloads.lock().clone(),
             lake: self.lake(),
             link: self.link.clone(),
             store: self.store(),
@@ -46,13 +45,7 @@ impl Snapshot {
             write_back: self.node.write_back.figures().page,
             cooperation: self.cooperation(),
             directory: self.directory(),
-            tasks: TasksPage {
-                states: words(TaskState::ALL.map(TaskState::as_str), self.tasks.states),
-                at_risk: self.tasks.at_risk,
-                running_here: self.tasks.running_here,
-                records: self.tasks.records,
-                record_bytes: self.tasks.record_bytes,
-            },
+            tasks: self.tasks.clone(),
             plan: self.plan.in_force.then(|| PlanPage {
                 carried_here: self.plan.carried_here,
                 jobs: words(

@@ -168,7 +168,7 @@ observed! {
 
     // Tasks and pins.
     Gauge tasks{state} "Tasks of the cluster that are remembered, by state. Each node shows all of them."
-        => |s| each(TaskState::ALL.map(TaskState::as_str).into_iter().zip(s.tasks.states));
+        => |s| each(TaskState::ALL.map(|state| (state.as_str(), s.tasks.in_state(state))));
     Gauge tasks_at_risk{} "Tasks of the cluster that may miss their deadline." => |s| one(s.tasks.at_risk);
     Gauge tasks_running_here{} "Tasks that this node runs." => |s| one(s.tasks.running_here);
     Counter tasks_ended{kind, state} "Tasks that ended on this node, by kind and state."
@@ -196,15 +196,9 @@ observed! {
         "Bytes of the plan in force: all that it fetches (total), what it was to have fetched by now (planned), what is here (done)."
         => |s| each(["total", "planned", "done"].into_iter().zip(s.plan.bytes));
     Counter plan_deadlines{outcome} "Deadlines of plans while this node carried them out, by outcome."
-        => |s| {
-            let [met, missed, _] = plan_totals(s);
-            each([("met", met), ("missed", missed)])
-        };
+        => |s| each(["met", "missed"].into_iter().zip(plan_totals(s)));
     Counter plan_replans{} "New plans that this node made because the world was not as planned."
-        => |s| {
-            let [_, _, replans] = plan_totals(s);
-            one(replans)
-        };
+        => |s| one(plan_totals(s)[2]);
 
     // The node.
     Gauge condition{condition} "Instances of a condition that needs an operator; 0 while it does not hold."
@@ -214,9 +208,9 @@ observed! {
         => |s| each(reloads(s));
     Gauge config_reload_ok{}
         "0 if the latest reload failed, so that the configuration in force differs from the files."
-        => |s| one(s.node.reloads.history().error.is_none());
+        => |s| one(s.node.reloads.lock().error.is_none());
     Gauge config_reload_timestamp_seconds{} "Time at which the configuration in force was read."
-        => |s| one(s.node.reloads.history().read_at);
+        => |s| one(s.node.reloads.lock().read_at);
 }
 
 fn object_reads(s: &Snapshot) -> impl Iterator<Item = ([String; 2], u64)> {
@@ -319,12 +313,12 @@ fn plan_totals(s: &Snapshot) -> [u64; 3] {
 }
 
 fn reloads(s: &Snapshot) -> [(&'static str, u64); 2] {
-    let history = s.node.reloads.history();
+    let history = s.node.reloads.lock();
     [("ok", history.reloads), ("failed", history.failed_reloads)]
 }
 
 fn conditions(s: &Snapshot) -> impl Iterator<Item = (&'static str, usize)> {
-    let holding = s.node.holding();
+    let holding = s.node.conditions();
     ConditionName::ALL.iter().map(move |name| {
         let name = name.as_str();
         let instances = holding.iter().filter(|held| held.condition == name);

@@ -1,5 +1,7 @@
 //! Counters of the tasks that a node runs.
 
+use serde::{Deserialize, Serialize};
+use shoal_base::words::WordCounts;
 use shoal_plan::execution::JobStatus;
 
 use crate::tasks::records::order::TaskKind;
@@ -32,21 +34,31 @@ pub struct PlanFigures {
     pub bytes: [u64; 3],
 }
 
-/// States of the cluster's tasks, and the counters of one node, for metrics.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// States of the cluster's tasks, and the counters of one node, for `/status` and metrics.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct TaskFigures {
-    /// All tasks of the cluster that are remembered, in the order of [`TaskState::ALL`].
-    pub states: [u64; TaskState::ALL.len()],
+    /// All tasks of the cluster that are remembered, by state.
+    #[serde(flatten)]
+    pub states: WordCounts,
     /// Tasks that may miss their deadline.
     pub at_risk: u64,
     /// Tasks that this node runs.
     pub running_here: u64,
-    /// Totals of the tasks that this node has run, in the order of [`TaskKind::ALL`].
+    /// Totals of the tasks that this node has run, in the order of [`TaskKind::ALL`]; only in metrics.
+    #[serde(skip)]
     pub totals: [KindTotals; TaskKind::ALL.len()],
     /// Records of all nodes here.
     pub records: u64,
     /// Their bytes.
     pub record_bytes: u64,
+}
+
+impl TaskFigures {
+    /// Returns the number of tasks in a state.
+    pub fn in_state(&self, state: TaskState) -> u64 {
+        self.states.get(state.as_str()).copied().unwrap_or_default()
+    }
 }
 
 impl KindTotals {

@@ -10,7 +10,7 @@ use shoal_node::HandoffProgress;
 use shoal_node::admin::client::{AdminClient, AdminError};
 use shoal_node::admin::members::Members;
 use shoal_node::admin::status::{
-    DirectoryPage, LakePage, LayerPage, LinkFigures, Status, StorePage, TasksPage, TierPage,
+    DirectoryPage, LakePage, LayerPage, LinkFigures, Status, StorePage, TaskFigures, TierPage,
 };
 use shoal_orders::{JobCounts, JobNote, Progress, Task, TaskList, TaskState};
 use shoal_policy::Source;
@@ -51,7 +51,7 @@ pub(crate) struct PlanSummary {
 #[derive(Debug, Serialize)]
 pub(crate) struct TasksView {
     #[serde(flatten)]
-    pub(crate) counts: TasksPage,
+    pub(crate) counts: TaskFigures,
     /// The most recent running tasks.
     pub(crate) latest: Vec<Task>,
 }

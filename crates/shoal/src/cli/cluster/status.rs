@@ -315,7 +315,7 @@ pub(crate) mod tests {
     use shoal_net::Condition;
     use shoal_node::admin::status::{
         CoherenceFigures, Counters, DirectoryPage, DirectoryRequests, GwfFigures, LayerPage, LinkFigures,
-        PinCounts, StorePage, TasksPage, TierPage,
+        PinCounts, StorePage, TaskFigures, TierPage,
     };
     use shoal_node::{HandoffPhase, HandoffProgress};
     use shoal_orders::{JobCounts, Task};
@@ -409,9 +409,9 @@ pub(crate) mod tests {
             ],
             total: traffic,
             tasks: TasksView {
-                counts: TasksPage {
+                counts: TaskFigures {
                     states: [("queued".into(), 1), ("running".into(), 3)].into(),
-                    ..TasksPage::default()
+                    ..TaskFigures::default()
                 },
                 latest: vec![running()],
             },

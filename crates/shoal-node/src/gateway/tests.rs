@@ -1,104 +1,38 @@
 //! Tests of the admin pages over a real socket.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, StatusCode};
+use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
-use shoal_net::conditions::Condition;
-use shoal_net::http::connection::ClientBody;
-use shoal_net::http::listener::listen;
-use shoal_net::http::pages::{self, Page};
-use shoal_net::shutdown::{self, Trigger};
-use shoal_s3::uri::S3Uri;
-use shoal_writeback::FlushProgress;
+use shoal_base::secret::Secret;
+use shoal_net::http::pages::ready_under;
+use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::{Admin, MissingParts, Pages};
-use crate::admin::allowed_hosts::AllowedHosts;
-use crate::admin::explain::{ExplainQuery, Explanation};
-use crate::admin::members::Members;
-use crate::admin::other_nodes::OtherPage;
-use crate::admin::task_pages::TaskPage;
-use crate::handoff::Handoff;
+use super::{Config, Gateway};
 
+/// A node that caches alone, in front of a lake that does not answer.
 struct Running {
-    address: SocketAddr,
-    missing: Arc<MissingParts>,
-    _trigger: Trigger,
+    gateway: Gateway,
+    _folder: TempDir,
 }
 
-/// Pages with fixed content.
-struct Canned;
-
-impl Pages for Canned {
-    fn metrics(self: Arc<Self>) -> String {
-        "shoal_resident_bytes 7\n# EOF\n".into()
-    }
-
-    async fn status(self: Arc<Self>) -> Value {
-        json!({ "node": "a1" })
-    }
-
-    fn conditions(&self) -> Vec<Condition> {
-        Vec::new()
-    }
-
-    fn members(&self) -> Members {
-        Members {
-            speaker: "a1".into(),
-            members: vec![],
-        }
-    }
-
-    async fn explain(&self, query: ExplainQuery) -> Explanation {
-        Explanation {
-            pins: Vec::new(),
-            node: query.object.to_string(),
-            version: None,
-            blocks: Vec::new(),
-            entries: Vec::new(),
-            completeness: Vec::new(),
-        }
-    }
-
-    async fn other(&self, page: OtherPage, query: Option<&str>) -> Page {
-        let said = format!("{} {query:?}", page.node);
-        pages::page(StatusCode::OK, "text/plain", said)
-    }
-
-    async fn tasks(&self, page: TaskPage, _: Request<ClientBody>) -> Page {
-        pages::page(StatusCode::OK, "text/plain", format!("{page:?}"))
-    }
-
-    fn flush(&self, _: Option<S3Uri>) -> FlushProgress {
-        FlushProgress::default()
-    }
-
-    fn handoff(&self) -> Option<&Arc<Handoff>> {
-        None
-    }
-}
-
-fn start() -> Running {
-    let listener = listen("127.0.0.1:0".parse().unwrap()).unwrap();
-    let address = listener.local_addr().unwrap();
-    let missing = Arc::new(MissingParts::new(&["store", "s3-listener"]));
-    let (trigger, shutdown) = shutdown::channel();
-    let admin = Admin {
-        pages: Arc::new(Canned),
-        missing: Arc::clone(&missing),
-        hosts: AllowedHosts::default(),
-        auth: Arc::default(),
-    };
-    tokio::spawn(admin.serve(listener, None, shutdown));
+async fn start() -> Running {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = Config::default();
+    config.node.name = "a1".into();
+    config.s3.listen = "127.0.0.1:0".parse().unwrap();
+    config.admin.listen = config.s3.listen;
+    config.lake.endpoint = "http://127.0.0.1:1".into();
+    config.lake.access_key = Some("key".into());
+    config.lake.secret_key = Some(Secret::new("secret"));
+    config.store.path = folder.path().into();
+    config.store.capacity_bytes = 16 * config.store.block_bytes;
     Running {
-        address,
-        missing,
-        _trigger: trigger,
+        gateway: Gateway::start(config).await.unwrap(),
+        _folder: folder,
     }
 }
 
@@ -109,7 +43,7 @@ async fn ask(running: &Running, method: &str, path: &str) -> (u16, String, Strin
 
 /// `target` extends to the host.
 async fn ask_with(running: &Running, method: &str, target: &str) -> (u16, String, String) {
-    let mut stream = TcpStream::connect(running.address).await.unwrap();
+    let mut stream = TcpStream::connect(running.gateway.admin_address()).await.unwrap();
     let request = format!("{method} {target}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -123,7 +57,7 @@ async fn ask_with(running: &Running, method: &str, target: &str) -> (u16, String
 
 #[tokio::test]
 async fn a_live_node_says_so() {
-    let running = start();
+    let running = start().await;
     assert_eq!(ask(&running, "GET", "/healthz").await.0, 200);
     assert_eq!(ask(&running, "GET", "/healthz?x=1").await.0, 200);
     let (status, head, body) = ask(&running, "HEAD", "/healthz").await;
@@ -132,44 +66,43 @@ async fn a_live_node_says_so() {
 }
 
 #[tokio::test]
-async fn a_node_is_ready_when_all_its_parts_are_and_tells_which_are_not() {
-    let running = start();
-    let (status, _, body) = ask(&running, "GET", "/readyz").await;
-    let body: Value = serde_json::from_str(&body).unwrap();
+async fn a_node_is_not_ready_while_a_part_of_it_is_missing_or_a_condition_holds() {
+    let page = ready_under(&["s3"], &[]);
+    let body = page.into_body().collect().await.unwrap().to_bytes();
+    let body: Value = serde_json::from_slice(&body).unwrap();
     assert_eq!(
-        (status, body),
-        (
-            503,
-            json!({ "ready": false, "missing": ["store", "s3-listener"], "conditions": [] })
-        )
+        body,
+        json!({ "ready": false, "missing": ["s3"], "conditions": [] })
     );
-    *running.missing.lock() = &["s3-listener"];
-    assert_eq!(ask(&running, "GET", "/readyz").await.0, 503);
-    *running.missing.lock() = &[];
-    let (status, _, body) = ask(&running, "GET", "/readyz").await;
+    assert_eq!(ready_under(&["s3"], &[]).status(), 503);
+    assert_eq!(ready_under(&[], &[]).status(), 200);
+
+    let (status, _, body) = ask(&start().await, "GET", "/readyz").await;
     let body: Value = serde_json::from_str(&body).unwrap();
-    let expected = json!({ "ready": true, "missing": [], "conditions": [] });
-    assert_eq!((status, body), (200, expected));
-    *running.missing.lock() = &["s3-listener"];
-    assert_eq!(ask(&running, "GET", "/readyz").await.0, 503);
+    assert_eq!((status, &body["missing"]), (503, &json!([])));
+    assert_eq!(body["conditions"][0]["condition"], "lake-never-answered");
 }
 
 #[tokio::test]
 async fn the_metrics_are_what_the_node_measures() {
-    let running = start();
+    let running = start().await;
     let (status, head, body) = ask(&running, "GET", "/metrics").await;
     assert_eq!(status, 200);
     assert!(
         head.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"),
         "{head}"
     );
-    assert_eq!(body, "shoal_resident_bytes 7\n# EOF\n");
+    assert!(
+        body.contains("\nshoal_resident_bytes 0\n") && body.ends_with("\n# EOF\n"),
+        "{body}"
+    );
 }
 
 #[tokio::test]
 async fn the_status_is_what_the_node_says() {
-    let (status, head, body) = ask(&start(), "GET", "/status").await;
-    assert_eq!((status, body.as_str()), (200, "{\"node\":\"a1\"}"));
+    let (status, head, body) = ask(&start().await, "GET", "/status").await;
+    let body: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, &body["node"]["name"]), (200, &json!("a1")));
     assert!(
         head.contains("content-type: application/json") && head.contains("cache-control: no-store"),
         "{head}"
@@ -178,14 +111,18 @@ async fn the_status_is_what_the_node_says() {
 
 #[tokio::test]
 async fn the_members_are_those_the_node_knows() {
-    let (status, head, body) = ask(&start(), "GET", "/members").await;
-    assert_eq!((status, body.as_str()), (200, "{\"members\":[],\"self\":\"a1\"}"));
+    let (status, head, body) = ask(&start().await, "GET", "/members").await;
+    let body: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(
+        (status, &body["self"], &body["members"][0]["name"]),
+        (200, &json!("a1"), &json!("a1"))
+    );
     assert!(head.contains("content-type: application/json"), "{head}");
 }
 
 #[tokio::test]
 async fn there_is_nothing_else_and_nothing_can_be_changed() {
-    let running = start();
+    let running = start().await;
     for path in ["/", "/bucket/key", "/metrics/", "//status"] {
         assert_eq!(ask(&running, "GET", path).await.0, 404, "{path}");
     }
@@ -198,10 +135,10 @@ async fn there_is_nothing_else_and_nothing_can_be_changed() {
 
 #[tokio::test]
 async fn silent_connections_do_not_keep_a_probe_out() {
-    let running = start();
+    let running = start().await;
     let mut silent = Vec::new();
     for _ in 0..100 {
-        silent.push(TcpStream::connect(running.address).await.unwrap());
+        silent.push(TcpStream::connect(running.gateway.admin_address()).await.unwrap());
     }
     for _ in 0..3 {
         assert_eq!(ask(&running, "GET", "/healthz").await.0, 200);
@@ -210,7 +147,7 @@ async fn silent_connections_do_not_keep_a_probe_out() {
 
 #[tokio::test]
 async fn a_page_of_another_site_reads_nothing_and_orders_nothing() {
-    let running = start();
+    let running = start().await;
     let rebound = |path: &str| format!("{path} HTTP/1.1\r\nHost: evil.com");
     for path in ["/metrics", "/status", "/members", "/explain?object=s3://b/k"] {
         let (status, _, body) = ask_with(&running, "GET", &rebound(path)).await;
@@ -224,7 +161,7 @@ async fn a_page_of_another_site_reads_nothing_and_orders_nothing() {
 
 #[tokio::test]
 async fn orders_are_posted_and_not_by_web_pages() {
-    let running = start();
+    let running = start().await;
     for path in ["/drain", "/undrain"] {
         let (status, head, _) = ask(&running, "GET", path).await;
         assert_eq!(status, 405);
@@ -242,10 +179,10 @@ async fn orders_are_posted_and_not_by_web_pages() {
 
 #[tokio::test]
 async fn where_blocks_are_is_told_of_one_object() {
-    let running = start();
+    let running = start().await;
     let (status, _, body) = ask(&running, "GET", "/explain?object=s3%3A%2F%2Fb%2Fk").await;
     let body: Value = serde_json::from_str(&body).unwrap();
-    assert_eq!((status, &body["node"]), (200, &json!("s3://b/k")));
+    assert_eq!((status, &body["node"]), (200, &json!("a1")));
     let (status, _, body) = ask(&running, "GET", "/explain?object=b").await;
     assert_eq!(status, 400);
     assert!(body.contains("object=s3://bucket/key"), "{body}");
