@@ -131,7 +131,7 @@ impl AdminClient {
         tcp.set_nodelay(true);
         Ok(Self {
             http: Client::builder(TokioExecutor::new()).build(access.connector(&url, tcp)?),
-            token: access.header()?,
+            token: access.token.clone(),
             deadline: DEADLINE,
             url,
         })

@@ -3,11 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use http::HeaderValue;
-use http::header::InvalidHeaderValue;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
-use rustls::{ClientConfig, RootCertStore};
-use shoal_base::secret::Secret;
+use rustls::RootCertStore;
 use shoal_base::small_file;
 use shoal_base::tls::{self, FileError, OwnCertificate};
 
@@ -16,8 +14,8 @@ use super::AdminUrl;
 /// A client's credentials for admin ports, and the CA certificates that it trusts.
 #[derive(Clone, Debug, Default)]
 pub struct AdminAccess {
-    /// A line of `[admin] token_file`.
-    pub token: Option<Secret>,
+    /// The `Authorization` header with a line of `[admin] token_file`.
+    pub token: Option<HeaderValue>,
     /// CA certificates for admin ports; `None` for the system's.
     pub ca_file: Option<PathBuf>,
     /// Client certificate, if `[admin] client_ca` requires them.
@@ -43,45 +41,30 @@ impl AdminAccess {
         })
     }
 
-    /// Returns the `Authorization` header with the token.
-    pub(super) fn header(&self) -> Result<Option<HeaderValue>, FileError> {
-        let unusable = |_| FileError::of(Path::new("token"), "it has control characters");
-        let header = self.token.as_ref().map(header).transpose();
-        header.map_err(unusable)
-    }
-
     /// Returns a connector for ports like the one at `url`.
     pub(super) fn connector(
         &self,
         url: &AdminUrl,
         tcp: HttpConnector,
     ) -> Result<HttpsConnector<HttpConnector>, FileError> {
-        let config = self.tls(url)?;
-        let connector = HttpsConnectorBuilder::new().with_tls_config(config);
-        Ok(connector.https_or_http().enable_http1().wrap_connector(tcp))
-    }
-
-    fn tls(&self, url: &AdminUrl) -> Result<ClientConfig, FileError> {
         // The certificates of the system are loaded only for https, because there are hundreds.
         let roots = if self.ca_file.is_some() || url.is_https() {
             tls::roots(self.ca_file.as_deref())?
         } else {
             RootCertStore::empty()
         };
-        tls::client(roots, self.certificate.as_ref())
+        let config = tls::client(roots, self.certificate.as_ref())?;
+        let connector = HttpsConnectorBuilder::new().with_tls_config(config);
+        Ok(connector.https_or_http().enable_http1().wrap_connector(tcp))
     }
 }
 
-fn read_token(path: &Path) -> Result<Secret, FileError> {
+fn read_token(path: &Path) -> Result<HeaderValue, FileError> {
     let text = small_file::read_text(path).map_err(|error| FileError::of(path, error))?;
     let token = text.lines().map(str::trim).find(|line| !line.is_empty());
-    let token = Secret::new(token.ok_or_else(|| FileError::of(path, "it holds no token"))?);
-    header(&token).map_err(|_| FileError::of(path, "it has control characters"))?;
-    Ok(token)
-}
-
-fn header(token: &Secret) -> Result<HeaderValue, InvalidHeaderValue> {
-    let mut header = HeaderValue::try_from(format!("Bearer {}", token.expose()))?;
+    let token = token.ok_or_else(|| FileError::of(path, "it holds no token"))?;
+    let header = HeaderValue::try_from(format!("Bearer {token}"));
+    let mut header = header.map_err(|_| FileError::of(path, "it has control characters"))?;
     header.set_sensitive(true);
     Ok(header)
 }
