@@ -45,13 +45,6 @@ pub struct ExplainQuery {
     pub count: u32,
 }
 
-/// The query is malformed; the page shows this text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the query is understood as object=s3://bucket/key, percent-encoded, and version=ID, first=N and count=N (at most {BLOCKS_MAX})"
-)]
-pub struct InvalidExplainQuery;
-
 /// One node's knowledge of an object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
@@ -197,29 +190,20 @@ impl ExplainQuery {
         )
     }
 
-    /// Parses a query string.
-    ///
-    /// # Errors
-    ///
-    /// Fails if a parameter is unknown or malformed, or if `object` is missing.
-    pub fn parse(query: &str) -> Result<Self, InvalidExplainQuery> {
+    /// Parses a query string; `None` if a parameter is unknown or malformed, or if `object` is missing.
+    pub fn parse(query: &str) -> Option<Self> {
         let (mut object, mut version, mut first, mut count) = (None, None, 0, BLOCKS_MAX);
-        let query = Query::parse(Some(query)).map_err(|_| InvalidExplainQuery)?;
-        for (name, value) in query.iter() {
-            let number = || value.parse::<u32>().map_err(|_| InvalidExplainQuery);
+        for (name, value) in Query::parse(Some(query)).ok()?.iter() {
             match name {
-                "object" => object = Some(value.parse::<S3Uri>().map_err(|_| InvalidExplainQuery)?),
-                "version" => version = Some(version_id(value).ok_or(InvalidExplainQuery)?),
-                "first" => first = number()?,
-                "count" => count = number()?.min(BLOCKS_MAX),
-                _ => return Err(InvalidExplainQuery),
+                "object" => object = Some(value.parse::<S3Uri>().ok()?),
+                "version" => version = Some(version_id(value)?),
+                "first" => first = value.parse().ok()?,
+                "count" => count = value.parse::<u32>().ok()?.min(BLOCKS_MAX),
+                _ => return None,
             }
         }
-        let object = object
-            .filter(|object| !object.key.is_empty())
-            .ok_or(InvalidExplainQuery)?;
-        Ok(Self {
-            object,
+        Some(Self {
+            object: object.filter(|object| !object.key.is_empty())?,
             version,
             first,
             count,
@@ -455,7 +439,7 @@ mod tests {
             first: 7,
             count: 9,
         };
-        assert_eq!(ExplainQuery::parse(&query.to_query()), Ok(query));
+        assert_eq!(ExplainQuery::parse(&query.to_query()), Some(query));
         let spaced = ExplainQuery::parse("object=s3://b/a+b").unwrap();
         assert_eq!(spaced.object.key, "a b", "clients encode queries as forms");
         let brief = ExplainQuery::parse("object=s3://b/k").unwrap();
@@ -475,7 +459,7 @@ mod tests {
             "object=s3://b/k&other=1",
             "object=s3://b/%ff",
         ] {
-            assert!(ExplainQuery::parse(query).is_err(), "{query}");
+            assert_eq!(ExplainQuery::parse(query), None, "{query}");
         }
     }
 

@@ -47,7 +47,7 @@ impl Observer {
             "/status" => Some(self.status().await.to_string()),
             "/metrics" => Some(self.metrics()),
             "/explain" => {
-                let query = ExplainQuery::parse(query).ok()?;
+                let query = ExplainQuery::parse(query)?;
                 Some(json!(self.explain(&query).await).to_string())
             }
             _ => None,

@@ -22,67 +22,36 @@ use tokio::net::TcpListener;
 
 use super::allowed_hosts::AllowedHosts;
 use super::auth::{AdminAuth, Wish};
-use super::explain::ExplainQuery;
+use super::explain::{BLOCKS_MAX, ExplainQuery};
 use super::observer::Observer;
 use super::other_nodes::OtherPage;
 use super::task_pages::{TaskPage, json_page, message_page};
 
-/// A path of the admin port.
-enum Route {
-    Healthz,
-    Readyz,
-    Metrics,
-    Status,
-    Members,
-    Explain,
-    Drain,
-    Undrain,
-    Flush,
-    Tasks(TaskPage),
-    Other(OtherPage),
+/// Returns what a request with this method does to a path; `None` if there is no such path.
+fn wish(path: &str, method: &Method) -> Option<Wish> {
+    match path {
+        "/healthz" | "/readyz" => Some(Wish::Probe),
+        "/metrics" | "/status" | "/members" | "/explain" => Some(Wish::Look),
+        "/drain" | "/undrain" | "/flush" => Some(Wish::Order),
+        _ => match TaskPage::at(path) {
+            Some(page) if page.is_order(method) => Some(Wish::Order),
+            Some(_) => Some(Wish::Look),
+            None => OtherPage::at(path).map(|_| Wish::Look),
+        },
+    }
 }
 
-impl Route {
-    fn at(path: &str) -> Option<Self> {
-        Some(match path {
-            "/healthz" => Self::Healthz,
-            "/readyz" => Self::Readyz,
-            "/metrics" => Self::Metrics,
-            "/status" => Self::Status,
-            "/members" => Self::Members,
-            "/explain" => Self::Explain,
-            "/drain" => Self::Drain,
-            "/undrain" => Self::Undrain,
-            "/flush" => Self::Flush,
-            _ => {
-                let tasks = TaskPage::at(path).map(Self::Tasks);
-                return tasks.or_else(|| OtherPage::at(path).map(Self::Other));
-            }
-        })
-    }
-
-    /// Returns what a request with this method does.
-    fn wish(&self, method: &Method) -> Wish {
-        match self {
-            Self::Healthz | Self::Readyz => Wish::Probe,
-            Self::Drain | Self::Undrain | Self::Flush => Wish::Order,
-            Self::Tasks(page) if page.is_order(method) => Wish::Order,
-            _ => Wish::Look,
+/// Rejects a method that the path does not have, and an order of a web page. Pages of tasks have methods of
+/// their own.
+fn refuse(wish: Wish, request: &Request<ClientBody>) -> Option<Page> {
+    let is_of_tasks = TaskPage::at(request.uri().path()).is_some();
+    match wish {
+        Wish::Order if !is_of_tasks && *request.method() != Method::POST => {
+            Some(not_allowed("only POST is understood here\n", "POST"))
         }
-    }
-
-    /// Rejects a method that the path does not have, and an order of a web page. Pages of tasks have methods
-    /// of their own.
-    fn refuse(&self, request: &Request<ClientBody>) -> Option<Page> {
-        match (self, self.wish(request.method())) {
-            (Self::Tasks(_), Wish::Order) => of_web_page(request),
-            (Self::Tasks(_), _) => None,
-            (_, Wish::Order) if *request.method() != Method::POST => {
-                Some(not_allowed("only POST is understood here\n", "POST"))
-            }
-            (_, Wish::Order) => of_web_page(request),
-            (_, Wish::Probe | Wish::Look) => pages::only_read(request.method()),
-        }
+        Wish::Order => of_web_page(request),
+        Wish::Probe | Wish::Look if is_of_tasks => None,
+        Wish::Probe | Wish::Look => pages::only_read(request.method()),
     }
 }
 
@@ -117,67 +86,66 @@ impl Admin {
         serve(listener, tls, LIMITS, counted, stopping, connection).await;
     }
 
-    /// Answers a request if its host and its caller are allowed.
+    /// Answers a request if its host, its caller and its method are allowed.
     async fn respond(&self, request: Request<ClientBody>, remote: &RemoteEnd) -> Page {
-        if let Some(refusal) = self.hosts.refuse(&request) {
-            return refusal;
-        }
-        let route = Route::at(request.uri().path());
-        let wish = route
-            .as_ref()
-            .map_or(Wish::Look, |route| route.wish(request.method()));
+        let wish = wish(request.uri().path(), request.method());
         let is_certified = remote.certified.load(Ordering::Acquire);
-        let address = remote.address.ip();
-        match self.auth.refuse(address, is_certified, request.headers(), wish) {
+        let unauthorized = || {
+            let (address, wish) = (remote.address.ip(), wish.unwrap_or(Wish::Look));
+            self.auth.refuse(address, is_certified, request.headers(), wish)
+        };
+        let refusal = self.hosts.refuse(&request).or_else(unauthorized);
+        match refusal.or_else(|| refuse(wish?, &request)) {
             Some(refusal) => refusal,
-            None => self.answer(route, request).await,
+            None => self.answer(request).await,
         }
     }
 
-    async fn answer(&self, route: Option<Route>, request: Request<ClientBody>) -> Page {
-        let Some(route) = route else {
-            return text(
-                StatusCode::NOT_FOUND,
-                "not found: /healthz, /readyz, /metrics, /status, /members, /explain, /nodes, /tasks, /plan, /drain, /undrain and /flush are here\n",
-            );
-        };
-        if let Some(refusal) = route.refuse(&request) {
-            return refusal;
+    async fn answer(&self, request: Request<ClientBody>) -> Page {
+        let (path, query) = (request.uri().path(), request.uri().query());
+        if let Some(tasks) = TaskPage::at(path) {
+            return tasks.answer(&self.node.tasks, request).await;
         }
-        let query = request.uri().query();
-        match route {
-            Route::Healthz => text(StatusCode::OK, "alive\n"),
-            Route::Readyz => {
+        if let Some(other) = OtherPage::at(path) {
+            return other.get(&self.node.core.cooperation, query).await;
+        }
+        match path {
+            "/healthz" => text(StatusCode::OK, "alive\n"),
+            "/readyz" => {
                 // The admin port opens when all parts of the node run.
                 let missing: &[_] = if self.stopping.has_begun() { &["s3"] } else { &[] };
                 pages::ready_under(missing, &self.node.conditions())
             }
-            Route::Metrics => {
+            "/metrics" => {
                 let metrics = Arc::clone(&self.node).metrics();
                 page(StatusCode::OK, metrics::CONTENT_TYPE, metrics)
             }
-            Route::Status => json_page(StatusCode::OK, Arc::clone(&self.node).status().await),
-            Route::Members => json_page(StatusCode::OK, self.node.members()),
-            Route::Explain => match ExplainQuery::parse(query.unwrap_or_default()) {
-                Ok(query) => json_page(StatusCode::OK, self.node.explain(&query).await),
-                Err(error) => refused(&error.to_string()),
+            "/status" => json_page(StatusCode::OK, Arc::clone(&self.node).status().await),
+            "/members" => json_page(StatusCode::OK, self.node.members()),
+            "/explain" => match ExplainQuery::parse(query.unwrap_or_default()) {
+                Some(query) => json_page(StatusCode::OK, self.node.explain(&query).await),
+                None => refused(&format!(
+                    "the query is understood as object=s3://bucket/key, percent-encoded, and version=ID, first=N and count=N (at most {BLOCKS_MAX})"
+                )),
             },
-            Route::Drain | Route::Undrain => {
+            "/drain" | "/undrain" => {
                 let Some(handoff) = &self.node.handoff else {
                     return text(
                         StatusCode::CONFLICT,
                         "this node caches alone: no other node can take its blocks. Stop it without a drain: it finds them on its disk when it starts again\n",
                     );
                 };
-                match route {
-                    Route::Drain => handoff.begin().await,
+                match path {
+                    "/drain" => handoff.begin().await,
                     _ => handoff.end().await,
                 }
                 json_page(StatusCode::ACCEPTED, handoff.progress())
             }
-            Route::Flush => self.flush(query.unwrap_or_default()),
-            Route::Other(other) => other.get(&self.node.core.cooperation, query).await,
-            Route::Tasks(tasks) => tasks.answer(&self.node.tasks, request).await,
+            "/flush" => self.flush(query.unwrap_or_default()),
+            _ => text(
+                StatusCode::NOT_FOUND,
+                "not found: /healthz, /readyz, /metrics, /status, /members, /explain, /nodes, /tasks, /plan, /drain, /undrain and /flush are here\n",
+            ),
         }
     }
 
