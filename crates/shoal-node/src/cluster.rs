@@ -9,7 +9,6 @@ use std::time::SystemTime;
 use http::Request;
 use hyper::service::service_fn;
 use shoal_cache::cooperation::CooperationMode;
-use shoal_net::channel::Channel;
 use shoal_net::clock;
 use shoal_net::http::connection::ClientBody;
 use shoal_net::http::listener::{self, ConnectionLimits, Handshake};
@@ -62,12 +61,17 @@ impl Cluster {
                 store.layers.set_hierarchy(hierarchy);
             }
         };
-        let channel = Arc::clone(cooperation.channel());
+        let handshake = Handshake::Nodes(Arc::clone(cooperation.channel()));
+        let connections = ConnectionMetrics::default();
         let follow = Arc::clone(cooperation).follow(membership.members(), place, stopping.clone());
-        let tasks = vec![
-            tokio::spawn(serve(listener, channel, limits, block_server, stopping)),
-            tokio::spawn(follow),
-        ];
+        let serve = listener::serve(listener, handshake, limits, connections, stopping, move |_| {
+            let block_server = Arc::clone(&block_server);
+            service_fn(move |request: Request<ClientBody>| {
+                let block_server = Arc::clone(&block_server);
+                async move { Ok::<_, Infallible>(block_server.serve(request).await) }
+            })
+        });
+        let tasks = vec![tokio::spawn(serve), tokio::spawn(follow)];
         Ok(Self {
             address,
             membership,
@@ -94,25 +98,6 @@ impl Cluster {
             }
         }
     }
-}
-
-async fn serve(
-    listener: TcpListener,
-    channel: Arc<Channel>,
-    limits: ConnectionLimits,
-    block_server: Arc<BlockServer>,
-    stopping: Shutdown,
-) {
-    let connections = ConnectionMetrics::default();
-    let handshake = Handshake::Nodes(channel);
-    listener::serve(listener, handshake, limits, connections, stopping, move |_| {
-        let block_server = Arc::clone(&block_server);
-        service_fn(move |request: Request<ClientBody>| {
-            let block_server = Arc::clone(&block_server);
-            async move { Ok::<_, Infallible>(block_server.serve(request).await) }
-        })
-    })
-    .await;
 }
 
 /// Returns this node's description for the others. A listener on all interfaces is announced under the

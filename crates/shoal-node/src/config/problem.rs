@@ -94,16 +94,8 @@ pub(super) struct Report {
 
 /// All problems of a configuration.
 #[derive(Debug, thiserror::Error)]
-#[error("{}", one_a_line(.problems))]
+#[error("{}", .problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct ConfigError {
     /// At least one; those of the file are in line order.
     pub problems: Vec<Problem>,
-}
-
-fn one_a_line(problems: &[Problem]) -> String {
-    problems
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join("\n")
 }
