@@ -24,39 +24,33 @@ const LOCK: &str = "registry.lock";
 /// Hides the names and records of objects from other users of the machine.
 const PRIVATE_FOLDER: u32 = 0o700;
 
-/// A registry in a folder could not be opened.
+/// A registry in a folder could not be opened: it is in use, its files are damaged or missing, or the operating
+/// system returned an error.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Another process is using it.
-    #[error(
-        "the registry in {folder} is in use by {holder}\nhint: a folder serves one process; stop that one, or \
-         use etcd for several nodes"
-    )]
-    InUse {
-        /// The folder.
-        folder: PathBuf,
-        /// Names the process.
-        holder: String,
-    },
-    /// Its files are damaged or missing.
-    #[error(
-        "the registry in {folder} is damaged: {found}\nhint: restore the whole folder from a copy; acknowledged \
-         writes that are not at the lake are lost without it"
-    )]
-    Damaged {
-        /// The folder.
-        folder: PathBuf,
-        /// The reason.
-        found: String,
-    },
-    /// The operating system returned an error.
-    #[error("the registry in {folder} cannot be opened: {error}")]
-    Io {
-        /// The folder.
-        folder: PathBuf,
-        /// Its error.
-        error: io::Error,
-    },
+#[error("the registry in {} {problem}", folder.display())]
+pub struct OpenError {
+    folder: PathBuf,
+    problem: String,
+}
+
+impl OpenError {
+    fn in_use(folder: &Path, holder: &str) -> Self {
+        let hint = "a folder serves one process; stop that one, or use etcd for several nodes";
+        let (folder, problem) = (folder.into(), format!("is in use by {holder}\nhint: {hint}"));
+        Self { folder, problem }
+    }
+
+    fn damaged(folder: &Path, found: &str) -> Self {
+        let hint = "restore the whole folder from a copy; acknowledged writes that are not at the lake are lost \
+                    without it";
+        let (folder, problem) = (folder.into(), format!("is damaged: {found}\nhint: {hint}"));
+        Self { folder, problem }
+    }
+
+    fn io(folder: &Path, error: &io::Error) -> Self {
+        let (folder, problem) = (folder.into(), format!("cannot be opened: {error}"));
+        Self { folder, problem }
+    }
 }
 
 /// Opens the storage of a `redb` file; a test passes one that fails.
@@ -92,10 +86,7 @@ impl Folder {
     }
 
     pub(super) fn lock_with(path: &Path, open_file: OpenFile) -> Result<Self, OpenError> {
-        let failed = |error| OpenError::Io {
-            folder: path.to_owned(),
-            error,
-        };
+        let failed = |error| OpenError::io(path, &error);
         if !path.is_dir() {
             let created = DirBuilder::new()
                 .recursive(true)
@@ -116,10 +107,7 @@ impl Folder {
         match lock.try_lock() {
             Ok(()) => write_holder(&mut lock).map_err(failed)?,
             Err(TryLockError::WouldBlock) => {
-                return Err(OpenError::InUse {
-                    folder: path.to_owned(),
-                    holder: read_holder(&mut lock),
-                });
+                return Err(OpenError::in_use(path, &read_holder(&mut lock)));
             }
             Err(TryLockError::Error(error)) => return Err(failed(error)),
         }
@@ -143,10 +131,10 @@ impl Folder {
             (true, _) => self.check_witness(revision)?,
             // Just created, or a crash happened between the two files.
             (false, Revision(0)) => self.create_witness()?,
-            (false, _) => return Err(self.damaged(format!("{WITNESS} is missing"))),
+            (false, _) => return Err(self.damaged(&format!("{WITNESS} is missing"))),
         };
         let revision = self.end_sessions(&database, revision)?;
-        witness.write(revision.0).map_err(|error| self.io(error))?;
+        witness.write(revision.0).map_err(|error| self.io(&error))?;
         Ok(Opened {
             database,
             witness,
@@ -161,11 +149,11 @@ impl Folder {
             .write(true)
             .open(self.path.join(DATABASE));
         let file = file.map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => self.damaged(format!("{DATABASE} is missing")),
-            _ => self.io(error),
+            io::ErrorKind::NotFound => self.damaged(&format!("{DATABASE} is missing")),
+            _ => self.io(&error),
         })?;
-        if file.metadata().map_err(|error| self.io(error))?.len() == 0 {
-            return Err(self.damaged(format!("{DATABASE} is empty")));
+        if file.metadata().map_err(|error| self.io(&error))?.len() == 0 {
+            return Err(self.damaged(&format!("{DATABASE} is empty")));
         }
         let database = self.redb(file)?;
         let revision = database.begin_read().map_err(redb::Error::from);
@@ -190,7 +178,7 @@ impl Folder {
     }
 
     fn has(&self, file: &str) -> Result<bool, OpenError> {
-        self.path.join(file).try_exists().map_err(|error| self.io(error))
+        self.path.join(file).try_exists().map_err(|error| self.io(&error))
     }
 
     /// Writes a file under a temporary name first, so that it is never seen incomplete.
@@ -203,15 +191,15 @@ impl Folder {
             .truncate(true)
             .mode(PRIVATE_FILE)
             .open(&new);
-        let file = created.map_err(|error| self.io(error))?;
-        let copy = file.try_clone().map_err(|error| self.io(error))?;
+        let file = created.map_err(|error| self.io(&error))?;
+        let copy = file.try_clone().map_err(|error| self.io(&error))?;
         let database = self.redb(copy)?;
         database::create(&database).map_err(|error| self.database_error(error))?;
         database
             .close()
             .map_err(|error| self.database_error(error.into()))?;
         let named = file.sync_all().and_then(|()| self.give_name(&new, DATABASE));
-        named.map_err(|error| self.io(error))
+        named.map_err(|error| self.io(&error))
     }
 
     fn create_witness(&self) -> Result<Witness, OpenError> {
@@ -219,19 +207,19 @@ impl Folder {
         if let Err(error) = fs::remove_file(&new)
             && error.kind() != io::ErrorKind::NotFound
         {
-            return Err(self.io(error));
+            return Err(self.io(&error));
         }
         let witness = Witness::create(&new, 0);
         let named = witness.and_then(|witness| self.give_name(&new, WITNESS).map(|()| witness));
-        named.map_err(|error| self.io(error))
+        named.map_err(|error| self.io(&error))
     }
 
     fn check_witness(&self, revision: Revision) -> Result<Witness, OpenError> {
-        let witness = Witness::open(&self.path.join(WITNESS)).map_err(|error| self.io(error))?;
+        let witness = Witness::open(&self.path.join(WITNESS)).map_err(|error| self.io(&error))?;
         let (witness, newest) =
-            witness.ok_or_else(|| self.damaged(format!("{WITNESS} holds no revision")))?;
+            witness.ok_or_else(|| self.damaged(&format!("{WITNESS} holds no revision")))?;
         if revision.0 < newest {
-            return Err(self.damaged(format!("{DATABASE} has revision {}, not {newest}", revision.0)));
+            return Err(self.damaged(&format!("{DATABASE} has revision {}, not {newest}", revision.0)));
         }
         Ok(witness)
     }
@@ -282,28 +270,19 @@ impl Folder {
                     io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof
                 ) =>
             {
-                self.io(error)
+                self.io(&error)
             }
-            redb::Error::DatabaseAlreadyOpen => OpenError::InUse {
-                folder: self.path.clone(),
-                holder: "another program".into(),
-            },
-            error => self.damaged(format!("{DATABASE}: {error}")),
+            redb::Error::DatabaseAlreadyOpen => OpenError::in_use(&self.path, "another program"),
+            error => self.damaged(&format!("{DATABASE}: {error}")),
         }
     }
 
-    fn damaged(&self, found: String) -> OpenError {
-        OpenError::Damaged {
-            folder: self.path.clone(),
-            found,
-        }
+    fn damaged(&self, found: &str) -> OpenError {
+        OpenError::damaged(&self.path, found)
     }
 
-    fn io(&self, error: io::Error) -> OpenError {
-        OpenError::Io {
-            folder: self.path.clone(),
-            error,
-        }
+    fn io(&self, error: &io::Error) -> OpenError {
+        OpenError::io(&self.path, error)
     }
 }
 

@@ -265,7 +265,7 @@ async fn damaged_files_are_refused_or_hold_everything() {
         fs::write(folder.path().join("registry.newest"), &files[1]).unwrap();
         match Embedded::open(folder.path()) {
             Ok(engine) => assert_eq!(state(&engine).await, expected, "round {round}, byte {place}"),
-            Err(OpenError::Damaged { .. }) => {
+            Err(error) if error.to_string().contains(" is damaged: ") => {
                 refused += 1;
                 assert_eq!(fs::read(folder.path().join("registry.newest")).unwrap(), files[1]);
             }
@@ -285,12 +285,12 @@ async fn a_folder_without_one_of_its_files_is_refused() {
         let (path, aside) = (folder.path().join(name), folder.path().join("aside"));
         fs::rename(&path, &aside).unwrap();
         let refused = Embedded::open(folder.path()).unwrap_err();
-        assert!(matches!(&refused, OpenError::Damaged { .. }), "{refused}");
+        assert!(refused.to_string().contains(" is damaged: "), "{refused}");
         assert!(refused.to_string().contains(name), "{refused}");
         assert!(!path.exists(), "it was made anew");
         fs::write(&path, "").unwrap();
         let refused = Embedded::open(folder.path()).unwrap_err();
-        assert!(matches!(&refused, OpenError::Damaged { .. }), "{refused}");
+        assert!(refused.to_string().contains(" is damaged: "), "{refused}");
         fs::rename(&aside, &path).unwrap();
     }
     assert_eq!(state(&Embedded::open(folder.path()).unwrap()).await.len(), 1);
