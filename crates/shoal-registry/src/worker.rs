@@ -56,23 +56,10 @@ pub trait Lake: Send + Sync + 'static {
         name: &Name,
         version: &DirtyVersion,
         change: &LakeChange,
-    ) -> impl Future<Output = FlushEnd> + Send;
+    ) -> impl Future<Output = Result<(), NotFlushed>> + Send;
 
     /// Removes the bytes under a key of the tier's store. Returns true if they are gone.
     fn discard(&self, key: &str) -> impl Future<Output = bool> + Send;
-}
-
-/// The outcome of writing a dirty object to the lake.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FlushEnd {
-    /// The lake has the object.
-    Written,
-    /// The lake does not have the object, and will not, for this reason.
-    NotWritten(Arc<str>),
-    /// As `NotWritten`, and retries will fail until an operator or a client intervenes.
-    Refused(Arc<str>),
-    /// The lake did not answer, and may have the object or still get it; the reason.
-    Unknown(Arc<str>),
 }
 
 /// The object is still dirty.
@@ -81,12 +68,15 @@ pub enum NotFlushed {
     /// The flush could not begin in the registry.
     #[error(transparent)]
     Begin(#[from] BeginError),
-    /// The lake did not accept the object.
+    /// The lake does not have the object, and will not.
     #[error("{0}")]
     Lake(Arc<str>),
     /// The lake refuses the object, and will until an operator or a client intervenes.
     #[error("{0}")]
     Refused(Arc<str>),
+    /// The lake did not answer, and may have the object or still get it.
+    #[error("{0}")]
+    Unknown(Arc<str>),
 }
 
 impl From<EngineError> for NotFlushed {
@@ -249,19 +239,15 @@ impl<L: Lake> Worker<L> {
                 Err(error) => return Err(error.into()),
             }
         };
-        match self.lake.flush(name, version, &change).await {
-            FlushEnd::Written => Ok(change.done().await.map_err(BeginError::from)?),
-            FlushEnd::NotWritten(why) => {
-                // If this fails, the registry learns of it later.
-                let _ = change.refused().await;
-                Err(NotFlushed::Lake(why))
-            }
-            FlushEnd::Refused(why) => {
-                let _ = change.refused().await;
-                Err(NotFlushed::Refused(why))
-            }
-            FlushEnd::Unknown(why) => Err(NotFlushed::Lake(why)),
+        let flushed = self.lake.flush(name, version, &change).await;
+        match &flushed {
+            Ok(()) => change.done().await.map_err(BeginError::from)?,
+            // If the outcome is unknown, dropping the change leaves it open.
+            Err(NotFlushed::Unknown(_)) => {}
+            // If this fails, the registry learns of it later.
+            Err(_) => drop(change.refused().await),
         }
+        flushed
     }
 
     /// Flushes every dirty object in the lists of a node, due or not. Objects that fail are recorded, and

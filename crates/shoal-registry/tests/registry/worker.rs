@@ -11,7 +11,7 @@ use shoal_registry::entry::Kind;
 use shoal_registry::names::{BeginError, Names};
 use shoal_registry::session::{Session, new_id};
 use shoal_registry::uploads::{UploadPart, Uploads};
-use shoal_registry::worker::{FlushEnd, Lake, NotFlushed, Pace, Worker};
+use shoal_registry::worker::{Lake, NotFlushed, Pace, Worker};
 use shoal_registry::{DirtyVersion, Lifetime, Name};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -36,24 +36,29 @@ struct LakeState {
     objects: HashMap<Name, DirtyVersion>,
     writes: usize,
     discarded: Vec<String>,
-    next: Vec<FlushEnd>,
+    next: Vec<NotFlushed>,
     latency: Duration,
 }
 
 impl Lake for TestLake {
-    async fn flush(&self, name: &Name, version: &DirtyVersion, change: &LakeChange) -> FlushEnd {
+    async fn flush(
+        &self,
+        name: &Name,
+        version: &DirtyVersion,
+        change: &LakeChange,
+    ) -> Result<(), NotFlushed> {
         let latency = self.0.lock().latency;
         sleep(latency).await;
         if !change.permit().may_send() {
-            return FlushEnd::NotWritten("the session is over".into());
+            return Err(NotFlushed::Lake("the session is over".into()));
         }
         let mut state = self.0.lock();
         state.writes += 1;
-        let end = state.next.pop().unwrap_or(FlushEnd::Written);
-        if end == FlushEnd::Written {
-            state.objects.insert(name.clone(), version.clone());
+        if let Some(failure) = state.next.pop() {
+            return Err(failure);
         }
-        end
+        state.objects.insert(name.clone(), version.clone());
+        Ok(())
     }
 
     async fn discard(&self, key: &str) -> bool {
@@ -244,7 +249,7 @@ async fn a_pace_that_changes_holds_for_the_objects_that_wait() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_flush_is_shown_and_tried_again() {
     let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
-    lake.0.lock().next = vec![FlushEnd::Refused("403".into()); 2];
+    lake.0.lock().next = vec![NotFlushed::Refused("403".into()); 2];
     let node = Node::start(1, &engine, &lake).await;
     node.write(&name("k"), "bytes").await;
     sleep(Duration::from_secs(2)).await;
@@ -257,11 +262,11 @@ async fn a_refused_flush_is_shown_and_tried_again() {
 #[tokio::test(start_paused = true)]
 async fn a_silent_lake_keeps_the_name_busy_until_the_fence_has_passed() {
     let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
-    lake.0.lock().next = vec![FlushEnd::Unknown("no answer".into())];
+    lake.0.lock().next = vec![NotFlushed::Unknown("no answer".into())];
     let node = Node::start(1, &engine, &lake).await;
     node.write(&name("k"), "bytes").await;
     let flushed = node.worker.flush(&name("k")).await;
-    assert_eq!(flushed, Err(NotFlushed::Lake("no answer".into())));
+    assert_eq!(flushed, Err(NotFlushed::Unknown("no answer".into())));
     let busy = node.begin("k", Kind::Delete).await;
     assert!(matches!(busy, Err(BeginError::Busy(_))));
     sleep(FENCE).await;

@@ -8,7 +8,7 @@ use shoal_base::encoding::Malformed;
 use shoal_net::clock;
 use shoal_net::log_throttle::LogThrottle;
 use shoal_registry::changes::LakeChange;
-use shoal_registry::worker::{FlushEnd, Lake};
+use shoal_registry::worker::{Lake, NotFlushed};
 use shoal_registry::{DirtyVersion, Name};
 use shoal_s3::object::ObjectName;
 
@@ -31,14 +31,19 @@ pub(crate) struct Cleaner {
 }
 
 impl Lake for Cleaner {
-    async fn flush(&self, name: &Name, version: &DirtyVersion, change: &LakeChange) -> FlushEnd {
+    async fn flush(
+        &self,
+        name: &Name,
+        version: &DirtyVersion,
+        change: &LakeChange,
+    ) -> Result<(), NotFlushed> {
         assert_eq!(change.name(), name, "a flush writes the object of its change");
         let read = || Manifest::new(&object_name(name).ok_or(Malformed)?, version, &self.shared.naming);
         let manifest = match read() {
             Ok(manifest) => manifest,
             Err(why) => {
                 let why = format!("this build cannot read the record of the object: {why}");
-                return FlushEnd::NotWritten(why.into());
+                return Err(NotFlushed::Lake(why.into()));
             }
         };
         let bytes = manifest.bytes(Arc::clone(self.store.bytes()), &self.shared.damages);
@@ -69,7 +74,7 @@ impl Lake for Cleaner {
                 self.shared.damages.forget(&manifest.location());
                 outcomes.count(WriteBackOutcome::Flushed);
                 self.shared.parts.through.spread(&manifest.version);
-                FlushEnd::Written
+                Ok(())
             }
             Err(failure) => {
                 outcomes.count(WriteBackOutcome::Failed);
@@ -79,14 +84,14 @@ impl Lake for Cleaner {
                     self.shared.damages.note(&object, failure.to_string(), hint);
                 }
                 let why = failure.to_string();
-                match failure.error.remedy() {
-                    _ if failure.may_exist => FlushEnd::Unknown(why.into()),
-                    None => FlushEnd::NotWritten(why.into()),
+                Err(match failure.error.remedy() {
+                    _ if failure.may_exist => NotFlushed::Unknown(why.into()),
+                    None => NotFlushed::Lake(why.into()),
                     Some(remedy) => {
                         log_refused(&manifest.name, &why, remedy);
-                        FlushEnd::Refused(format!("{why}; {remedy}").into())
+                        NotFlushed::Refused(format!("{why}; {remedy}").into())
                     }
-                }
+                })
             }
         }
     }
