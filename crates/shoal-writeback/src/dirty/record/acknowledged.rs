@@ -25,18 +25,10 @@ pub(crate) struct Acknowledged {
     checksums: Vec<u8>,
 }
 
-/// The MD5 and the checksum of a part.
-#[derive(Clone, Copy)]
-pub(crate) struct PartSums<'a> {
-    pub(crate) md5: PieceMd5,
-    /// Empty if the upload has no checksums.
-    pub(crate) checksum: &'a [u8],
-}
-
 impl Acknowledged {
-    /// Collects the digests of an object's pieces, none of them empty, and the MD5s and checksums of its
-    /// parts.
-    pub(crate) fn new(pieces: Vec<ChunkDigests>, parts: &[PartSums<'_>]) -> Self {
+    /// Collects the digests of an object's pieces, none of them empty, and the MD5 and the checksum of each
+    /// part. The checksums are empty if the upload has none.
+    pub(crate) fn new(pieces: Vec<ChunkDigests>, parts: &[(PieceMd5, &[u8])]) -> Self {
         debug_assert!(
             pieces.iter().all(|piece| piece.size_bytes() > 0),
             "no piece is empty"
@@ -45,14 +37,17 @@ impl Acknowledged {
         let sizes = pieces.iter().map(ChunkDigests::size_bytes);
         let chunk_bytes = chunk_bytes_for(&sizes, least_bytes.unwrap_or(1));
         let coarser = pieces.into_iter().map(|piece| piece.coarser(chunk_bytes));
-        let length = parts.first().map_or(0, |part| part.checksum.len());
-        let are_alike = parts.iter().all(|part| part.checksum.len() == length);
+        let length = parts.first().map_or(0, |(_, checksum)| checksum.len());
+        let are_alike = parts.iter().all(|(_, checksum)| checksum.len() == length);
         let are_kept = are_alike && length * parts.len() <= CHECKSUM_BYTES_MAX;
-        let checksums = parts.iter().filter(|_| are_kept).flat_map(|part| part.checksum);
+        let checksums = parts
+            .iter()
+            .filter(|_| are_kept)
+            .flat_map(|(_, checksum)| *checksum);
         Self {
             chunk_bytes,
             chunks: coarser.flat_map(|piece| piece.digests().to_vec()).collect(),
-            parts: parts.iter().map(|part| part.md5).collect(),
+            parts: parts.iter().map(|(md5, _)| *md5).collect(),
             checksums: checksums.copied().collect(),
         }
     }
@@ -92,9 +87,9 @@ pub(crate) fn md5_in(etag: &str) -> Option<[u8; 16]> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Acknowledged, CHECKSUM_BYTES_MAX, PartSums};
+    use super::{Acknowledged, CHECKSUM_BYTES_MAX};
     use crate::dirty::record::format::{decoded, encoded};
-    use crate::tier::{ChunkDigester, ChunkDigests};
+    use crate::tier::{ChunkDigester, ChunkDigests, PieceMd5};
 
     fn pieces(sizes: &[usize]) -> Vec<ChunkDigests> {
         let digests = sizes.iter().map(|size| {
@@ -105,14 +100,9 @@ mod tests {
         digests.collect()
     }
 
-    fn parts(count: usize, checksum: &[u8]) -> Vec<PartSums<'_>> {
+    fn parts(count: usize, checksum: &[u8]) -> Vec<(PieceMd5, &[u8])> {
         let md5 = |number| [number as u8; 16];
-        (0..count)
-            .map(|number| PartSums {
-                md5: md5(number),
-                checksum,
-            })
-            .collect()
+        (0..count).map(|number| (md5(number), checksum)).collect()
     }
 
     fn reread(written: &Acknowledged) -> Acknowledged {
@@ -134,11 +124,7 @@ mod tests {
     #[test]
     fn a_part_has_its_own_checksum_if_all_have_one_of_that_length() {
         let of = |checksums: &[&[u8]]| {
-            let sums = checksums.iter().map(|checksum| PartSums {
-                md5: [0; 16],
-                checksum,
-            });
-            let parts: Vec<_> = sums.collect();
+            let parts: Vec<_> = checksums.iter().map(|checksum| ([0; 16], *checksum)).collect();
             Acknowledged::new(Vec::new(), &parts)
         };
         let acknowledged = of(&[b"aaaa", b"bbbb"]);

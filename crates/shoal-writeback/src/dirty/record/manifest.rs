@@ -196,7 +196,6 @@ pub(crate) mod tests {
     use ulid::Ulid;
 
     use super::{Acknowledged, Manifest, Naming, PartLayout, Record, Unreadable};
-    use crate::dirty::record::acknowledged::PartSums;
     use crate::dirty::record::format::{decoded, encoded};
     use crate::tier::ChunkDigester;
 
@@ -228,13 +227,7 @@ pub(crate) mod tests {
             digester.update(&vec![0; *size]);
             digester.finish()
         });
-        Acknowledged::new(
-            pieces.collect(),
-            &[PartSums {
-                md5: [7; 16],
-                checksum: &[],
-            }; 3],
-        )
+        Acknowledged::new(pieces.collect(), &[([7; 16], &[][..]); 3])
     }
 
     fn dirty(record: &Record, keys: &[&str]) -> DirtyVersion {

@@ -7,7 +7,7 @@ use shoal_net::clock;
 use shoal_s3::etag;
 
 use super::part::{Part, Upload};
-use crate::dirty::record::acknowledged::{Acknowledged, PartSums};
+use crate::dirty::record::acknowledged::Acknowledged;
 use crate::dirty::record::checksums::Checksum;
 use crate::dirty::record::manifest::Record;
 use crate::dirty::record::part_layout::PartLayout;
@@ -87,11 +87,7 @@ pub(in crate::dirty) fn record_of(upload: &Upload, parts: &[Arc<Part>]) -> Recor
     let pieces = with_bytes.map(|part| part.digests.clone()).collect();
     let sums = parts.iter().map(|part| {
         let checksum = part.checksum.as_ref();
-        let checksum = checksum.map_or(&[][..], |checksum| &checksum.digest);
-        PartSums {
-            md5: part.md5,
-            checksum,
-        }
+        (part.md5, checksum.map_or(&[][..], |checksum| &checksum.digest))
     });
     Record {
         writer: Arc::clone(&upload.writer),
