@@ -15,6 +15,7 @@
 
 mod clearance;
 mod copying;
+pub(crate) mod errors;
 mod flush;
 mod flush_orders;
 mod objects;
@@ -28,7 +29,7 @@ pub use self::clearance::{Clearance, Clearances};
 pub use self::copying::{CopyRequest, NotCopied};
 pub use self::flush::lake_writer::Parts;
 pub use self::flush_orders::{FlushOrders, FlushProgress};
-pub use self::objects::{DirtyObjects, NotBegun, Received};
+pub use self::objects::{DirtyObjects, Received};
 pub use self::permission::{Action, Permission, PermissionError, beside, of_permission};
 pub use self::record::checksums::{Checksum, ChecksumSpec, element_name};
 pub(crate) use self::record::format::all_of;
@@ -40,10 +41,7 @@ pub use self::record::writing::{PendingWrite, WriteError};
 pub use self::stock::status::{TierPage, TierStatus};
 pub use self::tiers::entries::{Entries, FlushFailed, Lookup};
 pub use self::tiers::{TierError, TierSettings};
-pub use self::uploads::{
-    Completed, KeptUpload, ListError, ListedPart, Part, Upload, UploadFailed, UploadId, UploadPosition,
-    select,
-};
+pub use self::uploads::{Completed, KeptUpload, ListedPart, Part, Upload, UploadId, UploadPosition, select};
 
 /// Objects and uploads for tests.
 #[cfg(test)]

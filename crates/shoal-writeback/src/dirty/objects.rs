@@ -13,12 +13,14 @@ use shoal_registry::changes::{ChangedObject, LakeChange};
 use shoal_registry::entry::Kind;
 use shoal_registry::names::{BeginError, ChangeError, Found};
 use shoal_registry::{DirtyVersion, Lifetime};
+use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::etag;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::payload::CheckedBody;
 use tokio::time::{Duration, Instant, sleep};
 
 use super::clearance::Clearances;
+use super::errors::try_again;
 use super::flush::lake_writer::{Parts, Shared};
 use super::record::acknowledged::Acknowledged;
 use super::record::format::encoded;
@@ -27,7 +29,7 @@ use super::record::manifest::{Manifest, Record};
 use super::record::part_layout::PartLayout;
 use super::record::writing::{PendingWrite, WriteError};
 use super::stock::intake::receive_nothing;
-use super::stock::status::{RegistryNearlyFull, WriteBackOutcome};
+use super::stock::status::WriteBackOutcome;
 use super::tiers::entries::{Entries, FlushFailed, Lookup};
 use super::tiers::{Tier, TierError, TierSettings};
 use crate::tier::{ByteStore, ChunkDigests, TierBytes, TierConfig, TierUnavailable};
@@ -71,26 +73,6 @@ pub struct Received {
     /// The digests of each piece.
     digests: Vec<ChunkDigests>,
     trailer: Option<(HeaderName, HeaderValue)>,
-}
-
-/// The reason why a change of a name cannot begin at the lake.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotBegun {
-    /// A dirty object must be flushed first, and was not.
-    #[error(transparent)]
-    Flush(#[from] FlushFailed),
-    /// Another change of the name has not ended in time.
-    #[error("another change of the object is on its way to the lake")]
-    Busy,
-    /// The registry has no room for new entries.
-    #[error(transparent)]
-    NearlyFull(#[from] RegistryNearlyFull),
-}
-
-impl From<TierUnavailable> for NotBegun {
-    fn from(error: TierUnavailable) -> Self {
-        Self::Flush(error.into())
-    }
 }
 
 impl DirtyObjects {
@@ -280,7 +262,7 @@ impl DirtyObjects {
     /// # Errors
     ///
     /// The change has not begun, and nothing may be sent to the lake.
-    pub async fn begin_at_lake(&self, name: &ObjectName) -> Result<LakeChange, NotBegun> {
+    pub async fn begin_at_lake(&self, name: &ObjectName) -> Result<LakeChange, S3Error> {
         self.begin(name, Kind::Write, None).await
     }
 
@@ -289,7 +271,7 @@ impl DirtyObjects {
     /// # Errors
     ///
     /// The removal has not begun, and nothing may be sent to the lake.
-    pub async fn begin_removal(&self, name: &ObjectName, lookup: Lookup) -> Result<LakeChange, NotBegun> {
+    pub async fn begin_removal(&self, name: &ObjectName, lookup: Lookup) -> Result<LakeChange, S3Error> {
         self.begin(name, Kind::Delete, Some(lookup.found)).await
     }
 
@@ -298,8 +280,8 @@ impl DirtyObjects {
         name: &ObjectName,
         kind: Kind,
         mut known: Option<Found>,
-    ) -> Result<LakeChange, NotBegun> {
-        let (_, tier) = self.entries.rule_of(name)?;
+    ) -> Result<LakeChange, S3Error> {
+        let (_, tier) = self.entries.rule_of(name).map_err(FlushFailed::from)?;
         // The removal of a dirty object frees room, so it needs none.
         let is_dirty = |found: &Found| found.entry.current.is_some();
         if kind != Kind::Delete || !known.as_ref().is_some_and(is_dirty) {
@@ -318,9 +300,12 @@ impl DirtyObjects {
                     self.entries.flush(name).await?;
                     sleep(FLUSH_PAUSE).await;
                 }
-                Err(BeginError::Changed | BeginError::Busy(_)) => return Err(NotBegun::Busy),
+                Err(BeginError::Changed | BeginError::Busy(_)) => {
+                    let busy = "another change of the object is on its way to the lake";
+                    return Err(try_again(ErrorCode::SlowDown, &busy));
+                }
                 Err(error @ (BeginError::NoSession | BeginError::Change(_))) => {
-                    return Err(TierUnavailable::because(&error).into());
+                    return Err(FlushFailed::from(TierUnavailable::because(&error)).into());
                 }
             }
         }

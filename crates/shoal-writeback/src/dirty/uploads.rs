@@ -24,10 +24,11 @@ use shoal_registry::engine::EngineError;
 use shoal_registry::names::ChangeError;
 use shoal_registry::session::new_id;
 use shoal_registry::uploads::{UploadError, UploadPart, UploadState};
-use shoal_s3::error::S3Error;
+use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::object::ObjectName;
 use shoal_s3::payload::Digests;
 
+use super::errors::{no_such_upload, not_completed, part_refused, refused_by_lake};
 use super::flush::lake_writer::{LakeWrite, LakeWriteError};
 use super::objects::{DirtyObjects, NewObject};
 use super::record::checksums::{Checksum, ChecksumSpec, creation_headers, is_named};
@@ -42,13 +43,13 @@ use crate::headers::those;
 use crate::tier::TierUnavailable;
 
 pub use self::id::UploadId;
-pub use self::outcome::{Completed, KeptUpload, UploadFailed};
+pub use self::outcome::{Completed, KeptUpload};
 pub use self::part::{Part, Upload};
 pub use self::position::UploadPosition;
 #[cfg(test)]
 pub(crate) use self::position::tests::begun;
 use self::selection::record_of;
-pub use self::selection::{ListError, ListedPart, select};
+pub use self::selection::{ListedPart, select};
 
 impl DirtyObjects {
     /// Begins an upload whose object may become dirty. A lifetime named by the writer overrides the rule's.
@@ -88,10 +89,10 @@ impl DirtyObjects {
     /// # Errors
     ///
     /// There is no such upload, or the registry does not answer.
-    pub async fn find_upload(&self, name: &ObjectName, id: UploadId) -> Result<KeptUpload, UploadFailed> {
+    pub async fn find_upload(&self, name: &ObjectName, id: UploadId) -> Result<KeptUpload, S3Error> {
         let tier = tier_of(&self.entries, name)?;
         let found = tier.uploads.find(&registry_name(name), id.0).await;
-        let found = found.map_err(unavailable)?.ok_or(UploadFailed::NotFound)?;
+        let found = found.map_err(unavailable)?.ok_or_else(no_such_upload)?;
         let kept = match &found.state {
             UploadState::Open(record) => decoded(record).map(|upload| (upload, None)),
             UploadState::Complete { record, .. } => {
@@ -118,17 +119,20 @@ impl DirtyObjects {
         number: u16,
         size_bytes: u64,
         body: B,
-    ) -> Result<Part, UploadFailed>
+    ) -> Result<Part, S3Error>
     where
         B: Body<Data = Bytes, Error = S3Error>,
     {
         let tier = tier_of(&self.entries, &upload.name)?;
         if size_bytes > tier.store.object_bytes_max() {
-            return Err(UploadFailed::TooLarge);
+            let message = "The part is larger than one that is written back may be; begin the upload with \
+                           x-shoal-write: around.";
+            return Err(S3Error::new(ErrorCode::EntityTooLarge, message));
         }
-        tier.check_writable().map_err(WriteError::from)?;
+        let writable = tier.check_writable();
+        writable.map_err(|why| part_refused(why.into()))?;
         if !tier.store.has_room(size_bytes) {
-            return Err(WriteError::Full.into());
+            return Err(part_refused(WriteError::Full));
         }
         let algorithm = upload.checksum_spec().map(|spec| spec.algorithm);
         let mut digests = Digests::default();
@@ -140,7 +144,7 @@ impl DirtyObjects {
         let received = tier
             .store
             .receive(&key, size_bytes, body, |data| digests.update(data));
-        let received = received.await?;
+        let received = received.await.map_err(part_refused)?;
         let part = Part {
             number,
             size_bytes,
@@ -161,7 +165,7 @@ impl DirtyObjects {
             if error.is_certain() {
                 tier.store.discard(std::slice::from_ref(&part.data)).await;
             }
-            return Err(error.into());
+            return Err(unchanged(error));
         }
         Ok(part)
     }
@@ -171,7 +175,7 @@ impl DirtyObjects {
     /// # Errors
     ///
     /// The registry does not answer.
-    pub async fn parts(&self, kept: &KeptUpload) -> Result<Vec<Arc<Part>>, UploadFailed> {
+    pub async fn parts(&self, kept: &KeptUpload) -> Result<Vec<Arc<Part>>, S3Error> {
         let tier = tier_of(&self.entries, &kept.upload.name)?;
         let parts = tier.uploads.parts(kept.upload.id.0).map(|listed| {
             let (number, part) = listed.map_err(unavailable)?;
@@ -182,7 +186,7 @@ impl DirtyObjects {
         parts.try_collect().await
     }
 
-    /// Completes an upload with `parts`. `asked` holds conditions on the existing object and checksums that
+    /// Completes an upload with `parts`. Returns `None` if one of them was uploaded again meanwhile. `asked` holds conditions on the existing object and checksums that
     /// the new one must have. Only the lake can evaluate conditions, so an object with conditions is written
     /// there at once.
     ///
@@ -194,7 +198,7 @@ impl DirtyObjects {
         kept: &KeptUpload,
         parts: &[Arc<Part>],
         asked: &HeaderMap,
-    ) -> Result<Arc<Completed>, UploadFailed> {
+    ) -> Result<Option<Arc<Completed>>, S3Error> {
         let upload = &kept.upload;
         let tier = tier_of(&self.entries, &upload.name)?;
         let record = record_of(upload, parts);
@@ -203,7 +207,8 @@ impl DirtyObjects {
             computed.is_some_and(|computed| !is_named(computed, value))
         };
         if asked.iter().any(differs) {
-            return Err(UploadFailed::Checksum);
+            let message = "The checksum of the object is not the one that the request names.";
+            return Err(S3Error::new(ErrorCode::BadDigest, message));
         }
         let conditions = conditions_in(asked);
         let completed = Completed {
@@ -230,18 +235,25 @@ impl DirtyObjects {
                 .complete(&kept.found, &dirty, kept_parts(parts), &completion)
                 .await;
             self.invalidate(&upload.name);
-            let record = done.map_err(incomplete)?;
+            let record = match done {
+                Err(UploadError::Changed) => return Ok(None),
+                Err(UploadError::Change(ChangeError::Engine(EngineError::Full(why)))) => {
+                    tracing::warn!(%why, "a registry is full");
+                    return Err(not_completed());
+                }
+                done => done.map_err(unchanged)?,
+            };
             self.shared.outcomes.writes.count(WriteBackOutcome::Committed);
             self.shared.outcomes.uploads.count(UploadEnd::Completed);
             let kept = decoded::<(Upload, Arc<Completed>)>(&record);
             let (_, completed) = kept.map_err(|error| unreadable(upload.id, &upload.name, error))?;
-            return Ok(completed);
+            return Ok(Some(completed));
         }
         let manifest = self.entries.manifest(&upload.name, &dirty)?;
         let change = self.begin_at_lake(&upload.name).await;
         let change = change.map_err(|error| {
             tracing::debug!(%error, "an upload could not begin its change at the lake");
-            UploadFailed::Later
+            not_completed()
         })?;
         self.write_at_lake(tier, &manifest, &conditions, change).await?;
         let ended = tier
@@ -252,7 +264,7 @@ impl DirtyObjects {
             tracing::warn!(%error, object = ?upload.name, "the completion of an upload could not be recorded");
         }
         self.shared.outcomes.uploads.count(UploadEnd::Completed);
-        Ok(Arc::new(completed))
+        Ok(Some(Arc::new(completed)))
     }
 
     /// Writes an object to the lake under conditions, within a change that has begun.
@@ -262,7 +274,7 @@ impl DirtyObjects {
         manifest: &Manifest,
         conditions: &HeaderMap,
         change: LakeChange,
-    ) -> Result<(), UploadFailed> {
+    ) -> Result<(), S3Error> {
         let bytes = manifest.bytes(Arc::clone(tier.store.bytes()), &self.shared.damages);
         let permit = change.permit();
         let write = LakeWrite {
@@ -286,10 +298,8 @@ impl DirtyObjects {
                     let _ = change.refused().await;
                 }
                 Err(match failure.error {
-                    LakeWriteError::Refused(status) if status.is_client_error() => {
-                        UploadFailed::Refused(status)
-                    }
-                    _ => UploadFailed::Later,
+                    LakeWriteError::Refused(status) if status.is_client_error() => refused_by_lake(status),
+                    _ => not_completed(),
                 })
             }
         }
@@ -300,10 +310,10 @@ impl DirtyObjects {
     /// # Errors
     ///
     /// The upload has already ended, or the registry does not answer.
-    pub async fn abort_upload(&self, kept: &KeptUpload) -> Result<(), UploadFailed> {
+    pub async fn abort_upload(&self, kept: &KeptUpload) -> Result<(), S3Error> {
         let upload = &kept.upload;
         let tier = tier_of(&self.entries, &upload.name)?;
-        tier.uploads.abort(&kept.found).await?;
+        tier.uploads.abort(&kept.found).await.map_err(unchanged)?;
         self.shared.outcomes.uploads.count(UploadEnd::Aborted);
         Ok(())
     }
@@ -349,8 +359,8 @@ fn is_listed(upload: &Upload, prefix: &[u8], writer: &str, behind: Option<&Uploa
         && behind.is_none_or(|place| place.is_before(upload))
 }
 
-fn tier_of<'a>(entries: &'a Entries, name: &ObjectName) -> Result<&'a Tier, UploadFailed> {
-    let (_, tier) = entries.rule(name).ok_or(UploadFailed::NotFound)?;
+fn tier_of<'a>(entries: &'a Entries, name: &ObjectName) -> Result<&'a Tier, S3Error> {
+    let (_, tier) = entries.rule(name).ok_or_else(no_such_upload)?;
     Ok(tier)
 }
 
@@ -378,86 +388,14 @@ fn unreadable(id: UploadId, name: &ObjectName, error: Unreadable) -> TierUnavail
     ))
 }
 
-fn unavailable(error: impl Display) -> UploadFailed {
+fn unavailable(error: impl Display) -> S3Error {
     TierUnavailable::because(&error).into()
 }
 
-impl From<UploadError> for UploadFailed {
-    fn from(error: UploadError) -> Self {
-        match error {
-            UploadError::Ended => Self::NotFound,
-            UploadError::Changed => Self::PartsChanged,
-            UploadError::Change(error) => unavailable(error),
-        }
-    }
-}
-
-fn incomplete(error: UploadError) -> UploadFailed {
+/// Returns the error for an upload that was not changed.
+fn unchanged(error: UploadError) -> S3Error {
     match error {
-        UploadError::Change(ChangeError::Engine(EngineError::Full(why))) => {
-            tracing::warn!(%why, "a registry is full");
-            UploadFailed::Later
-        }
-        error => error.into(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use http::{HeaderMap, HeaderValue};
-
-    use super::part::tests::{part, upload};
-    use super::{
-        Completed, Upload, UploadPosition, begun, conditions_in, decoded, encoded, is_listed, kept_parts,
-    };
-
-    #[test]
-    fn the_record_of_a_completion_has_its_answer_and_that_of_an_open_upload_has_none() {
-        let mut checksums = HeaderMap::new();
-        checksums.insert("x-amz-checksum-crc32", HeaderValue::from_static("AAAAAA=="));
-        let completed = Arc::new(Completed {
-            etag: "\"e-2\"".into(),
-            checksums,
-            through: "condition".into(),
-        });
-        let record = encoded(&(upload(), &completed));
-        let (_, read): (Upload, Arc<Completed>) = decoded(&record).unwrap();
-        assert_eq!(read, completed);
-        assert!(decoded::<(Upload, Arc<Completed>)>(&encoded(&upload())).is_err());
-    }
-
-    #[test]
-    fn a_listing_is_about_uploads_of_one_writer_below_a_prefix_and_behind_a_position() {
-        let upload = begun("tmp/a", 5, 1);
-        let (own, before) = (&*upload.writer, UploadPosition::before_all_of(b"tmp/a"));
-        assert!(is_listed(&upload, b"tmp/", own, None) && is_listed(&upload, b"", own, Some(&before)));
-        let itself = UploadPosition::of(&upload);
-        for (prefix, writer, behind) in [
-            (&b"tmp/b"[..], own, None),
-            (b"tmp/a\0", own, None),
-            (b"", "other", None),
-            (b"", own, Some(&itself)),
-        ] {
-            assert!(!is_listed(&upload, prefix, writer, behind));
-        }
-    }
-
-    #[test]
-    fn the_parts_of_an_object_are_told_by_runs_without_the_empty_ones() {
-        let parts = [(1, 5), (2, 5), (3, 0), (4, 5), (7, 5), (8, 1)];
-        let parts = parts.map(|(number, size_bytes)| Arc::new(part(number, 1, size_bytes)));
-        assert_eq!(kept_parts(&parts), [(1, 2), (4, 4), (7, 8)]);
-        assert!(kept_parts(&[]).is_empty());
-    }
-
-    #[test]
-    fn the_lake_hears_the_conditions_of_a_completion_and_nothing_else() {
-        let mut asked = HeaderMap::new();
-        asked.insert("if-none-match", HeaderValue::from_static("*"));
-        asked.insert("x-amz-checksum-crc32", HeaderValue::from_static("AAAAAA=="));
-        let conditions = conditions_in(&asked);
-        assert!(conditions.len() == 1 && conditions.contains_key("if-none-match"));
+        UploadError::Ended | UploadError::Changed => no_such_upload(),
+        UploadError::Change(error) => unavailable(error),
     }
 }

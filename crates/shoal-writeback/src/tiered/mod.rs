@@ -7,7 +7,6 @@
 mod asker;
 mod commits;
 mod deletion;
-mod errors;
 mod flush;
 mod listing;
 mod reads;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use shoal_net::clock;
+use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::etag;
 
 use super::part::{Part, Upload};
@@ -26,44 +27,38 @@ pub struct ListedPart {
     pub checksum: Option<Checksum>,
 }
 
-/// The reason why a list of parts is invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ListError {
-    /// 400
-    #[error("You must specify at least one part.")]
-    Empty,
-    /// 400
-    #[error("The list of parts was not in ascending order. Parts must be ordered by part number.")]
-    Order,
-    /// 400
-    #[error(
-        "Part {0} could not be found, or its entity tag or checksum is not that of the part that was uploaded."
-    )]
-    Part(u16),
-    /// 400
-    #[error("Your proposed upload is smaller than the minimum allowed size: part {0}.")]
-    Small(u16),
-}
-
 /// Returns the uploaded parts that a list names.
 ///
 /// # Errors
 ///
 /// The list is empty or not in order, or one of its parts is missing, differs or is too small.
-pub fn select(listed: &[ListedPart], uploaded: &[Arc<Part>]) -> Result<Vec<Arc<Part>>, ListError> {
+pub fn select(listed: &[ListedPart], uploaded: &[Arc<Part>]) -> Result<Vec<Arc<Part>>, S3Error> {
     if listed.is_empty() {
-        return Err(ListError::Empty);
+        let message = "You must specify at least one part.";
+        return Err(S3Error::new(ErrorCode::MalformedXml, message));
     }
     if !listed.is_sorted_by(|one, other| one.number < other.number) {
-        return Err(ListError::Order);
+        let message = "The list of parts was not in ascending order. Parts must be ordered by part number.";
+        return Err(S3Error::new(ErrorCode::InvalidPartOrder, message));
     }
+    let other = |number| {
+        let message = format!(
+            "Part {number} could not be found, or its entity tag or checksum is not that of the part that was uploaded."
+        );
+        S3Error::new(ErrorCode::InvalidPart, message)
+    };
     let parts: Vec<_> = listed
         .iter()
-        .map(|listed| find(listed, uploaded).ok_or(ListError::Part(listed.number)))
+        .map(|listed| find(listed, uploaded).ok_or_else(|| other(listed.number)))
         .collect::<Result<_, _>>()?;
     let (_, but_last) = parts.split_last().expect("the list is not empty");
     match but_last.iter().find(|part| part.size_bytes < PART_BYTES_MIN) {
-        Some(small) => Err(ListError::Small(small.number)),
+        Some(small) => {
+            let number = small.number;
+            let message =
+                format!("Your proposed upload is smaller than the minimum allowed size: part {number}.");
+            Err(S3Error::new(ErrorCode::EntityTooSmall, message))
+        }
         None => Ok(parts),
     }
 }
@@ -124,7 +119,7 @@ mod tests {
     use shoal_s3::payload::Algorithm;
 
     use super::super::part::tests::{part, uploaded};
-    use super::{ListError, ListedPart, etag, select};
+    use super::{ListedPart, etag, select};
     use crate::dirty::Checksum;
 
     fn listed(number: u16, digit: &str) -> ListedPart {
@@ -138,8 +133,12 @@ mod tests {
     #[test]
     fn a_list_is_held_against_what_was_uploaded() {
         let numbers = |list: &[ListedPart]| {
-            let selected = select(list, &uploaded());
+            let selected = select(list, &uploaded()).map_err(|error| error.to_string());
             selected.map(|parts| parts.iter().map(|part| part.number).collect::<Vec<_>>())
+        };
+        let refused = |list: &[ListedPart], code: &str, detail: &str| {
+            let error = numbers(list).unwrap_err();
+            assert!(error.starts_with(code) && error.contains(detail), "{error}");
         };
         let (one, two, four) = (listed(1, "a"), listed(2, "b"), listed(4, "c"));
         assert_eq!(
@@ -152,15 +151,12 @@ mod tests {
             Ok(vec![1, 2]),
             "the last one may be small"
         );
-        assert_eq!(
-            numbers(&[one.clone(), two, four.clone()]),
-            Err(ListError::Small(2))
-        );
-        assert_eq!(numbers(&[four, one.clone()]), Err(ListError::Order));
-        assert_eq!(numbers(&[one.clone(), one.clone()]), Err(ListError::Order));
-        assert_eq!(numbers(&[listed(3, "a")]), Err(ListError::Part(3)));
-        assert_eq!(numbers(&[listed(1, "b")]), Err(ListError::Part(1)));
-        assert_eq!(numbers(&[]), Err(ListError::Empty));
+        refused(&[one.clone(), two, four.clone()], "EntityTooSmall: ", ": part 2.");
+        refused(&[four, one.clone()], "InvalidPartOrder: ", "");
+        refused(&[one.clone(), one.clone()], "InvalidPartOrder: ", "");
+        refused(&[listed(3, "a")], "InvalidPart: ", "Part 3 could not be found");
+        refused(&[listed(1, "b")], "InvalidPart: ", "Part 1 could not be found");
+        refused(&[], "MalformedXML: ", "at least one part");
         let mut quoted = one;
         quoted.etag = format!("\"{}\"", quoted.etag);
         assert_eq!(numbers(&[quoted]), Ok(vec![1]));
@@ -176,7 +172,8 @@ mod tests {
             ..listed(1, "a")
         };
         assert!(select(&[with(1)], &uploaded()).is_ok());
-        assert_eq!(select(&[with(2)], &uploaded()).unwrap_err(), ListError::Part(1));
+        let error = select(&[with(2)], &uploaded()).unwrap_err();
+        assert!(error.message.starts_with("Part 1 could not be found"), "{error}");
     }
 
     #[test]

@@ -22,10 +22,10 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::xml::{Deletion, DeletionResult, ErrorDocument, Key};
 
 use super::check;
+use crate::dirty::errors::{access_denied, malformed, unreadable};
 use crate::dirty::{Action, Lookup, Manifest, beside};
 use crate::tiered::asker::{Asker, without_body};
 use crate::tiered::commits::CommitBound;
-use crate::tiered::errors::{access_denied, malformed, unreadable};
 use crate::tiered::listing::{answered_with, read};
 use crate::tiered::{PARALLEL, TieredLakeParts};
 
@@ -197,7 +197,6 @@ impl BulkDeletions {
             match begun {
                 Ok(change) => drop(changes.insert(name, change)),
                 Err(error) => {
-                    let error = S3Error::from(error);
                     let is_of_name = |key: &mut Key| key.is_current() && name_of(bucket, key) == name;
                     let keys = for_lake.extract_if(.., is_of_name);
                     refused.extend(keys.map(|key| (key, error.clone())));

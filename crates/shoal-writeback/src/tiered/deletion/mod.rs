@@ -21,7 +21,7 @@ use shoal_s3::xml::Key;
 
 pub(super) use self::bulk::BulkDeletions;
 use super::TieredLakeParts;
-use super::errors::{access_denied, invalid};
+use crate::dirty::errors::{access_denied, invalid};
 use crate::dirty::{Manifest, unversioned};
 
 const SIZE: HeaderName = HeaderName::from_static("x-amz-if-match-size");

@@ -24,8 +24,8 @@ pub use self::uploads::UploadListing;
 pub(super) use self::uploads::described;
 use super::TieredLakeParts;
 use super::asker::without_body;
-use super::errors::unreadable;
 use crate::dirty::Manifest;
+use crate::dirty::errors::unreadable;
 
 /// Limit on a page: a thousand keys of 1,000 bytes, each byte escaped to up to six.
 const PAGE_BYTES_MAX: usize = 16 << 20;

@@ -13,7 +13,7 @@ use shoal_s3::target;
 
 use super::{UploadRequests, answered, number_in, xml};
 use crate::dirty::KeptUpload;
-use crate::tiered::errors::{access_denied, invalid};
+use crate::dirty::errors::{access_denied, invalid};
 use crate::tiered::writes::conditions_of_source;
 
 const RANGE: &str = "x-amz-copy-source-range";

@@ -21,10 +21,8 @@ use shoal_s3::xml::Element;
 use self::xml::PartPage;
 pub(super) use self::xml::checksum_elements;
 use super::TieredLakeParts;
-use super::errors::{access_denied, invalid, malformed};
-use crate::dirty::{
-    Action, Checksum, Completed, KeptUpload, UploadFailed, UploadId, is_writer, select, unversioned,
-};
+use crate::dirty::errors::{access_denied, invalid, malformed, no_such_upload};
+use crate::dirty::{Action, Checksum, Completed, KeptUpload, UploadId, is_writer, select, unversioned};
 use crate::headers::those;
 
 /// Limit on the list of parts in a completion: ten thousand parts with their checksums.
@@ -69,7 +67,7 @@ impl UploadRequests {
         }
         let operation = admitted.classified.operation;
         if kept.completed.is_some() && operation != Operation::CompleteMultipartUpload {
-            return Err(UploadFailed::NotFound.into());
+            return Err(no_such_upload());
         }
         match operation {
             Operation::UploadPart if admitted.classified.copy_source.is_some() => {
@@ -134,17 +132,21 @@ impl UploadRequests {
             let selected = select(&listed, &uploaded)?;
             check_size(&parts.headers, selected.iter().map(|part| part.size_bytes).sum())?;
             match self.0.dirty.complete_upload(&kept, &selected, &asked).await {
-                Ok(completed) => break completed,
-                Err(UploadFailed::PartsChanged) if attempts.next().is_some() => {
+                Ok(Some(completed)) => break completed,
+                Ok(None) if attempts.next().is_some() => {
                     let (name, id) = (&kept.upload.name, kept.upload.id);
                     kept = self.0.dirty.find_upload(name, id).await?;
                 }
+                Ok(None) => {
+                    let message = "The parts of the upload have changed while it was to be completed.";
+                    return Err(S3Error::new(ErrorCode::InvalidPart, message));
+                }
                 Err(error) => {
-                    if matches!(error, UploadFailed::Refused(StatusCode::FORBIDDEN)) {
+                    if error.code == ErrorCode::AccessDenied {
                         let clearances = &self.0.dirty.clearances;
                         clearances.refused(&opened.verified.caller, &kept.upload.name.bucket);
                     }
-                    return Err(error.into());
+                    return Err(error);
                 }
             }
         };

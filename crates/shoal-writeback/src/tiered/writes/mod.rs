@@ -21,7 +21,7 @@ use shoal_s3::payload::CheckedBody;
 pub(super) use self::copy::conditions_of_source;
 use self::rewind::Rewindable;
 use super::TieredLakeParts;
-use super::errors::refused;
+use crate::dirty::errors::refused;
 use crate::dirty::{Clearance, PendingWrite, Received};
 use crate::headers::those;
 

@@ -8,7 +8,10 @@ use shoal_cache::lake::{ReadError, unknown};
 use shoal_cache::write::Uncached;
 use shoal_s3::error::{ErrorCode, S3Error};
 
-use crate::dirty::{FlushFailed, ListError, NotBegun, PermissionError, UploadFailed, WriteError};
+use super::permission::PermissionError;
+use super::record::writing::WriteError;
+use super::stock::status::RegistryNearlyFull;
+use super::tiers::entries::FlushFailed;
 use crate::tier::TierUnavailable;
 
 /// Message to clients while the registry is nearly full. Operators find details in `/status`.
@@ -36,13 +39,9 @@ impl From<FlushFailed> for S3Error {
     }
 }
 
-impl From<NotBegun> for S3Error {
-    fn from(error: NotBegun) -> Self {
-        match error {
-            NotBegun::Flush(error) => error.into(),
-            NotBegun::Busy => try_again(ErrorCode::SlowDown, &error),
-            NotBegun::NearlyFull(_) => Self::new(ErrorCode::SlowDown, NEARLY_FULL),
-        }
+impl From<RegistryNearlyFull> for S3Error {
+    fn from(_: RegistryNearlyFull) -> Self {
+        Self::new(ErrorCode::SlowDown, NEARLY_FULL)
     }
 }
 
@@ -71,56 +70,49 @@ impl From<WriteError> for S3Error {
     }
 }
 
-impl From<UploadFailed> for S3Error {
-    fn from(error: UploadFailed) -> Self {
-        let code = match error {
-            UploadFailed::NotFound => ErrorCode::NoSuchUpload,
-            UploadFailed::PartsChanged => ErrorCode::InvalidPart,
-            UploadFailed::TooLarge => ErrorCode::EntityTooLarge,
-            UploadFailed::Checksum => ErrorCode::BadDigest,
-            UploadFailed::Unavailable(error) => return error.into(),
-            UploadFailed::Write(WriteError::Body(error)) => return error,
-            UploadFailed::Write(error) => {
-                tracing::warn!(%error, "a part could not be stored");
-                let message = "The part could not be taken; please try again.";
-                return Self::new(ErrorCode::SlowDown, message);
-            }
-            UploadFailed::Refused(StatusCode::PRECONDITION_FAILED) => return precondition_failed(),
-            UploadFailed::Refused(StatusCode::FORBIDDEN) => return access_denied(),
-            // `If-Match` names an object that does not exist.
-            UploadFailed::Refused(StatusCode::NOT_FOUND) => {
-                return Self::new(ErrorCode::NoSuchKey, "The specified key does not exist.");
-            }
-            UploadFailed::Refused(StatusCode::CONFLICT) => {
-                let message = "The object was written in the meantime; please try again.";
-                return Self::new(ErrorCode::ConditionalRequestConflict, message);
-            }
-            UploadFailed::Refused(_) | UploadFailed::Later => {
-                return try_again(ErrorCode::SlowDown, &error);
-            }
-        };
-        Self::new(code, error.to_string())
+/// Returns the error for a part that the tier has not taken.
+pub(super) fn part_refused(error: WriteError) -> S3Error {
+    if let WriteError::Body(error) = error {
+        return error;
+    }
+    tracing::warn!(%error, "a part could not be stored");
+    let message = "The part could not be taken; please try again.";
+    S3Error::new(ErrorCode::SlowDown, message)
+}
+
+/// Returns the error for an upload that was completed or aborted, or has expired.
+pub(crate) fn no_such_upload() -> S3Error {
+    let message = "The specified upload does not exist. The upload ID may be invalid, or the upload may have been \
+                   aborted or completed.";
+    S3Error::new(ErrorCode::NoSuchUpload, message)
+}
+
+/// Returns the error for an upload that could not be completed; the client may retry.
+pub(super) fn not_completed() -> S3Error {
+    try_again(ErrorCode::SlowDown, &"the object could not be put together")
+}
+
+/// Returns the error for an upload whose object the lake has refused with this status.
+pub(super) fn refused_by_lake(status: StatusCode) -> S3Error {
+    match status {
+        StatusCode::PRECONDITION_FAILED => precondition_failed(),
+        StatusCode::FORBIDDEN => access_denied(),
+        // `If-Match` names an object that does not exist.
+        StatusCode::NOT_FOUND => S3Error::new(ErrorCode::NoSuchKey, "The specified key does not exist."),
+        StatusCode::CONFLICT => {
+            let message = "The object was written in the meantime; please try again.";
+            S3Error::new(ErrorCode::ConditionalRequestConflict, message)
+        }
+        status => try_again(ErrorCode::SlowDown, &format_args!("the lake answered {status}")),
     }
 }
 
-impl From<ListError> for S3Error {
-    fn from(error: ListError) -> Self {
-        let code = match error {
-            ListError::Empty => ErrorCode::MalformedXml,
-            ListError::Order => ErrorCode::InvalidPartOrder,
-            ListError::Part(_) => ErrorCode::InvalidPart,
-            ListError::Small(_) => ErrorCode::EntityTooSmall,
-        };
-        Self::new(code, error.to_string())
-    }
-}
-
-fn try_again(code: ErrorCode, error: &impl Display) -> S3Error {
+pub(super) fn try_again(code: ErrorCode, error: &impl Display) -> S3Error {
     S3Error::new(code, format!("{error}; please try again."))
 }
 
 /// Returns the error for a write that the tier cannot accept at present.
-pub(super) fn refused(why: Uncached) -> S3Error {
+pub(crate) fn refused(why: Uncached) -> S3Error {
     let message = match why {
         Uncached::TooDirty => {
             "The tier is full until the lake has taken some of its objects; please try again."
@@ -132,21 +124,21 @@ pub(super) fn refused(why: Uncached) -> S3Error {
 }
 
 /// Returns the error of a caller that may not do what it asks for.
-pub(super) fn access_denied() -> S3Error {
+pub(crate) fn access_denied() -> S3Error {
     S3Error::new(ErrorCode::AccessDenied, "Access Denied")
 }
 
-pub(super) fn invalid(message: &'static str) -> S3Error {
+pub(crate) fn invalid(message: &'static str) -> S3Error {
     S3Error::new(ErrorCode::InvalidArgument, message)
 }
 
-pub(super) fn malformed() -> S3Error {
+pub(crate) fn malformed() -> S3Error {
     S3Error::new(
         ErrorCode::MalformedXml,
         "The XML you provided was not well-formed or did not validate against our published schema.",
     )
 }
 
-pub(super) fn unreadable() -> S3Error {
+pub(crate) fn unreadable() -> S3Error {
     S3Error::new(ErrorCode::BadGateway, "The lake's answer cannot be read.")
 }
