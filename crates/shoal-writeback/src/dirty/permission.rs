@@ -23,6 +23,7 @@ mod question;
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
+use std::mem::{Discriminant, discriminant};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,26 +75,14 @@ pub enum PermissionError {
     GivenUp,
 }
 
-/// The kind of permission.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Kind {
-    /// To write an object whose ETag the node can compute.
-    Back,
-    /// To write an object.
-    Write,
-    /// To remove an object.
-    Remove,
-    /// To change an object's ACL, tags or locks.
-    Describe,
-}
-
 /// The scope of a permission: requests in the same group share it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Group {
     caller: CallerId,
     bucket: Arc<str>,
     rule: usize,
-    kind: Kind,
+    /// The kind of the action.
+    kind: Discriminant<Action>,
     /// The folder of the keys. Empty for permissions that extend to the whole rule.
     folder: Box<[u8]>,
 }
@@ -102,7 +91,7 @@ impl Group {
     /// Returns the same group, for the permission to begin a write.
     fn write(&self) -> Self {
         Self {
-            kind: Kind::Write,
+            kind: discriminant(&Action::Write),
             folder: Box::default(),
             ..self.clone()
         }
@@ -157,8 +146,8 @@ impl Permissions {
     /// Returns the remembered answer to a question.
     pub(super) fn known(&self, question: &Question) -> Option<Permission> {
         let group = group_of(question);
-        let is_yes =
-            self.granted.has(&group) || group.kind == Kind::Describe && self.granted.has(&group.write());
+        let is_description = matches!(question.action, Action::Describe(..));
+        let is_yes = self.granted.has(&group) || is_description && self.granted.has(&group.write());
         if is_yes || self.lake.health().is_silent() && self.holds_for_silence(&group) {
             return Some(Permission::Granted);
         }
@@ -170,7 +159,7 @@ impl Permissions {
     /// Returns true if the tier may acknowledge a write although the lake is silent, because the lake has
     /// permitted one in the same folder recently. Other actions need the lake in any case.
     fn holds_for_silence(&self, group: &Group) -> bool {
-        group.kind == Kind::Back && self.granted.has_within(group, SILENCE_MAX)
+        group.kind == discriminant(&Action::Back) && self.granted.has_within(group, SILENCE_MAX)
     }
 
     /// Returns the remembered answer, or asks the lake.
@@ -231,7 +220,7 @@ impl Permissions {
         match &permission {
             Permission::Granted => {
                 self.granted.learn(&id.group, stamp);
-                if id.group.kind == Kind::Back {
+                if matches!(question.action, Action::Back) {
                     self.granted.learn(&id.group.write(), stamp);
                 }
             }
@@ -264,7 +253,7 @@ fn group_of(question: &Question) -> Group {
         caller: question.caller.id(),
         bucket: Arc::clone(&question.name.bucket),
         rule: question.rule,
-        kind: question.action.kind(),
+        kind: discriminant(&question.action),
         folder: match question.action {
             Action::Back => folder_of(&question.name.key).into(),
             _ => Box::default(),

@@ -137,16 +137,16 @@ mod tests {
     use shoal_s3::identity::CallerId;
 
     use super::{GRANTS_MAX, GrantMemory, Memory, SILENCE_MAX};
-    use crate::dirty::permission::{Group, Kind};
+    use crate::dirty::permission::{Action, Group};
 
     const HOUR: Duration = Duration::from_hours(1);
 
-    fn group(caller: u32, bucket: &str, rule: usize, kind: Kind) -> Group {
+    fn group(caller: u32, bucket: &str, rule: usize, action: &Action) -> Group {
         Group {
             caller: CallerId(caller),
             bucket: Arc::from(bucket),
             rule,
-            kind,
+            kind: std::mem::discriminant(action),
             folder: Box::default(),
         }
     }
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn a_yes_is_one_callers_for_one_bucket_rule_and_kind() {
         let granted = GrantMemory::new(HOUR);
-        let own = group(1, "b", 0, Kind::Write);
+        let own = group(1, "b", 0, &Action::Write);
         learn(&granted, &own);
         assert!(granted.has(&own));
         let folder = Group {
@@ -167,10 +167,10 @@ mod tests {
         };
         for other in [
             folder,
-            group(2, "b", 0, Kind::Write),
-            group(1, "c", 0, Kind::Write),
-            group(1, "b", 1, Kind::Write),
-            group(1, "b", 0, Kind::Remove),
+            group(2, "b", 0, &Action::Write),
+            group(1, "c", 0, &Action::Write),
+            group(1, "b", 1, &Action::Write),
+            group(1, "b", 0, &Action::Remove),
         ] {
             assert!(!granted.has(&other), "{other:?}");
         }
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_yes_that_is_too_old_still_holds_for_a_silent_lake_and_never_without_memory() {
-        let own = group(1, "b", 0, Kind::Back);
+        let own = group(1, "b", 0, &Action::Back);
         for (lasts, outlives) in [(Duration::from_nanos(1), true), (Duration::ZERO, false)] {
             let granted = GrantMemory::new(lasts);
             learn(&granted, &own);
@@ -197,8 +197,11 @@ mod tests {
     #[test]
     fn a_refusal_ends_every_yes_about_its_bucket_and_the_one_that_is_on_its_way() {
         let granted = GrantMemory::new(HOUR);
-        let (write, remove) = (group(1, "b", 0, Kind::Write), group(1, "b", 1, Kind::Remove));
-        let (other, elsewhere) = (group(2, "b", 0, Kind::Write), group(1, "c", 0, Kind::Write));
+        let (write, remove) = (
+            group(1, "b", 0, &Action::Write),
+            group(1, "b", 1, &Action::Remove),
+        );
+        let (other, elsewhere) = (group(2, "b", 0, &Action::Write), group(1, "c", 0, &Action::Write));
         for group in [&write, &remove, &other, &elsewhere] {
             learn(&granted, group);
         }
@@ -224,10 +227,10 @@ mod tests {
         for caller in 0..=GRANTS_MAX {
             learn(
                 &granted,
-                &group(u32::try_from(caller).unwrap(), "b", 0, Kind::Write),
+                &group(u32::try_from(caller).unwrap(), "b", 0, &Action::Write),
             );
         }
-        assert!(!granted.has(&group(0, "b", 0, Kind::Write)));
+        assert!(!granted.has(&group(0, "b", 0, &Action::Write)));
         assert_eq!(granted.granted.answers.lock().len(), 1);
     }
 }

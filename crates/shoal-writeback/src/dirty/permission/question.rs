@@ -28,7 +28,7 @@ use shoal_s3::target;
 use shoal_s3::xml::ErrorDocument;
 
 use super::beside::beside;
-use super::{Kind, Permission, PermissionError};
+use super::{Permission, PermissionError};
 use crate::dirty::record::keys::unversioned;
 use crate::headers::those;
 
@@ -63,17 +63,6 @@ pub enum Action {
     Remove,
     /// Change an object's ACL, tags or locks. The target is that of the same change of a sibling name.
     Describe(Method, PathAndQuery),
-}
-
-impl Action {
-    pub(super) fn kind(&self) -> Kind {
-        match self {
-            Self::Back => Kind::Back,
-            Self::Write => Kind::Write,
-            Self::Remove => Kind::Remove,
-            Self::Describe(..) => Kind::Describe,
-        }
-    }
 }
 
 /// Asks the lake if a caller may carry out an action.
