@@ -19,6 +19,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use md5::{Digest as _, Md5};
 use parking_lot::Mutex;
+use scopeguard::{ScopeGuard, guard};
 use shoal_net::endpoint::BoxError;
 use shoal_s3::range::ByteRange;
 
@@ -75,28 +76,25 @@ impl FolderStore {
         check_key(key)?;
         check_size(size_bytes)?;
         let layout = Arc::clone(&self.layout);
-        let mut piece = run_blocking(move || NewPiece::create(layout))
-            .await
-            .map(Unfinished::new)?;
+        let mut piece = unfinished(run_blocking(move || NewPiece::create(layout)).await?);
         let mut body = exactly(size_bytes, body);
         loop {
             let batch = match next_batch(&mut body).await {
                 Ok(batch) => batch,
                 Err(error) => {
-                    piece.discard().await;
+                    // Dropping the piece, on either thread, removes it.
+                    let _ = change(piece, |_| Ok(())).await;
                     return Err(PutError::Body(error));
                 }
             };
             if batch.is_empty() {
                 break;
             }
-            piece = piece
-                .change(move |mut piece| piece.write(&batch).map(|()| piece))
-                .await
-                .map(Unfinished::new)?;
+            let written = change(piece, move |mut piece| piece.write(&batch).map(|()| piece));
+            piece = unfinished(written.await?);
         }
         let key = key.to_owned();
-        Ok(piece.change(move |piece| piece.publish(&key)).await?)
+        Ok(change(piece, move |piece| piece.publish(&key)).await?)
     }
 
     async fn stored_piece(&self, key: &str) -> Result<StoredPiece, StoreError> {
@@ -257,40 +255,23 @@ impl Drop for NewPiece {
 
 /// A [`NewPiece`] that belongs to a future. If the future is dropped, the file is removed on a thread that
 /// may block on the disk.
-struct Unfinished(Option<NewPiece>);
+type Unfinished = ScopeGuard<NewPiece, fn(NewPiece)>;
 
-impl Unfinished {
-    fn new(piece: NewPiece) -> Self {
-        Self(Some(piece))
-    }
-
-    fn take(mut self) -> NewPiece {
-        self.0.take().expect("only taken here and when dropped")
-    }
-
-    /// Runs one step on a blocking thread. A piece whose step fails is removed.
-    async fn change<T: Send + 'static>(
-        self,
-        step: impl FnOnce(NewPiece) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let piece = self.take();
-        run_blocking(move || step(piece)).await
-    }
-
-    async fn discard(self) {
-        // Dropping the piece, on either thread, removes it.
-        let _ = self.change(|_| Ok(())).await;
-    }
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        if let Some(piece) = self.0.take()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
+fn unfinished(piece: NewPiece) -> Unfinished {
+    guard(piece, |piece| {
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn_blocking(move || drop(piece));
         }
-    }
+    })
+}
+
+/// Runs one step of a piece on a blocking thread. A piece whose step fails is removed.
+async fn change<T: Send + 'static>(
+    piece: Unfinished,
+    step: impl FnOnce(NewPiece) -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    let piece = ScopeGuard::into_inner(piece);
+    run_blocking(move || step(piece)).await
 }
 
 /// An open piece whose tail has been verified.

@@ -20,6 +20,7 @@ use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use http::header::{CONTENT_ENCODING, ETAG, RANGE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, response};
 use http_body_util::BodyExt as _;
+use scopeguard::guard;
 use shoal_cache::fetch::{range_header, sent_range};
 use shoal_net::endpoint::s3::SendOptions;
 use shoal_net::endpoint::{Endpoint, LakeBody, RepeatableGet, RequestBody};
@@ -30,7 +31,7 @@ use shoal_s3::xml::{self, DeletionResult, KEYS_MAX, Key};
 
 use self::bucket::{Bucket, PREFIX, name_of};
 pub(crate) use self::settings::is_versioned;
-use self::upload::{Progress, Upload};
+use self::upload::Upload;
 use super::Piece;
 use super::probe::{self, beyond_the_piece};
 use super::store::{
@@ -94,12 +95,12 @@ impl S3Store {
         if matches!(body, RequestBody::Seeded { .. }) {
             headers.insert(DECODED_LENGTH, size_bytes.into());
         }
-        let mut unconfirmed = Unconfirmed {
-            bucket: &self.bucket,
-            key,
-            progress: Some(&progress),
-            is_confirmed: false,
-        };
+        let mut is_confirmed = guard(false, |is_confirmed| {
+            // A store keeps nothing of a request whose body ends early.
+            if !is_confirmed && progress.md5().is_some() {
+                self.bucket.discard(key);
+            }
+        });
         let request = self.bucket.s3().put(self.bucket.target(key, None));
         let request = request.with_headers(headers).with_body(body);
         let answer = self.bucket.send(request).await;
@@ -117,7 +118,7 @@ impl S3Store {
             Ok(md5)
         });
         // From here on, the piece is either correct or removed below.
-        unconfirmed.is_confirmed = true;
+        *is_confirmed = true;
         match confirmed {
             Ok(md5) => Ok((head, md5)),
             Err(error) => {
@@ -269,21 +270,20 @@ impl ByteStore for S3Store {
         headers.insert(IF_SOURCE, etag.clone());
         let source = HeaderValue::try_from(format!("{}/{}", self.bucket.name, name_of(&from.key)));
         headers.insert(&COPY_SOURCE, source.expect("buckets and keys are header values"));
-        let mut unconfirmed = Unconfirmed {
-            bucket: &self.bucket,
-            key: to,
-            progress: None,
-            is_confirmed: false,
-        };
+        let mut is_confirmed = guard(false, |is_confirmed| {
+            if !is_confirmed {
+                self.bucket.discard(to);
+            }
+        });
         let client = self.bucket.s3();
         let request = client.put(self.bucket.target(to, None)).with_headers(headers);
         let answer = client.send(request, SendOptions::default()).await?;
         // A store keeps nothing of a request that it refuses.
-        unconfirmed.is_confirmed = answer.head.status.is_client_error();
+        *is_confirmed = answer.head.status.is_client_error();
         let copied = xml::copied_etag(&answer.success()?.settled()?);
         let copied = copied.map_err(|_| StoreError::Refused("its answer is not that of a copy".into()))?;
         check_confirmed(Some(&copied), etag.to_str().map_err(|_| unsaid("the ETag"))?)?;
-        unconfirmed.is_confirmed = true;
+        *is_confirmed = true;
         Ok(())
     }
 
@@ -329,35 +329,6 @@ impl StorageClasses {
     /// Returns the storage class of a piece of this size.
     fn of(&self, size_bytes: u64) -> Option<&str> {
         self.large.as_deref().filter(|_| size_bytes >= self.large_bytes)
-    }
-}
-
-/// A piece that the store may have received but has not confirmed. No entry will name it, so it is removed if
-/// the write ends here. If the store commits it later still, a sweep removes it.
-struct Unconfirmed<'a> {
-    bucket: &'a Arc<Bucket>,
-    key: &'a str,
-    /// The progress of its body; `None` for a copy.
-    progress: Option<&'a Progress>,
-    is_confirmed: bool,
-}
-
-impl Drop for Unconfirmed<'_> {
-    fn drop(&mut self) {
-        // A store keeps nothing of a request whose body ends early.
-        let is_broken_off = self.progress.is_some_and(|progress| progress.md5().is_none());
-        if self.is_confirmed || is_broken_off {
-            return;
-        }
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            return;
-        };
-        let (bucket, key) = (Arc::clone(self.bucket), self.key.to_owned());
-        runtime.spawn(async move {
-            if let Err(error) = bucket.delete(&key, None).await {
-                tracing::debug!(key, %error, "an unconfirmed piece may stay until a sweep");
-            }
-        });
     }
 }
 

@@ -61,6 +61,20 @@ impl Bucket {
             Err(error) => Err(error),
         }
     }
+
+    /// Removes a piece that the store may have received but has not confirmed, in the background. No entry
+    /// will name it. If the store commits it later still, a sweep removes it.
+    pub(super) fn discard(self: &Arc<Self>, key: &str) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        let (bucket, key) = (Arc::clone(self), key.to_owned());
+        runtime.spawn(async move {
+            if let Err(error) = bucket.delete(&key, None).await {
+                tracing::debug!(key, %error, "an unconfirmed piece may stay until a sweep");
+            }
+        });
+    }
 }
 
 impl fmt::Display for Bucket {
