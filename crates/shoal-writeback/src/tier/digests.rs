@@ -27,7 +27,7 @@ pub(super) const ALGORITHM: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
 
 /// The digests of the chunks of one piece.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Encoded")]
+#[serde(try_from = "(u64, u64, Vec<u64>)")]
 pub struct ChunkDigests {
     size_bytes: u64,
     chunk_bytes: u64,
@@ -147,19 +147,12 @@ impl ChunkDigests {
     }
 }
 
-/// Digests in a record, not checked yet. The fields are those of [`ChunkDigests`].
-#[derive(Deserialize)]
-struct Encoded {
-    size_bytes: u64,
-    chunk_bytes: u64,
-    digests: Vec<u64>,
-}
-
-impl TryFrom<Encoded> for ChunkDigests {
+/// Checks the fields of digests in a record.
+impl TryFrom<(u64, u64, Vec<u64>)> for ChunkDigests {
     type Error = Malformed;
 
-    fn try_from(encoded: Encoded) -> Result<Self, Malformed> {
-        Self::new(encoded.size_bytes, encoded.chunk_bytes, encoded.digests).ok_or(Malformed)
+    fn try_from((size_bytes, chunk_bytes, digests): (u64, u64, Vec<u64>)) -> Result<Self, Malformed> {
+        Self::new(size_bytes, chunk_bytes, digests).ok_or(Malformed)
     }
 }
 

@@ -18,7 +18,7 @@ const TYPE: HeaderName = HeaderName::from_static("x-amz-checksum-type");
 
 /// A digest and its algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "Encoded", into = "Encoded")]
+#[serde(try_from = "(String, Vec<u8>)", into = "(String, Vec<u8>)")]
 pub struct Checksum {
     /// The algorithm, one of those that S3 defines.
     pub algorithm: Algorithm,
@@ -62,24 +62,17 @@ impl Checksum {
     }
 }
 
-/// A checksum in a record.
-#[derive(Serialize, Deserialize)]
-struct Encoded {
-    algorithm: String,
-    digest: Vec<u8>,
-}
-
-impl From<Checksum> for Encoded {
+/// Returns the name of the algorithm, and the digest, as records have them.
+impl From<Checksum> for (String, Vec<u8>) {
     fn from(Checksum { algorithm, digest }: Checksum) -> Self {
-        let algorithm = algorithm.as_str().into();
-        Self { algorithm, digest }
+        (algorithm.as_str().into(), digest)
     }
 }
 
-impl TryFrom<Encoded> for Checksum {
+impl TryFrom<(String, Vec<u8>)> for Checksum {
     type Error = Malformed;
 
-    fn try_from(Encoded { algorithm, digest }: Encoded) -> Result<Self, Malformed> {
+    fn try_from((algorithm, digest): (String, Vec<u8>)) -> Result<Self, Malformed> {
         let is_it = |known: &Algorithm| known.as_str() == algorithm && known.len_bytes() == digest.len();
         let algorithm = Algorithm::CHECKSUMS.into_iter().find(is_it).ok_or(Malformed)?;
         Ok(Self { algorithm, digest })
