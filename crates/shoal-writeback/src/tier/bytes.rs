@@ -4,7 +4,6 @@
 //! missing, they are read once more, because the error may have occurred in transit.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -32,7 +31,7 @@ pub struct Piece {
 }
 
 /// Reads the bytes of one object.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct TierBytes {
     /// The name of the object, for messages to operators.
     object: Arc<str>,
@@ -94,12 +93,6 @@ impl KeptBytes for TierBytes {
             },
         )
         .boxed()
-    }
-}
-
-impl fmt::Debug for TierBytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("TierBytes").field(&self.pieces).finish()
     }
 }
 

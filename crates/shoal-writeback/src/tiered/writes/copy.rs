@@ -21,15 +21,12 @@ use crate::tiered::upload_requests::{answered, checksum_elements};
 /// Number of attempts if the source changes while it is copied.
 const ATTEMPTS: usize = 4;
 
-/// The conditions on the source of a copy, and the read header that each corresponds to.
-const CONDITIONS: [(&str, HeaderName); 4] = [
-    ("x-amz-copy-source-if-match", header::IF_MATCH),
-    ("x-amz-copy-source-if-none-match", header::IF_NONE_MATCH),
-    ("x-amz-copy-source-if-modified-since", header::IF_MODIFIED_SINCE),
-    (
-        "x-amz-copy-source-if-unmodified-since",
-        header::IF_UNMODIFIED_SINCE,
-    ),
+/// The conditions of a read. Those on the source of a copy have a prefix.
+const CONDITIONS: [HeaderName; 4] = [
+    header::IF_MATCH,
+    header::IF_NONE_MATCH,
+    header::IF_MODIFIED_SINCE,
+    header::IF_UNMODIFIED_SINCE,
 ];
 
 /// A copy that the node can make itself if its source is dirty.
@@ -117,8 +114,8 @@ async fn check_body(admitted: &Admitted) -> Result<(), S3Error> {
 /// Returns the conditions on the source as the headers of a read.
 pub(in crate::tiered) fn conditions_of_source(sent: &HeaderMap) -> HeaderMap {
     let mut conditions = HeaderMap::new();
-    for (name, of_read) in CONDITIONS {
-        for value in sent.get_all(name) {
+    for of_read in CONDITIONS {
+        for value in sent.get_all(format!("x-amz-copy-source-{of_read}")) {
             conditions.append(of_read.clone(), value.clone());
         }
     }
