@@ -30,8 +30,7 @@ const BURST_BYTES_MIN: u64 = 64 << 10;
 /// value exists and planned transfers use it.
 #[derive(Debug)]
 pub struct PlannedRate {
-    /// `None` if another node enforces the rate.
-    bucket: Option<Mutex<Bucket>>,
+    bucket: Mutex<Bucket>,
     began: Instant,
     /// The link of which a part is reserved.
     reserved: Option<(Arc<Link>, u64)>,
@@ -61,41 +60,27 @@ impl PlannedRate {
             link.reserve(reserved);
         }
         Arc::new(Self {
-            bucket: Some(Mutex::new(bucket)),
+            bucket: Mutex::new(bucket),
             began: clock::runtime_instant(),
             reserved: link.map(|link| (Arc::clone(link), reserved)),
         })
     }
 
-    /// Creates the rate of a transfer that another node paces.
-    pub fn kept_elsewhere() -> Arc<Self> {
-        Arc::new(Self {
-            bucket: None,
-            began: clock::runtime_instant(),
-            reserved: None,
-        })
-    }
-
     /// Takes permission to move `bytes`. Returns how long to wait before they may move.
     pub(super) fn take(&self, bytes: u64) -> Duration {
-        let Some(bucket) = &self.bucket else {
-            return Duration::ZERO;
-        };
-        let mut bucket = bucket.lock();
+        let mut bucket = self.bucket.lock();
         bucket.take_and_wait(bytes, since(self.began))
     }
 
     /// Takes permission to move `bytes` if any is left. The next transfer must wait until they are paid for.
     pub(super) fn take_if_any(&self, bytes: u64) -> bool {
-        let bucket = self.bucket.as_ref();
-        bucket.is_some_and(|bucket| bucket.lock().take_if_any(bytes, since(self.began)))
+        let mut bucket = self.bucket.lock();
+        bucket.take_if_any(bytes, since(self.began))
     }
 
     /// Returns unused permission.
     pub(super) fn give_back(&self, bytes: u64) {
-        if let Some(bucket) = &self.bucket {
-            bucket.lock().give_back(bytes);
-        }
+        self.bucket.lock().give_back(bytes);
     }
 }
 

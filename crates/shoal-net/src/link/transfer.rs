@@ -35,11 +35,12 @@ impl Purpose {
         }
     }
 
-    /// Returns the purpose for the word of a class that another node sends. That node enforces a plan's rate.
+    /// Returns the purpose for the word of a class that another node sends. That node enforces a plan's rate,
+    /// so the rate here is one that no transfer reaches.
     pub fn of_word(word: &str) -> Option<Self> {
         Some(match Class::from_name(word)? {
             Class::Client => Self::Client,
-            Class::Planned => Self::Planned(PlannedRate::kept_elsewhere()),
+            Class::Planned => Self::Planned(PlannedRate::new(None, u64::MAX, 0)),
             Class::Prefetch => Self::Prefetch,
             Class::Cleaning => Self::Cleaning,
         })
