@@ -20,12 +20,6 @@ use crate::endpoint::BoxError;
 /// A connection, encrypted or not.
 pub(in crate::endpoint) type Stream = Box<dyn Wire>;
 
-/// A connection, and the permission under which its socket sends. Requests to other nodes need no permission.
-pub(in crate::endpoint) struct Connected {
-    pub(in crate::endpoint) stream: Stream,
-    pub(in crate::endpoint) permit: CurrentPermit,
-}
-
 pub(in crate::endpoint) trait Wire:
     hyper::rt::Read + hyper::rt::Write + Send + Unpin
 {
@@ -67,16 +61,20 @@ impl Connector {
         })))
     }
 
-    /// Connects. Fails with [`Elapsed`](tokio::time::error::Elapsed) if name resolution, TCP and TLS together
-    /// take longer than `timeout`.
-    pub(in crate::endpoint) async fn connect(&self, timeout: Duration) -> Result<Connected, BoxError> {
+    /// Connects. Returns the connection, and the permission under which its socket sends, which requests to
+    /// other nodes do not need. Fails with [`Elapsed`](tokio::time::error::Elapsed) if name resolution, TCP
+    /// and TLS together take longer than `timeout`.
+    pub(in crate::endpoint) async fn connect(
+        &self,
+        timeout: Duration,
+    ) -> Result<(Stream, CurrentPermit), BoxError> {
         let connecting = async {
             match self {
                 Self::Store(store) => store.connect().await,
-                Self::Node(dialer) => Ok(Connected {
-                    stream: Box::new(TokioIo::new(dialer.dial().await?)),
-                    permit: CurrentPermit::default(),
-                }),
+                Self::Node(dialer) => {
+                    let stream: Stream = Box::new(TokioIo::new(dialer.dial().await?));
+                    Ok((stream, CurrentPermit::default()))
+                }
             }
         };
         tokio::time::timeout(timeout, connecting).await?
@@ -84,7 +82,7 @@ impl Connector {
 }
 
 impl StoreConnector {
-    async fn connect(&self) -> Result<Connected, BoxError> {
+    async fn connect(&self) -> Result<(Stream, CurrentPermit), BoxError> {
         let socket = Socket::new(self.tcp.call(self.address.clone()).await?, self.undelivered_max)?;
         let permit = socket.permit();
         let stream: Stream = match &self.tls {
@@ -95,7 +93,7 @@ impl StoreConnector {
                 Box::new(TokioIo::new(tls.connect(name.clone(), socket).await?))
             }
         };
-        Ok(Connected { stream, permit })
+        Ok((stream, permit))
     }
 }
 

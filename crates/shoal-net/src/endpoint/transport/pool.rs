@@ -17,7 +17,7 @@ use hyper::client::conn::http1::{self, Connection, SendRequest};
 use parking_lot::Mutex;
 use shoal_base::send_permit::SendPermit;
 
-use super::connect::{Connected, Connector, Stream};
+use super::connect::{Connector, Stream};
 use super::counters::EndpointCounters;
 use super::socket::CurrentPermit;
 use super::timeouts::RequestTimeouts;
@@ -76,7 +76,7 @@ impl Pool {
 
     /// Opens a new connection, even if others are idle.
     pub(super) async fn open(&self, timeouts: RequestTimeouts) -> Result<Box<PooledConnection>, BoxError> {
-        let Connected { stream, permit } = self.connector.connect(timeouts.connect).await?;
+        let (stream, permit) = self.connector.connect(timeouts.connect).await?;
         let (sender, driver) = self.http.handshake(stream).await?;
         self.counters.connections.add(1);
         Ok(Box::new(PooledConnection::new(sender, driver, permit)))
