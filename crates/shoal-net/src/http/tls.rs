@@ -33,17 +33,17 @@ pub struct TlsError(String);
 
 /// The current certificate, and the files that it is loaded from.
 pub struct TlsReloader {
-    paths: Paths,
+    paths: Files<PathBuf>,
     current: ArcSwap<Loaded>,
 }
 
-/// The paths of the files.
-#[derive(Debug)]
-struct Paths {
-    certificate: PathBuf,
-    key: PathBuf,
+/// The paths of the files, or their contents.
+#[derive(PartialEq, Eq)]
+struct Files<T> {
+    certificate: T,
+    key: T,
     /// The CA certificates for clients.
-    client_ca: Option<PathBuf>,
+    client_ca: Option<T>,
 }
 
 /// One certificate, configured for each set of protocols to offer.
@@ -51,11 +51,11 @@ struct Loaded {
     any: Arc<ServerConfig>,
     http1: Arc<ServerConfig>,
     /// The contents of the files, to detect changes.
-    files: Files,
+    files: Files<Vec<u8>>,
 }
 
 impl Loaded {
-    fn new(files: Files, paths: &Paths) -> Result<Self, TlsError> {
+    fn new(files: Files<Vec<u8>>, paths: &Files<PathBuf>) -> Result<Self, TlsError> {
         let config = files.configuration(paths)?;
         let offering = |protocols: &[&[u8]]| {
             let mut config = config.clone();
@@ -82,7 +82,7 @@ impl TlsReloader {
         key: impl Into<PathBuf>,
         client_ca: Option<PathBuf>,
     ) -> Result<Arc<Self>, TlsError> {
-        let paths = Paths {
+        let paths = Files {
             certificate: certificate.into(),
             key: key.into(),
             client_ca,
@@ -163,16 +163,8 @@ fn is_worth_reporting(failures: u32) -> bool {
     failures == 2 || (failures > 2 && failures.is_multiple_of(720))
 }
 
-/// The contents of the files.
-#[derive(PartialEq, Eq)]
-struct Files {
-    certificate: Vec<u8>,
-    key: Vec<u8>,
-    client_ca: Option<Vec<u8>>,
-}
-
-impl Files {
-    fn read(paths: &Paths) -> Result<Self, TlsError> {
+impl Files<Vec<u8>> {
+    fn read(paths: &Files<PathBuf>) -> Result<Self, TlsError> {
         let read = |path: &Path| {
             small_file::read(path).map_err(|error| {
                 let path = path.display();
@@ -188,8 +180,8 @@ impl Files {
         })
     }
 
-    fn configuration(&self, paths: &Paths) -> Result<ServerConfig, TlsError> {
-        let Paths { certificate, key, .. } = paths;
+    fn configuration(&self, paths: &Files<PathBuf>) -> Result<ServerConfig, TlsError> {
+        let Files { certificate, key, .. } = paths;
         let chain = certificates(&self.certificate, certificate)?;
         let private = PrivateKeyDer::from_pem_slice(&self.key).map_err(|error| match error {
             pem::Error::NoItemsFound => TlsError(format!(
@@ -218,7 +210,7 @@ impl Files {
     /// Returns the verifier of client certificates, if clients may present any. They need not.
     fn client_verifier(
         &self,
-        paths: &Paths,
+        paths: &Files<PathBuf>,
         provider: &Arc<CryptoProvider>,
     ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
         let (Some(path), Some(pem)) = (&paths.client_ca, &self.client_ca) else {
