@@ -41,7 +41,7 @@ pub use self::stream::NodeStream;
 use self::auth_failure::RemoteNode;
 use self::handshake_limit::HandshakeLimit;
 use self::keys::Keys;
-use self::read_ahead::ReadAhead;
+use self::read_ahead::read_ahead;
 use self::stream::Stream;
 use self::trusted_keys::{ClientKeys, TrustedKeys};
 use crate::sockets::sigbus_guard::SigbusGuard;
@@ -103,11 +103,11 @@ impl Channel {
     ///
     /// Fails if the other end does not prove in time that it belongs to the cluster. The failure is counted.
     pub async fn accept(&self, stream: TcpStream, address: SocketAddr) -> Result<NodeStream, AuthFailure> {
-        let turn = self.handshakes.enter();
+        let displaced = self.handshakes.enter();
         let proving = timeout(TIMEOUT, self.accept_handshake(stream));
         let proven = tokio::select! {
             proven = proving => proven.unwrap_or(Err(AuthFailure::Unfinished)),
-            () = turn.displaced() => Err(AuthFailure::Unfinished),
+            _ = displaced => Err(AuthFailure::Unfinished),
         };
         let other = RemoteNode { name: None, address };
         match proven {
@@ -120,7 +120,7 @@ impl Channel {
     }
 
     async fn accept_handshake(&self, stream: TcpStream) -> Result<Stream, AuthFailure> {
-        let begun = LazyConfigAcceptor::new(Acceptor::default(), ReadAhead::new(stream));
+        let begun = LazyConfigAcceptor::new(Acceptor::default(), read_ahead(stream));
         let begun = begun.await.map_err(|error| AuthFailure::of(&error))?;
         let offered: Vec<_> = begun.client_hello().alpn().into_iter().flatten().collect();
         let is_offered = |protocol: &Vec<u8>| offered.contains(&protocol.as_slice());
@@ -165,7 +165,7 @@ impl Dialer {
 
     async fn prove(&self, stream: TcpStream) -> Result<Stream, AuthFailure> {
         let name = ServerName::from(self.address.ip());
-        let connecting = TlsConnector::from(Arc::clone(&self.config)).connect(name, ReadAhead::new(stream));
+        let connecting = TlsConnector::from(Arc::clone(&self.config)).connect(name, read_ahead(stream));
         let stream = connecting.await.map_err(|error| AuthFailure::of(&error))?;
         // TLS lets a server choose none of the offered protocols.
         stream.get_ref().1.alpn_protocol().ok_or(AuthFailure::NotOurs)?;

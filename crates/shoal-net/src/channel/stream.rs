@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
 use super::auth_failure::{AuthFailure, AuthFailures, RemoteNode};
-use super::read_ahead::ReadAhead;
+use super::read_ahead::ReadAheadSocket;
 use crate::sockets::sigbus_guard::SigbusGuard;
 
 /// A connection to another node, or from one. An altered byte ends it.
@@ -23,7 +22,7 @@ pub struct NodeStream {
 }
 
 /// The carrier of the bytes.
-pub(super) type Stream = Box<SigbusGuard<TlsStream<ReadAhead<TcpStream>>>>;
+pub(super) type Stream = Box<SigbusGuard<TlsStream<ReadAheadSocket>>>;
 
 impl NodeStream {
     pub(super) fn new(stream: Stream, other: RemoteNode, auth_failures: Arc<AuthFailures>) -> Self {
