@@ -17,7 +17,7 @@ mod tests;
 use crate::error::{ErrorCode, S3Error};
 
 use chunked::{ChunkedBody, Progress};
-use head::{BodyLength, HeadScan};
+use head::HeadScan;
 
 /// The longest request head: request line, fields and the empty line, in bytes.
 pub const MAX_HEAD_BYTES: usize = 64 * 1024;
@@ -87,10 +87,10 @@ impl Framing {
                 _ if rest.is_empty() => Ok(0),
                 State::Head(scan) => scan.advance(rest).map(|head| match head {
                     None => 0,
-                    Some(head) => {
+                    Some((length_bytes, body)) => {
                         self.heads += 1;
-                        self.state = body_state(head.body);
-                        head.length_bytes
+                        self.state = body;
+                        length_bytes
                     }
                 }),
                 State::Length(left) => {
@@ -144,14 +144,6 @@ impl Framing {
     /// The number of heads passed so far.
     pub fn heads(&self) -> u64 {
         self.heads
-    }
-}
-
-fn body_state(length: BodyLength) -> State {
-    match length {
-        BodyLength::Bytes(0) => State::default(),
-        BodyLength::Bytes(length_bytes) => State::Length(length_bytes),
-        BodyLength::Chunked => State::Chunked(ChunkedBody::default()),
     }
 }
 

@@ -3,23 +3,9 @@
 
 use crate::error::{ErrorCode, S3Error};
 
+use super::chunked::ChunkedBody;
 use super::syntax::{Field, field, is_host, is_origin_form, is_token, line, may_begin_head};
-use super::{MAX_FIELDS, MAX_HEAD_BYTES, bad_request, too_large};
-
-/// A complete and well-formed head.
-#[derive(Debug)]
-pub(super) struct Head {
-    /// From its first byte to the end of the empty line.
-    pub(super) length_bytes: usize,
-    pub(super) body: BodyLength,
-}
-
-/// How the end of a body is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BodyLength {
-    Bytes(u64),
-    Chunked,
-}
+use super::{MAX_FIELDS, MAX_HEAD_BYTES, State, bad_request, too_large};
 
 /// The progress of reading a head, and the facts from its lines.
 ///
@@ -56,8 +42,9 @@ impl HeadScan {
         self.scanned == 0
     }
 
-    /// Continues reading `window`, which begins with the head; `None` while the end of the head is missing.
-    pub(super) fn advance(&mut self, window: &[u8]) -> Result<Option<Head>, S3Error> {
+    /// Continues reading `window`, which begins with the head. Returns the length of a complete and well-formed
+    /// head, and the state after it; `None` while the end of the head is missing.
+    pub(super) fn advance(&mut self, window: &[u8]) -> Result<Option<(usize, State)>, S3Error> {
         if self.scanned == 0 && !window.first().is_none_or(|&byte| may_begin_head(byte)) {
             // Any other start, such as a TLS handshake on a plain port, is refused at once.
             return Err(bad_request("This is not an HTTP request."));
@@ -74,10 +61,7 @@ impl HeadScan {
             let start = std::mem::replace(&mut self.line_start, newline + 1);
             self.scanned = newline + 1;
             if let Some(body) = self.take_line(window, start, newline)? {
-                return Ok(Some(Head {
-                    length_bytes: newline + 1,
-                    body,
-                }));
+                return Ok(Some((newline + 1, body)));
             }
         }
         self.scanned = window.len();
@@ -88,12 +72,7 @@ impl HeadScan {
     }
 
     /// Parses the line that ends at `newline`; the empty line completes the head.
-    fn take_line(
-        &mut self,
-        window: &[u8],
-        start: usize,
-        newline: usize,
-    ) -> Result<Option<BodyLength>, S3Error> {
+    fn take_line(&mut self, window: &[u8], start: usize, newline: usize) -> Result<Option<State>, S3Error> {
         let line = line(window, start, newline)?;
         match &self.request {
             // One empty line before a request is ignored, as RFC 9112 asks.
@@ -230,8 +209,8 @@ impl Facts {
         Ok(())
     }
 
-    /// Determines the length of the body at the end of the head.
-    fn conclude(&self, request: &RequestLine) -> Result<BodyLength, S3Error> {
+    /// Determines at the end of the head how the end of the body is found.
+    fn conclude(&self, request: &RequestLine) -> Result<State, S3Error> {
         if !self.has_host && (!request.is_http_10 || request.authority.is_some()) {
             return Err(bad_request("The request has no Host."));
         }
@@ -240,8 +219,9 @@ impl Facts {
                 "Content-Length and Transfer-Encoding must not come together.",
             )),
             (true, None) if request.is_http_10 => Err(bad_request("HTTP/1.0 has no Transfer-Encoding.")),
-            (true, None) => Ok(BodyLength::Chunked),
-            (false, length_bytes) => Ok(BodyLength::Bytes(length_bytes.unwrap_or(0))),
+            (true, None) => Ok(State::Chunked(ChunkedBody::default())),
+            (false, None | Some(0)) => Ok(State::default()),
+            (false, Some(length_bytes)) => Ok(State::Length(length_bytes)),
         }
     }
 }
