@@ -39,19 +39,15 @@ enum Token {
 
 /// Why a [`KeyPattern`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KeyPatternError {
-    /// A `[` without its `]`.
-    #[error("a [ has no ]\nhint: write \\[ for the character itself")]
-    OpenSet,
-    /// An empty set, or a range that ends before it begins.
-    #[error(
-        "a set [...] is empty, or a range in it ends before it begins\nhint: write \\[ for the character itself"
-    )]
-    BadSet,
-    /// A backslash at the end.
-    #[error("it ends in a backslash\nhint: write \\\\ for the character itself")]
-    LoneBackslash,
-}
+#[error("{0}")]
+pub struct KeyPatternError(&'static str);
+
+const OPEN_SET: KeyPatternError = KeyPatternError("a [ has no ]\nhint: write \\[ for the character itself");
+const BAD_SET: KeyPatternError = KeyPatternError(
+    "a set [...] is empty, or a range in it ends before it begins\nhint: write \\[ for the character itself",
+);
+const LONE_BACKSLASH: KeyPatternError =
+    KeyPatternError("it ends in a backslash\nhint: write \\\\ for the character itself");
 
 impl KeyPattern {
     /// Parses a pattern.
@@ -79,7 +75,7 @@ impl KeyPattern {
                 }
                 b'\\' => {
                     let [byte, tail @ ..] = rest else {
-                        return Err(KeyPatternError::LoneBackslash);
+                        return Err(LONE_BACKSLASH);
                     };
                     rest = tail;
                     Token::Byte(*byte)
@@ -140,7 +136,7 @@ fn set(text: &[u8]) -> Result<(Token, &[u8]), KeyPatternError> {
             // A `]` that comes first is a member.
             [b']', tail @ ..] if !ranges.is_empty() => return Ok((Token::Set { ranges, is_negated }, tail)),
             [b'\\', byte, tail @ ..] | [byte, tail @ ..] => (*byte, tail),
-            [] => return Err(KeyPatternError::OpenSet),
+            [] => return Err(OPEN_SET),
         };
         let (to, tail) = match tail {
             [b'-', b']', ..] => (from, tail),
@@ -148,7 +144,7 @@ fn set(text: &[u8]) -> Result<(Token, &[u8]), KeyPatternError> {
             _ => (from, tail),
         };
         if from > to {
-            return Err(KeyPatternError::BadSet);
+            return Err(BAD_SET);
         }
         ranges.push((from, to));
         rest = tail;
@@ -227,7 +223,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::{Just, any, prop_oneof, proptest};
 
-    use super::{KeyPattern, KeyPatternError, Token};
+    use super::{BAD_SET, KeyPattern, LONE_BACKSLASH, OPEN_SET, Token};
 
     fn matches(pattern: &str, key: &str) -> bool {
         KeyPattern::parse(pattern.as_bytes())
@@ -307,12 +303,12 @@ mod tests {
     #[test]
     fn a_pattern_that_is_not_well_formed_is_refused_with_the_reason() {
         for (pattern, error) in [
-            ("a[", KeyPatternError::OpenSet),
-            ("a[]", KeyPatternError::OpenSet),
-            ("a[!", KeyPatternError::OpenSet),
-            ("a[b", KeyPatternError::OpenSet),
-            ("a[z-a]", KeyPatternError::BadSet),
-            ("a\\", KeyPatternError::LoneBackslash),
+            ("a[", OPEN_SET),
+            ("a[]", OPEN_SET),
+            ("a[!", OPEN_SET),
+            ("a[b", OPEN_SET),
+            ("a[z-a]", BAD_SET),
+            ("a\\", LONE_BACKSLASH),
         ] {
             assert_eq!(KeyPattern::parse(pattern.as_bytes()), Err(error), "{pattern}");
         }

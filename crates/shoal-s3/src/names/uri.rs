@@ -15,42 +15,30 @@ pub struct S3Uri {
 
 /// Why an [`S3Uri`] is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum S3UriError {
-    /// The text does not begin with `s3://`.
-    #[error("it does not begin with s3://")]
-    Scheme,
-    /// The bucket is empty.
-    #[error("it names no bucket")]
-    NoBucket,
-    /// The bucket has characters that no lake allows.
-    #[error("a bucket name has letters, digits and . - _ : only")]
-    Bucket,
-    /// The bucket is `.` or `..`, which a path would not name.
-    #[error(". and .. are no names of buckets")]
-    Dots,
-    /// The key is longer than the 1024 bytes that S3 allows.
-    #[error("its key is longer than 1024 bytes")]
-    LongKey,
-}
+#[error("{0}")]
+pub struct S3UriError(&'static str);
 
-impl S3Uri {
-    const KEY_BYTES_MAX: usize = 1024;
-}
+/// The longest key that S3 allows.
+const KEY_BYTES_MAX: usize = 1024;
 
 impl FromStr for S3Uri {
     type Err = S3UriError;
 
     fn from_str(text: &str) -> Result<Self, S3UriError> {
-        let path = text.strip_prefix("s3://").ok_or(S3UriError::Scheme)?;
+        let scheme = S3UriError("it does not begin with s3://");
+        let path = text.strip_prefix("s3://").ok_or(scheme)?;
         let (bucket, key) = path.split_once('/').unwrap_or((path, ""));
         // Ceph names the buckets of other tenants `tenant:bucket`; old AWS buckets have underscores and
         // capitals.
         let allowed = |c: char| c.is_ascii_alphanumeric() || ['.', '-', '_', ':'].contains(&c);
         match (bucket, key) {
-            ("", _) => Err(S3UriError::NoBucket),
-            ("." | "..", _) => Err(S3UriError::Dots),
-            _ if !bucket.chars().all(allowed) => Err(S3UriError::Bucket),
-            _ if key.len() > Self::KEY_BYTES_MAX => Err(S3UriError::LongKey),
+            ("", _) => Err(S3UriError("it names no bucket")),
+            // A path would not name them.
+            ("." | "..", _) => Err(S3UriError(". and .. are no names of buckets")),
+            _ if !bucket.chars().all(allowed) => {
+                Err(S3UriError("a bucket name has letters, digits and . - _ : only"))
+            }
+            _ if key.len() > KEY_BYTES_MAX => Err(S3UriError("its key is longer than 1024 bytes")),
             _ => Ok(Self {
                 bucket: bucket.into(),
                 key: key.into(),
@@ -92,16 +80,25 @@ mod tests {
 
     #[test]
     fn a_uri_that_names_no_object_is_refused_with_the_reason() {
-        assert_eq!(parse("b/k"), Err(S3UriError::Scheme));
-        assert_eq!(parse("S3://b/k"), Err(S3UriError::Scheme));
-        assert_eq!(parse("https://b/k"), Err(S3UriError::Scheme));
-        assert_eq!(parse("s3://"), Err(S3UriError::NoBucket));
-        assert_eq!(parse("s3:///k"), Err(S3UriError::NoBucket));
-        assert_eq!(parse("s3://my bucket/k"), Err(S3UriError::Bucket));
-        assert_eq!(parse("s3://user@b/k"), Err(S3UriError::Bucket));
+        assert_eq!(parse("b/k"), Err(S3UriError("it does not begin with s3://")));
+        assert_eq!(parse("S3://b/k"), Err(S3UriError("it does not begin with s3://")));
+        assert_eq!(
+            parse("https://b/k"),
+            Err(S3UriError("it does not begin with s3://"))
+        );
+        assert_eq!(parse("s3://"), Err(S3UriError("it names no bucket")));
+        assert_eq!(parse("s3:///k"), Err(S3UriError("it names no bucket")));
+        assert_eq!(
+            parse("s3://my bucket/k"),
+            Err(S3UriError("a bucket name has letters, digits and . - _ : only"))
+        );
+        assert_eq!(
+            parse("s3://user@b/k"),
+            Err(S3UriError("a bucket name has letters, digits and . - _ : only"))
+        );
         assert_eq!(
             parse(&format!("s3://b/{}", "k".repeat(1025))),
-            Err(S3UriError::LongKey)
+            Err(S3UriError("its key is longer than 1024 bytes"))
         );
         assert!(parse(&format!("s3://b/{}", "k".repeat(1024))).is_ok());
     }
