@@ -19,18 +19,18 @@ mod tests;
 
 pub use answer::client::Client;
 
+use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use hickory_proto::ProtoError;
 use parking_lot::Mutex;
 use shoal_net::http::listener::{ListenError, listen};
 use shoal_net::shutdown::{self, Shutdown, Trigger};
 use shoal_net::{clock, pauses};
-use shoal_node::admin::client::{AdminAccess, AdminClient, AdminError, AdminUrl, FileError, InvalidAdminUrl};
+use shoal_node::admin::client::{AdminAccess, AdminClient, AdminError, AdminUrl, FileError};
 use shoal_node::config;
 use tokio::task::JoinSet;
 
@@ -57,39 +57,19 @@ const MEMBERS: &str = "/members";
 /// Why the name server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
-    /// The service name is not a domain name.
-    #[error("{name:?} is not a domain name")]
-    Name {
-        /// The name as configured.
-        name: String,
-        /// The reason.
-        #[source]
-        source: ProtoError,
-    },
-    /// The URL of a node to poll is invalid.
-    #[error("{url:?} names no node")]
-    Node {
-        /// The URL as configured.
-        url: String,
-        /// The reason, with the expected form.
-        #[source]
-        source: InvalidAdminUrl,
-    },
+    /// A setting cannot be used: the service name, the URL of a node to poll, or an address to listen on.
+    #[error("{0}")]
+    Setting(String, #[source] Box<dyn Error + Send + Sync>),
     /// A file with credentials for the nodes, or for verifying them, cannot be used.
     #[error(transparent)]
     Access(#[from] FileError),
-    /// The server cannot listen on an address.
-    #[error("cannot listen on {address}")]
-    Listen {
-        /// The address as configured.
-        address: SocketAddr,
-        /// The reason.
-        #[source]
-        source: io::Error,
-    },
     /// The server cannot listen on the admin address.
     #[error(transparent)]
     Admin(#[from] ListenError),
+}
+
+fn unusable(what: String, error: impl Error + Send + Sync + 'static) -> LookupError {
+    LookupError::Setting(what, Box::new(error))
 }
 
 /// A running name server.
@@ -113,7 +93,8 @@ impl Lookup {
         let mut sockets = Vec::new();
         for &address in &config.listen {
             let bound = Sockets::bind(address).await;
-            sockets.push(bound.map_err(|source| LookupError::Listen { address, source })?);
+            let unbound = |error| unusable(format!("cannot listen on {address}"), error);
+            sockets.push(bound.map_err(unbound)?);
         }
         let admin = config.admin.map(listen).transpose()?;
         let bound = |address: io::Result<SocketAddr>| address.expect("a bound socket has an address");
@@ -186,7 +167,7 @@ pub async fn explain(config: &config::Lookup, client: Client) -> Result<Explanat
         }
     }
     let live = shared.live();
-    let place = shared.responder.places().locate(client.network);
+    let place = shared.responder.places.locate(client.network);
     let choices = shared.responder.explain(&client, &live);
     Ok(Explanation::new(config, client, place, &choices, silent))
 }
@@ -197,10 +178,7 @@ fn pollers(config: &config::Lookup) -> Result<Vec<AdminClient>, LookupError> {
     let access = AdminAccess::open(token_file, config.nodes_ca_file.clone(), None)?;
     let poller = |url: &String| {
         let parsed = url.parse::<AdminUrl>();
-        let parsed = parsed.map_err(|source| LookupError::Node {
-            url: url.clone(),
-            source,
-        })?;
+        let parsed = parsed.map_err(|error| unusable(format!("{url:?} names no node"), error))?;
         Ok(AdminClient::new(parsed, &access)?.within(POLL_DEADLINE))
     };
     config.nodes.iter().map(poller).collect()
@@ -220,10 +198,9 @@ struct Shared {
 impl Shared {
     fn new(config: &config::Lookup) -> Result<Self, LookupError> {
         let name = config.name.as_deref().unwrap_or_default();
-        let responder = Responder::new(config, name).map_err(|source| LookupError::Name {
-            name: name.into(),
-            source,
-        })?;
+        let responder = Responder::new(config, name);
+        let responder =
+            responder.map_err(|error| unusable(format!("{name:?} is not a domain name"), error))?;
         let now = clock::instant();
         let polled = config.nodes.iter().map(|url| PolledNode::new(url.clone(), now));
         Ok(Self {

@@ -15,20 +15,6 @@ pub struct Client {
     pub from_option: bool,
 }
 
-/// A Client Subnet option that RFC 7871, section 6, does not allow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SubnetError {
-    /// The question has a scope, which only an answer may have.
-    #[error("a question has a scope")]
-    Scope,
-    /// The prefix is longer than an address.
-    #[error("the prefix is longer than the address")]
-    Prefix,
-    /// The address has nonzero bits beyond the prefix.
-    #[error("the address has bits beyond its prefix")]
-    Address,
-}
-
 impl Client {
     /// Determines the client of a question from `source`.
     ///
@@ -36,14 +22,15 @@ impl Client {
     /// length 0 means that the client does not want to be identified; then the resolver's own address is used
     /// (RFC 7871, section 7.1.2).
     ///
-    /// # Errors
-    ///
-    /// Fails if `option` has a scope, or a prefix that does not fit its address.
-    pub fn new(source: IpAddr, option: Option<ClientSubnet>, trusted: &[IpNet]) -> Result<Self, SubnetError> {
+    /// Returns `None` for an option that RFC 7871, section 6, does not allow.
+    pub fn new(source: IpAddr, option: Option<ClientSubnet>, trusted: &[IpNet]) -> Option<Self> {
         let source = source.to_canonical();
-        let named = option.map(network).transpose()?;
+        let named = match option {
+            Some(option) => Some(network(option)?),
+            None => None,
+        };
         let is_trusted = trusted.iter().any(|network| network.contains(&source));
-        Ok(match named {
+        Some(match named {
             Some(network) if is_trusted && network.prefix_len() > 0 => Self {
                 network,
                 from_option: true,
@@ -66,16 +53,11 @@ impl Client {
     }
 }
 
-fn network(option: ClientSubnet) -> Result<IpNet, SubnetError> {
-    if option.scope_prefix() != 0 {
-        return Err(SubnetError::Scope);
-    }
-    let network = IpNet::new(option.addr(), option.source_prefix()).map_err(|_| SubnetError::Prefix)?;
-    if network.trunc() == network {
-        Ok(network)
-    } else {
-        Err(SubnetError::Address)
-    }
+/// Returns the network of an option without a scope, which only an answer may have, and without bits of the
+/// address beyond its prefix.
+fn network(option: ClientSubnet) -> Option<IpNet> {
+    let network = IpNet::new(option.addr(), option.source_prefix()).ok()?;
+    (option.scope_prefix() == 0 && network.trunc() == network).then_some(network)
 }
 
 #[cfg(test)]
@@ -86,15 +68,15 @@ mod tests {
     use hickory_proto::rr::rdata::opt::ClientSubnet;
     use ipnet::IpNet;
 
-    use super::{Client, SubnetError};
+    use super::Client;
 
     const RESOLVER: &str = "10.0.0.53";
 
-    fn client(source: &str, address: &str, prefix: u8, scope: u8) -> Result<(String, bool), SubnetError> {
+    fn client(source: &str, address: &str, prefix: u8, scope: u8) -> Option<(String, bool)> {
         let trusted: [IpNet; 2] = ["10.0.0.53/32".parse().unwrap(), "fd00::/64".parse().unwrap()];
         let option = ClientSubnet::new(address.parse().unwrap(), prefix, scope);
         let client = Client::new(source.parse().unwrap(), Some(option), &trusted)?;
-        Ok((client.network.to_string(), client.from_option))
+        Some((client.network.to_string(), client.from_option))
     }
 
     #[test]
@@ -108,7 +90,7 @@ mod tests {
             ("::ffff:10.9.9.9", "10.1.2.0", 24, "10.9.9.9/32", false),
         ];
         for (source, address, prefix, network, from_option) in cases {
-            let expected = Ok((network.to_string(), from_option));
+            let expected = Some((network.to_string(), from_option));
             assert_eq!(
                 client(source, address, prefix, 0),
                 expected,
@@ -120,9 +102,17 @@ mod tests {
     #[test]
     fn an_option_that_the_standard_does_not_allow_is_refused_from_anyone() {
         for source in [RESOLVER, "10.9.9.9"] {
-            assert_eq!(client(source, "10.1.2.0", 24, 24), Err(SubnetError::Scope));
-            assert_eq!(client(source, "10.1.2.0", 33, 0), Err(SubnetError::Prefix));
-            assert_eq!(client(source, "10.1.2.3", 24, 0), Err(SubnetError::Address));
+            assert_eq!(client(source, "10.1.2.0", 24, 24), None, "it has a scope");
+            assert_eq!(
+                client(source, "10.1.2.0", 33, 0),
+                None,
+                "its prefix is longer than an address"
+            );
+            assert_eq!(
+                client(source, "10.1.2.3", 24, 0),
+                None,
+                "its address has bits beyond the prefix"
+            );
         }
     }
 

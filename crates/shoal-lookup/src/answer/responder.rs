@@ -57,7 +57,8 @@ words! {
 pub struct Responder {
     zone: Zone,
     config: Lookup,
-    places: Places,
+    /// The places of networks.
+    pub places: Places,
 }
 
 /// A message to send.
@@ -150,11 +151,6 @@ impl Responder {
         trusted.iter().any(|network| network.contains(&resolver))
     }
 
-    /// The places of networks.
-    pub const fn places(&self) -> &Places {
-        &self.places
-    }
-
     /// Returns the response to one message, and the size of a datagram that its sender accepts, in bytes.
     fn respond(
         &self,
@@ -201,7 +197,7 @@ impl Responder {
         if request.edns.as_ref().is_some_and(|edns| edns.version() > 0) {
             return with_edns(message(metadata, ResponseCode::BADVERS));
         }
-        let Ok(client) = Client::new(source, option, &self.config.trusted_resolvers) else {
+        let Some(client) = Client::new(source, option, &self.config.trusted_resolvers) else {
             return with_edns(message(metadata, ResponseCode::FormErr));
         };
         let answer = self.resolve(query, &client, live);
