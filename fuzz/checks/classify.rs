@@ -61,8 +61,8 @@ fn holds(method: &Method, headers: &HeaderMap, request: &Classified) {
     let again = classify(method, &target, None, headers, None).expect("what is told can be understood");
     assert_eq!(again.target().ok(), Some(target.clone()), "one spelling");
     assert_eq!(
-        (again.operation, again.effect()),
-        (request.operation, request.effect())
+        (again.operation, again.effect),
+        (request.operation, request.effect)
     );
 
     let source = request.copy_source.as_ref().and_then(CopySource::header);
@@ -115,8 +115,8 @@ fn agrees(request: &Classified, reading: &Reading, lake: Lake) {
     }
     let covers = match reading.change {
         Change::Nothing => true,
-        Change::Object => request.effect() != Effect::None,
-        Change::OtherObjects => request.bucket.is_none() || request.effect() == Effect::Bucket,
+        Change::Object => request.effect != Effect::None,
+        Change::OtherObjects => request.bucket.is_none() || request.effect == Effect::Bucket,
     };
     assert!(covers, "{}", context());
     if let (Some(copied), Some(source)) = (&reading.copied, &request.copy_source) {

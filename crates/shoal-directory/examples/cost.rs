@@ -106,7 +106,7 @@ async fn main() -> ExitCode {
     let took = began.elapsed().as_secs_f64();
     running.abort();
     let silent: u64 = guard
-        .requests()
+        .requests
         .counts()
         .iter()
         .map(|(_, counts)| counts.silent)

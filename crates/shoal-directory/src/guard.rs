@@ -18,7 +18,8 @@ use crate::{Answers, Directory, Group, Left, Located, Silent};
 /// A directory with a timeout and a circuit breaker.
 pub struct Guard {
     directory: Arc<dyn Directory>,
-    requests: Requests,
+    /// The requests so far.
+    pub requests: Requests,
     /// True if reports may have been lost since the node last started to report everything.
     has_lost_reports: AtomicBool,
     looks: Looks,
@@ -44,11 +45,6 @@ impl Guard {
     /// block. Later calls of `listen` have no effect.
     pub fn listen(&self, listener: impl Fn(Group, u32) + Send + Sync + 'static) {
         let _ = self.presence.set(Box::new(listener));
-    }
-
-    /// The requests so far.
-    pub const fn requests(&self) -> &Requests {
-        &self.requests
     }
 
     /// Sends a request of this kind, unless the directory has not answered earlier ones, and waits for its
@@ -308,13 +304,13 @@ mod tests {
     async fn a_directory_that_hangs_is_given_up_in_time_and_then_left_alone() {
         let fickle = Arc::new(Fickle::default());
         let guard = Guard::new(Arc::clone(&fickle) as Arc<dyn Directory>, TIMEOUT);
-        assert!(locate(&guard).await && guard.requests().answers());
+        assert!(locate(&guard).await && guard.requests.answers());
         fickle.hangs.store(true, Ordering::Relaxed);
         for _ in 0..10 {
             assert!(!locate(&guard).await);
         }
-        assert!(!guard.requests().answers());
-        let [(Kind::Look, counts), ..] = guard.requests().counts() else {
+        assert!(!guard.requests.answers());
+        let [(Kind::Look, counts), ..] = guard.requests.counts() else {
             unreachable!("looks are the first kind");
         };
         assert_eq!((counts.answered, counts.silent, counts.held_back), (1, 3, 7));

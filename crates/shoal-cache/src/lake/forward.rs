@@ -40,7 +40,7 @@ impl PlainLake {
         // The node does not read the response if the request changes no object, so the client may get it
         // encoded. The response to a change may report an error in its document.
         let is_unread =
-            relocation.is_none() && !admitted.is_answer_read && admitted.classified.effect() == Effect::None;
+            relocation.is_none() && !admitted.is_answer_read && admitted.classified.effect == Effect::None;
         let encodings = admitted.parts.headers.get(header::ACCEPT_ENCODING);
         let encodings = encodings.filter(|_| is_unread).cloned();
         let response = self.exchange(admitted, None, encodings).await?;
@@ -236,7 +236,7 @@ impl Forget {
 
     fn apply(&self) {
         let Classified { object, bucket, .. } = &self.classified;
-        match (self.classified.effect(), object, bucket) {
+        match (self.classified.effect, object, bucket) {
             (Effect::Object, Some(object), _) => self.grants.invalidate_object(object),
             (Effect::Bucket, _, Some(bucket)) => self.grants.invalidate_bucket(bucket),
             _ => {}

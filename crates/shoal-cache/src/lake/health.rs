@@ -66,7 +66,7 @@ impl LakeHealthCheck {
                 return;
             }
         }
-        self.lake.health().forget_all_but(|owner, access_key| {
+        self.lake.health.forget_all_but(|owner, access_key| {
             let mut signers = accounts.iter().filter_map(LakeAccount::signer);
             signers.any(|(signer, whose)| whose == owner && signer.access_key == access_key)
         });
@@ -78,7 +78,7 @@ impl LakeHealthCheck {
     /// Returns the accounts to check. The account for identities without their own comes first, because most
     /// requests use it.
     fn accounts(&self) -> Vec<LakeAccount> {
-        let own = self.lake.credentials().own();
+        let own = self.lake.credentials.own();
         let of_identities = self
             .identities
             .all()
@@ -117,7 +117,7 @@ impl LakeHealthCheck {
             return pauses.wait().await;
         }
         let asked = clock::runtime_instant();
-        let health = self.lake.health();
+        let health = &self.lake.health;
         loop {
             tokio::time::sleep(DOUBT_POLL).await;
             let is_time = clock::runtime_instant().saturating_duration_since(asked) >= RECHECK_PAUSE;

@@ -168,7 +168,7 @@ impl Coherence {
 
     /// Returns the names to report to the directory before this request is sent to the lake.
     pub fn changed_by(&self, classified: &Classified) -> Vec<ObjectId> {
-        match (classified.effect(), &classified.object, &classified.bucket) {
+        match (classified.effect, &classified.object, &classified.bucket) {
             (Effect::Object, Some(name), _) => {
                 let is_coherent = self.rules.is_coherent(name);
                 is_coherent.then(|| self.object(name)).into_iter().collect()

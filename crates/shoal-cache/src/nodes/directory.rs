@@ -195,12 +195,12 @@ impl BlockDirectory {
 
     /// Returns true if the directory answered the most recent request.
     pub fn answers(&self) -> bool {
-        self.guard.requests().answers()
+        self.guard.requests.answers()
     }
 
     /// Returns the number of requests to it, by kind.
     pub fn counts(&self) -> [(Kind, Counts); Kind::ALL.len()] {
-        self.guard.requests().counts()
+        self.guard.requests.counts()
     }
 
     /// Reports every change of the store's blocks from now on. A store that keeps objects complete learns

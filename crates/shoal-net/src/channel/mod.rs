@@ -56,7 +56,8 @@ pub struct Channel {
     /// The answers of this node, one a secret, that with the current one first.
     answers: Vec<Arc<ServerConfig>>,
     handshakes: HandshakeLimit,
-    auth_failures: Arc<AuthFailures>,
+    /// The counts of connections that failed because an end was not trusted.
+    pub auth_failures: Arc<AuthFailures>,
 }
 
 /// Makes connections to one other node.
@@ -90,11 +91,6 @@ impl Channel {
             config: Arc::new(asking(&self.keys, name)),
             auth_failures: Arc::clone(&self.auth_failures),
         }
-    }
-
-    /// Returns the counts of connections that failed because an end was not trusted.
-    pub fn auth_failures(&self) -> &Arc<AuthFailures> {
-        &self.auth_failures
     }
 
     /// Accepts a connection from a node, once the node has proven itself.

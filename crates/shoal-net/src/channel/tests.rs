@@ -68,7 +68,7 @@ async fn exchange(stream: NodeStream) {
 }
 
 fn count(channel: &Channel, failure: AuthFailure) -> u64 {
-    channel.auth_failures().counts.get(failure)
+    channel.auth_failures.counts.get(failure)
 }
 
 #[tokio::test]

@@ -59,10 +59,12 @@ pub struct Endpoint {
     url: Arc<str>,
     host: HeaderValue,
     signing: Signing,
-    credentials: NodeCredentials,
+    /// The accounts that this node provides.
+    pub credentials: NodeCredentials,
     transport: Transport,
     budget: RetryBudget,
-    health: EndpointHealth,
+    /// The endpoint's health as this node sees it.
+    pub health: EndpointHealth,
 }
 
 impl Endpoint {
@@ -136,16 +138,6 @@ impl Endpoint {
     /// Returns the counters of requests and responses since the node started.
     pub fn counters(&self) -> &EndpointCounters {
         &self.transport.counters
-    }
-
-    /// Returns the accounts that this node provides.
-    pub fn credentials(&self) -> &NodeCredentials {
-        &self.credentials
-    }
-
-    /// Returns the endpoint's health as this node sees it.
-    pub fn health(&self) -> &EndpointHealth {
-        &self.health
     }
 
     /// Returns the link for requests, if it is metered.

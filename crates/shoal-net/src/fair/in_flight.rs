@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
@@ -30,7 +30,7 @@ pub struct InFlight {
     permits: Bound,
     waiting: Bound,
     /// By payer. Bounded: one entry for each identity, and one for all anonymous callers.
-    payers: RwLock<BTreeMap<u32, Arc<Usage>>>,
+    payers: RwLock<BTreeMap<u32, Arc<PayerUsage>>>,
     /// True if a request in the queue may be waiting for a permit that is returned.
     has_queue: AtomicBool,
     queue: Mutex<WaitQueue<InFlightPermit>>,
@@ -44,41 +44,32 @@ struct Bound {
     count: AtomicUsize,
 }
 
-/// The requests of one payer: in flight, waiting, and refused.
+/// The requests of one payer.
 #[derive(Debug)]
-struct Usage {
-    name: String,
-    in_flight: AtomicUsize,
-    waiting: AtomicUsize,
-    refused: AtomicU64,
-}
-
-/// A snapshot of [`Usage`].
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PayerUsage {
     /// The id, as in [`Payer`].
     pub id: u32,
     /// The payer's name in metrics and logs.
     pub name: String,
     /// The number of requests in flight.
-    pub in_flight: usize,
+    pub in_flight: AtomicUsize,
     /// The number of requests that wait for a permit.
-    pub waiting: usize,
+    pub waiting: AtomicUsize,
     /// The number of refused requests since the start.
-    pub refused: u64,
+    pub refused: AtomicUsize,
 }
 
 /// A permit for one request in flight, returned on drop.
 #[derive(Debug)]
 pub struct InFlightPermit {
     among: Arc<InFlight>,
-    usage: Arc<Usage>,
+    usage: Arc<PayerUsage>,
 }
 
 /// Counts a request as waiting until dropped.
 struct Waiting<'a> {
     bound: &'a Bound,
-    usage: &'a Usage,
+    usage: &'a PayerUsage,
 }
 
 words! {
@@ -212,7 +203,7 @@ impl InFlight {
         drop(queue);
     }
 
-    fn take(self: &Arc<Self>, payer: Payer, usage: Arc<Usage>) -> Result<InFlightPermit, Overloaded> {
+    fn take(self: &Arc<Self>, payer: Payer, usage: Arc<PayerUsage>) -> Result<InFlightPermit, Overloaded> {
         self.permits.add(&usage.in_flight, payer.share)?;
         Ok(InFlightPermit {
             among: Arc::clone(self),
@@ -221,31 +212,22 @@ impl InFlight {
     }
 
     /// Returns the usage of each payer that has ever sent a request.
-    pub fn by_payer(&self) -> Vec<PayerUsage> {
-        let payers = self.payers.read();
-        payers
-            .iter()
-            .map(|(id, usage)| PayerUsage {
-                id: *id,
-                name: usage.name.clone(),
-                in_flight: usage.in_flight.load(Ordering::Relaxed),
-                waiting: usage.waiting.load(Ordering::Relaxed),
-                refused: usage.refused.load(Ordering::Relaxed),
-            })
-            .collect()
+    pub fn by_payer(&self) -> Vec<Arc<PayerUsage>> {
+        self.payers.read().values().cloned().collect()
     }
 
-    fn usage(&self, caller: &Caller) -> Arc<Usage> {
+    fn usage(&self, caller: &Caller) -> Arc<PayerUsage> {
         let id = caller.payer().id;
         if let Some(usage) = self.payers.read().get(&id) {
             return Arc::clone(usage);
         }
         let new = || {
-            Arc::new(Usage {
+            Arc::new(PayerUsage {
+                id,
                 name: caller.name().to_owned(),
                 in_flight: AtomicUsize::new(0),
                 waiting: AtomicUsize::new(0),
-                refused: AtomicU64::new(0),
+                refused: AtomicUsize::new(0),
             })
         };
         Arc::clone(self.payers.write().entry(id).or_insert_with(new))
@@ -312,14 +294,11 @@ mod tests {
         drop(alice);
         let more: Vec<_> = as_many_as_may(&limits, &bob_key);
         assert!(more.len() > 500, "what is given back is for those that are there");
-        let of_alice = PayerUsage {
-            id: 0,
-            name: "key-0".into(),
-            in_flight: 0,
-            waiting: 0,
-            refused: 0,
-        };
-        assert!(limits.by_payer().contains(&of_alice), "{:?}", limits.by_payer());
+        let payers = limits.by_payer();
+        let of_alice = payers.iter().find(|payer| payer.name == "key-0").unwrap();
+        let counts = [&of_alice.in_flight, &of_alice.waiting, &of_alice.refused];
+        assert_eq!(counts.map(|count| count.load(Ordering::Relaxed)), [0; 3]);
+        assert_eq!(of_alice.id, 0);
     }
 
     #[test]
@@ -347,8 +326,8 @@ mod tests {
         let (permit, ()) = tokio::join!(waiting, async { drop(permits.pop()) });
         let _permit = permit.unwrap();
         assert_eq!(limits.enter(&alice).await.unwrap_err(), Overloaded::Node);
-        assert_eq!(limits.by_payer()[0].refused, 1);
-        assert_eq!(limits.by_payer()[0].in_flight, 4);
+        assert_eq!(limits.by_payer()[0].refused.load(Ordering::SeqCst), 1);
+        assert_eq!(limits.by_payer()[0].in_flight.load(Ordering::SeqCst), 4);
         assert_eq!(limits.waiting.count.load(Ordering::SeqCst), 0);
     }
 
@@ -412,9 +391,8 @@ mod tests {
         }
         assert_eq!(limits.permits.count.load(Ordering::SeqCst), 0);
         assert_eq!(limits.waiting.count.load(Ordering::SeqCst), 0);
-        assert_eq!(
-            limits.by_payer().iter().map(|payer| payer.refused).sum::<u64>(),
-            0
-        );
+        let payers = limits.by_payer();
+        let refused = payers.iter().map(|payer| payer.refused.load(Ordering::SeqCst));
+        assert_eq!(refused.sum::<usize>(), 0);
     }
 }

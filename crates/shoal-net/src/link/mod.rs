@@ -49,9 +49,10 @@ pub struct Link {
     /// Bandwidth of each direction in bytes per second, of this node or of all nodes together.
     bandwidth: AtomicU64,
     scope: BandwidthScope,
-    /// Fixed when connections are opened, so it does not follow the node's share: if a flow paid for less
-    /// than the kernel may receive, the rest would not be charged.
-    window_bytes: u64,
+    /// The receive window of a connection for background transfers. Fixed when connections are opened, so it
+    /// does not follow the node's share: if a flow paid for less than the kernel may receive, the rest would
+    /// not be charged.
+    pub window_bytes: u64,
     lanes: [Arc<Lane>; 2],
     /// The sum of the rates that plans reserve, in bytes per second.
     reserved: AtomicU64,
@@ -77,16 +78,6 @@ impl Link {
     /// Returns the configured bandwidth of each direction, in bytes per second.
     pub fn bandwidth(&self) -> u64 {
         self.bandwidth.load(Ordering::Relaxed)
-    }
-
-    /// Returns the scope of the bandwidth.
-    pub fn scope(&self) -> BandwidthScope {
-        self.scope
-    }
-
-    /// Returns the receive window of a connection for background transfers, in bytes.
-    pub fn window_bytes(&self) -> u64 {
-        self.window_bytes
     }
 
     /// Changes the bandwidth. If nodes share it, this node's share is updated with the next exchange of

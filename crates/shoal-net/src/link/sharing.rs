@@ -45,7 +45,7 @@ impl Sharing {
     /// Starts to share the bandwidth of `link` as the node `name`. `generation` must be greater than in
     /// earlier lives of the node. Returns `None` if this node does not share its bandwidth.
     pub fn of(link: Option<&Arc<Link>>, (name, me): (&str, NodeId), generation: u64) -> Option<Self> {
-        let link = link.filter(|link| link.scope() == BandwidthScope::Cluster)?;
+        let link = link.filter(|link| link.scope == BandwidthScope::Cluster)?;
         let exchanges = || DemandExchange::new(me, link.bandwidth());
         Some(Self {
             exchanges: Mutex::new([exchanges(), exchanges()]),

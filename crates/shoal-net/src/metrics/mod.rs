@@ -33,7 +33,8 @@ pub struct Metrics {
     read_bytes: Counts<Source>,
     /// Reads served without the cache, by reason.
     pub uncached: Tally<&'static str>,
-    connections: ConnectionMetrics,
+    /// Counts of the S3 listener.
+    pub connections: ConnectionMetrics,
 }
 
 impl Metrics {
@@ -61,11 +62,6 @@ impl Metrics {
     /// block.
     pub fn object_read(&self, found: Found, are_several: bool) {
         self.object_reads[usize::from(are_several)].count(found);
-    }
-
-    /// Counts of the S3 listener.
-    pub fn connections(&self) -> &ConnectionMetrics {
-        &self.connections
     }
 
     /// Returns the completed responses by operation and status, without pairs that never occurred.

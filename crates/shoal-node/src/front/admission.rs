@@ -25,7 +25,7 @@ impl Front {
     ) -> Result<Box<Admitted>, S3Error> {
         let admitted = self.admit(request, remote, record)?;
         let place = self.core.in_flight.enter(&admitted.verified.caller).await;
-        let refusals = &self.core.metrics.connections().refusals;
+        let refusals = &self.core.metrics.connections.refusals;
         let refused = |crowded: &Overloaded| refusals.count(crowded.as_str());
         record.permit = Some(place.inspect_err(refused)?);
         Ok(admitted)
@@ -47,7 +47,7 @@ impl Front {
         record.operation = classified.operation;
         let now = clock::utc_now();
         // Counted by the error code that the client gets.
-        let refusals = &self.core.metrics.connections().refusals;
+        let refusals = &self.core.metrics.connections.refusals;
         let refused = |error: &S3Error| refusals.count(error.code.as_str());
         let verified = self.gate.verify(&parts, now).inspect_err(refused)?;
         remote.payer.set(verified.caller.payer());

@@ -119,7 +119,7 @@ impl Front {
     ) -> Result<Response<ResponseBody>, S3Error> {
         let admitted = self.enter(request, remote, record).await?;
         debug_assert!(record.permit.is_some(), "an admitted request holds a place");
-        if admitted.classified.effect() != Effect::None
+        if admitted.classified.effect != Effect::None
             && let Some(coherence) = &self.core.coherence
         {
             return Box::pin(self.change(coherence, admitted, record)).await;

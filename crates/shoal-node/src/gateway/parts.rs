@@ -143,7 +143,7 @@ impl Parts {
             tokio::spawn(Arc::clone(tls).watch(stopping.clone()));
         }
         let limits = ConnectionLimits::from(&self.core.config.limits);
-        let connections = self.core.metrics.connections().clone();
+        let connections = self.core.metrics.connections.clone();
         let serve_connection = move |remote: RemoteEnd| {
             let front = Arc::clone(&self.front);
             service_fn(move |request: http::Request<ClientBody>| {

@@ -99,15 +99,11 @@ pub struct Classified {
     pub copy_source: Option<CopySource>,
     /// Query parameters, decoded, in order.
     pub query: Query,
-    effect: Effect,
+    /// The scope that this node must invalidate once the request has been forwarded.
+    pub effect: Effect,
 }
 
 impl Classified {
-    /// The scope that this node must invalidate once the request has been forwarded.
-    pub fn effect(&self) -> Effect {
-        self.effect
-    }
-
     /// Replaces the query parameters.
     #[must_use]
     pub fn with_query(&self, query: Query) -> Self {

@@ -213,7 +213,7 @@ impl Clearances {
     fn known_versioning(&self, bucket: &(CallerId, Arc<str>)) -> Option<bool> {
         let latest = || self.versioned.get_within(bucket, SILENCE_MAX);
         let known = self.versioned.get(bucket);
-        known.or_else(|| self.permissions.lake.health().is_silent().then(latest).flatten())
+        known.or_else(|| self.permissions.lake.health.is_silent().then(latest).flatten())
     }
 
     /// Returns true if the lake lets a caller know about an object. The node sends a HEAD on the caller's

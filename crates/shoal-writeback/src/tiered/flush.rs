@@ -160,7 +160,7 @@ impl TieredLakeParts {
                 self.flush_if_allowed(admitted, source).await?;
             }
         }
-        if let (Effect::Bucket, Some(bucket)) = (classified.effect(), &classified.bucket) {
+        if let (Effect::Bucket, Some(bucket)) = (classified.effect, &classified.bucket) {
             for manifest in self.dirty_below(bucket, b"").await? {
                 self.flush_if_allowed(admitted, &manifest.name).await?;
             }

@@ -170,7 +170,7 @@ impl Lake for TieredLake {
             return self.parts.within.of_upload(admitted, name);
         };
         let answered = async move {
-            if admitted.classified.effect() != Effect::None {
+            if admitted.classified.effect != Effect::None {
                 self.commits.pass(&admitted.verified.caller, 1).await?;
             }
             self.uploads.answer(admitted, name, id).await
@@ -323,7 +323,7 @@ impl TieredLake {
         // A form carries the name of its object in the body.
         if is_form(&admitted) {
             self.parts.flush_for_bucket(&mut admitted).await?;
-        } else if admitted.classified.effect() == Effect::None || !self.may_be_dirty(name) {
+        } else if admitted.classified.effect == Effect::None || !self.may_be_dirty(name) {
             self.parts.flush_for_read(&admitted, name).await?;
         } else {
             self.commits.pass(&admitted.verified.caller, 1).await?;

@@ -45,17 +45,6 @@ struct Refused {
     logged: Instant,
 }
 
-/// An account that the endpoint rejects, for pages and logs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RefusedAccount {
-    /// The owner of the account.
-    pub owner: Owner,
-    /// The access key.
-    pub access_key: String,
-    /// The reason.
-    pub reason: AccountRefusal,
-}
-
 impl EndpointHealth {
     /// Records that a request was answered, whatever the response.
     pub(in crate::endpoint) fn answered(&self) {
@@ -153,17 +142,13 @@ impl EndpointHealth {
         self.any_refused.store(!refused.is_empty(), Ordering::Relaxed);
     }
 
-    /// Returns the accounts that the endpoint is known to reject.
-    pub fn refused_accounts(&self) -> Vec<RefusedAccount> {
+    /// Returns the accounts that the endpoint is known to reject, described for operators, and the reasons.
+    pub fn refused_accounts(&self) -> Vec<(String, AccountRefusal)> {
         let refused = self.refused.lock();
-        let accounts = refused
-            .iter()
-            .map(|((owner, access_key), refused)| RefusedAccount {
-                owner: *owner,
-                access_key: access_key.clone(),
-                reason: refused.reason,
-            });
-        accounts.collect()
+        let accounts = refused.iter();
+        accounts
+            .map(|((owner, access_key), refused)| (owner.describe(access_key), refused.reason))
+            .collect()
     }
 }
 
@@ -215,7 +200,7 @@ mod tests {
         health.forget_all_but(|owner, access_key| (owner, access_key) == (Owner::Identity, "AK"));
         let left = health.refused_accounts();
         assert_eq!(left.len(), 1);
-        assert_eq!(left[0].access_key, "AK");
+        assert_eq!(left[0].0, "[[identity]] lake_access_key AK");
     }
 
     #[test]

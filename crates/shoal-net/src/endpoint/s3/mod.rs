@@ -101,7 +101,7 @@ impl S3Client {
     pub fn of_node(endpoint: &Arc<Endpoint>) -> Self {
         Self {
             endpoint: Arc::clone(endpoint),
-            account: endpoint.credentials().own().unwrap_or(LakeAccount::Anonymous),
+            account: endpoint.credentials.own().unwrap_or(LakeAccount::Anonymous),
             payer: NODE,
         }
     }

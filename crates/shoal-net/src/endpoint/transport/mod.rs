@@ -98,7 +98,7 @@ impl Transport {
             Ok::<_, BoxError>(Arc::new(pool))
         };
         let link = config.bandwidth.map(Link::new);
-        let window_bytes = link.as_ref().map(|link| link.window_bytes());
+        let window_bytes = link.as_ref().map(|link| link.window_bytes);
         let transport = Self {
             timeouts: Timeouts::new(config),
             pool: pool(None)?,

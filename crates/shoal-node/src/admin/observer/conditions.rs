@@ -31,8 +31,8 @@ impl Observer {
     }
 
     fn of_the_lake(&self) -> Vec<Condition> {
-        let health = self.core.lake.health();
-        let was_good = if self.core.lake.credentials().own().is_some() {
+        let health = &self.core.lake.health;
+        let was_good = if self.core.lake.credentials.own().is_some() {
             health.has_accepted_own()
         } else if self.core.identities.is_empty() {
             health.has_answered()
@@ -54,12 +54,10 @@ impl Observer {
                 "the lake gave its last request no answer; the log says why",
             ));
         }
-        conditions.extend(health.refused_accounts().into_iter().map(|refused| {
-            let account = refused.owner.describe(&refused.access_key);
-            let (reason, hint) = (refused.reason, refused.reason.hint());
+        conditions.extend(health.refused_accounts().into_iter().map(|(account, reason)| {
             Condition::new(
                 ConditionName::LakeAccountRefused,
-                format!("{account}: {reason}; {hint}"),
+                format!("{account}: {reason}; {}", reason.hint()),
             )
         }));
         conditions

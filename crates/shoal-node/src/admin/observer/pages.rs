@@ -76,7 +76,7 @@ impl Snapshot {
         });
         LakePage {
             endpoint: self.core.lake.url().to_owned(),
-            answering: !self.core.lake.health().is_silent(),
+            answering: !self.core.lake.health.is_silent(),
             requests: owned(lake.requests.counts()),
             answers,
             failures: owned(lake.failures.counts()),

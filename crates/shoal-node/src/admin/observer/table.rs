@@ -1,6 +1,7 @@
 //! The table of a node's metrics: the name, the help, the labels, and how each is read from a snapshot.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use shoal_cache::peer::PeerTraffic;
 use shoal_directory::guard::{Counts, Kind};
@@ -34,24 +35,24 @@ observed! {
         => |s| one(s.core.single_flight.coalesced());
     Counter uncached{reason} "Reads whose object was not cached."
         => |s| each(s.core.metrics.uncached.counts());
-    Gauge connections{} "Open client connections." => |s| one(s.core.metrics.connections().open());
+    Gauge connections{} "Open client connections." => |s| one(s.core.metrics.connections.open());
     Counter refusals{reason} "Connections and requests turned away." => |s| each(refusals(s));
 
     // Identities.
     Gauge identity_requests_in_flight{identity} "Requests of an identity in progress."
-        => |s| payers(s, |payer| payer.in_flight as u64);
+        => |s| payers(s, |payer| payer.in_flight.load(Ordering::Relaxed));
     Gauge lake_waiting_requests{identity} "Requests of an identity that wait for their turn at the lake."
-        => |s| payers(s, |payer| s.core.lake.turns().map_or(0, |turns| turns.waiting_of(payer.id) as u64));
+        => |s| payers(s, |payer| s.core.lake.turns().map_or(0, |turns| turns.waiting_of(payer.id)));
     Gauge waiting_requests{identity} "Requests of an identity that wait to be admitted."
-        => |s| payers(s, |payer| payer.waiting as u64);
+        => |s| payers(s, |payer| payer.waiting.load(Ordering::Relaxed));
     Counter slowed_requests{identity}
         "Requests of an identity answered 503 SlowDown: too many were in flight or waiting."
-        => |s| payers(s, |payer| payer.refused);
+        => |s| payers(s, |payer| payer.refused.load(Ordering::Relaxed));
     Gauge lake_turns{} "Concurrent requests to the lake that the node allows, adapted to the lake."
         => |s| one(s.core.lake.turns().map_or(0, |turns| turns.limit()));
 
     // The lake.
-    Gauge lake_up{} "0 while the lake does not answer." => |s| one(!s.core.lake.health().is_silent());
+    Gauge lake_up{} "0 while the lake does not answer." => |s| one(!s.core.lake.health.is_silent());
     Counter lake_requests{operation} "Requests sent to the lake." => |s| each(lake(s).requests.counts());
     Counter lake_answers{operation, status}
         "Answers of the lake, by status; statuses without a meaning of their own are counted by class."
@@ -67,7 +68,7 @@ observed! {
     Counter lake_bytes{} "Bytes of objects received from the lake." => |s| one(lake(s).bytes_received.get());
     Counter lake_account_refusals{reason}
         "Requests that the lake refused because of the account that signed them."
-        => |s| each(s.core.lake.health().refusals.by_word());
+        => |s| each(s.core.lake.health.refusals.by_word());
 
     // The link.
     Counter link_bytes{direction, class}
@@ -123,7 +124,7 @@ observed! {
     Counter peer_answers{result} "Requests of other nodes, by outcome."
         => |s| in_cluster(s, s.node.block_server.counts.by_word());
     Counter peer_mistrusted{reason} "Connections from and to other nodes that failed authentication."
-        => |s| in_cluster(s, s.core.cooperation.channel().auth_failures().counts.by_word());
+        => |s| in_cluster(s, s.core.cooperation.channel().auth_failures.counts.by_word());
     Counter gossip_rejected{reason} "Datagrams of other nodes that this node rejected, by reason."
         => |s| each(s.core.cooperation.notices().rejected.counts.by_word());
     Counter messages{kind, outcome}
@@ -227,17 +228,17 @@ fn object_reads(s: &Snapshot) -> impl Iterator<Item = ([String; 2], u64)> {
 /// Returns the connections, requests and blocks that were turned away.
 fn refusals(s: &Snapshot) -> WordCounts {
     let mut refusals = s.store.refusals.clone();
-    for (reason, count) in s.core.metrics.connections().refusals.counts() {
+    for (reason, count) in s.core.metrics.connections.refusals.counts() {
         *refusals.entry(reason.to_owned()).or_default() += count;
     }
     refusals
 }
 
 /// Returns an amount for each identity. An identity that was removed and added again is one.
-fn payers(s: &Snapshot, read: impl Fn(&PayerUsage) -> u64) -> Vec<Sample> {
+fn payers(s: &Snapshot, read: impl Fn(&PayerUsage) -> usize) -> Vec<Sample> {
     let mut amounts = BTreeMap::<_, u64>::new();
     for payer in s.core.in_flight.by_payer() {
-        *amounts.entry(payer.name.clone()).or_default() += read(&payer);
+        *amounts.entry(payer.name.clone()).or_default() += read(&payer) as u64;
     }
     each(amounts)
 }

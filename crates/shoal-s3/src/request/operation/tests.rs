@@ -89,7 +89,7 @@ fn each_request_has_its_operation_and_its_effect() {
     for (method, target, operation, effect) in table {
         let request = classified(method, target);
         assert_eq!(
-            (request.operation, request.effect()),
+            (request.operation, request.effect),
             (operation, effect),
             "{method} {target}"
         );
@@ -120,7 +120,7 @@ fn a_write_with_the_parameters_of_several_operations_is_taken_for_any_of_them() 
     ] {
         let request = classified(method, target);
         assert_eq!(
-            (request.operation, request.effect()),
+            (request.operation, request.effect),
             (Operation::OtherWrite, effect),
             "{method} {target}"
         );
@@ -192,14 +192,10 @@ fn a_header_can_make_a_write_reach_farther_than_the_object_that_it_names() {
         ("PUT", "/b/k", "x-amz-meta-plain", (O::PutObject, E::Object)),
     ] {
         let request = asked(method, target, "h", &[(header, "true")]).unwrap();
-        assert_eq!(
-            (request.operation, request.effect()),
-            expected,
-            "{method} {header}"
-        );
+        assert_eq!((request.operation, request.effect), expected, "{method} {header}");
     }
     for target in ["/b/k?X-Amz-Rename-Source=%2Fa", "/b/k%00"] {
-        assert_eq!(classified("PUT", target).effect(), Effect::Bucket, "{target}");
+        assert_eq!(classified("PUT", target).effect, Effect::Bucket, "{target}");
     }
     let overridden = asked("GET", "/b/k", "h", &[("x-http-method-override", "DELETE")]);
     assert_eq!(overridden.unwrap_err().code, ErrorCode::NotImplemented);

@@ -60,7 +60,7 @@ fn endpoint(url: &str, access: &str, secret: &str) -> Arc<Endpoint> {
 
 async fn create_bucket(endpoint: &Endpoint, bucket: &str) {
     let target = format!("/{bucket}").try_into().unwrap();
-    let account = endpoint.credentials().own().unwrap();
+    let account = endpoint.credentials.own().unwrap();
     let request = EndpointRequest::new("other_write", Method::PUT, target, account, NODE);
     let answer = endpoint.send(request).await.unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
