@@ -147,6 +147,10 @@ impl Shard {
     }
 }
 
+fn weightless(indexes: &[u32]) -> impl Iterator<Item = (u32, u64)> {
+    indexes.iter().map(|index| (*index, 0))
+}
+
 impl Embedded {
     fn shard(&self, group: Group) -> &Mutex<Shard> {
         let [.., a, b] = group.version.0;
@@ -174,11 +178,17 @@ impl Embedded {
         Located::Yours
     }
 
-    fn change(&self, group: Group, indexes: &[u32], change: impl Fn(&mut BlockEntry)) {
+    /// Changes the entries of blocks of a group, each given by its index and a weight.
+    fn change(
+        &self,
+        group: Group,
+        blocks: impl Iterator<Item = (u32, u64)>,
+        change: impl Fn(&mut BlockEntry, u64),
+    ) {
         let mut shard = self.shard(group).lock();
         shard.change(group, clock::instant(), |entry| {
-            for index in indexes {
-                change(entry.blocks.entry(*index).or_default());
+            for (index, weight) in blocks {
+                change(entry.blocks.entry(index).or_default(), weight);
             }
         });
     }
@@ -219,7 +229,7 @@ impl Directory for Embedded {
     }
 
     async fn held(&self, node: NodeId, group: Group, indexes: &[u32]) -> Result<(), Silent> {
-        self.change(group, indexes, |entry| {
+        self.change(group, weightless(indexes), |entry, _| {
             if !entry.holders.contains(&node) && entry.holders.len() < HOLDERS_MAX {
                 entry.holders.push(node);
             }
@@ -229,7 +239,7 @@ impl Directory for Embedded {
     }
 
     async fn dropped(&self, node: NodeId, group: Group, indexes: &[u32]) -> Result<(), Silent> {
-        self.change(group, indexes, |entry| {
+        self.change(group, weightless(indexes), |entry, _| {
             entry.remove_holder(node);
             entry.claim = entry.claim.filter(|claim| claim.node != node);
         });
@@ -237,11 +247,7 @@ impl Directory for Embedded {
     }
 
     async fn used(&self, group: Group, uses: &[(u32, u64)]) -> Result<(), Silent> {
-        self.shard(group).lock().change(group, clock::instant(), |entry| {
-            for (index, weight) in uses {
-                entry.blocks.entry(*index).or_default().add_weight(*weight);
-            }
-        });
+        self.change(group, uses.iter().copied(), BlockEntry::add_weight);
         Ok(())
     }
 
@@ -266,11 +272,8 @@ impl Directory for Embedded {
     }
 
     async fn take(&self, group: Group, weights: &[(u32, u64)]) -> Result<(), Silent> {
-        self.shard(group).lock().change(group, clock::instant(), |entry| {
-            for (index, weight) in weights {
-                let block = entry.blocks.entry(*index).or_default();
-                block.global_weight = block.global_weight.saturating_sub(*weight);
-            }
+        self.change(group, weights.iter().copied(), |entry, weight| {
+            entry.global_weight = entry.global_weight.saturating_sub(weight);
         });
         Ok(())
     }

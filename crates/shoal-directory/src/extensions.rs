@@ -5,10 +5,6 @@
 //! own lifetime. Like all entries it is soft: features must work without extensions that a directory has
 //! lost.
 
-use std::time::Duration;
-
-use crate::ENTRY_LIFE;
-
 /// The maximum number of extensions of a group. Further ones are rejected.
 pub const EXTENSIONS_MAX: usize = 16;
 
@@ -28,32 +24,13 @@ pub struct Extension {
     value: Vec<u8>,
 }
 
-/// Why an [`Extension`] is invalid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidExtension {
-    /// The name is empty, too long, or contains other characters than `a-z`, `0-9`, `.` and `-`.
-    #[error("a name has 1 to {NAME_BYTES_MAX} of the characters a-z, 0-9, '.' and '-'")]
-    Name,
-    /// The value is too long.
-    #[error("a value has {VALUE_BYTES_MAX} bytes at most")]
-    Value,
-}
-
 impl Extension {
-    /// Creates an extension.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the name or the value is invalid.
-    pub fn new(name: &str, value: &[u8]) -> Result<Self, InvalidExtension> {
+    /// Creates an extension. Returns `None` if the value is too long, or the name is empty, too long, or
+    /// contains other characters than `a-z`, `0-9`, `.` and `-`.
+    pub fn new(name: &str, value: &[u8]) -> Option<Self> {
         let is_of_names = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-');
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_of_names) {
-            return Err(InvalidExtension::Name);
-        }
-        if value.len() > VALUE_BYTES_MAX {
-            return Err(InvalidExtension::Value);
-        }
-        Ok(Self {
+        let is_name = (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_of_names);
+        (is_name && value.len() <= VALUE_BYTES_MAX).then(|| Self {
             name: name.into(),
             value: value.into(),
         })
@@ -70,11 +47,6 @@ impl Extension {
     }
 }
 
-/// The lifetime of an extension, capped at [`ENTRY_LIFE`].
-pub(crate) fn bounded(life: Duration) -> Duration {
-    life.min(ENTRY_LIFE)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,10 +56,9 @@ mod tests {
         assert_eq!(Extension::new("pin.a1-b", b"\0\xff").unwrap().value(), b"\0\xff");
         let long = "a".repeat(NAME_BYTES_MAX + 1);
         for name in ["", "A", "a b", "a\n", "ä", &long] {
-            assert_eq!(Extension::new(name, b""), Err(InvalidExtension::Name), "{name}");
+            assert_eq!(Extension::new(name, b""), None, "{name}");
         }
         Extension::new(&long[1..], &[0; VALUE_BYTES_MAX]).unwrap();
-        let value = Extension::new("a", &[0; VALUE_BYTES_MAX + 1]);
-        assert_eq!(value, Err(InvalidExtension::Value));
+        assert_eq!(Extension::new("a", &[0; VALUE_BYTES_MAX + 1]), None);
     }
 }

@@ -38,7 +38,7 @@ pub use self::settings::SettingsError;
 
 use self::link::{Connector, Link};
 use crate::config::DirectoryConfig;
-use crate::extensions::{EXTENSIONS_MAX, Extension, bounded};
+use crate::extensions::{EXTENSIONS_MAX, Extension};
 use crate::names::{
     CHANGE_LIFE, Change, DirectoryTime, PRESENCE_LIFE, Presence, Promoted, Roll, SETTLING, Token,
 };
@@ -108,10 +108,10 @@ impl Redis {
         })
     }
 
-    /// Prepares a request about a group.
-    fn about<'a>(&self, script: &'a Script, group: Group) -> ScriptInvocation<'a> {
+    /// Prepares a request about a group: about its blocks (`b`) or its extensions (`x`).
+    fn about<'a>(&self, script: &'a Script, part: char, group: Group) -> ScriptInvocation<'a> {
         let Group { version, number } = group;
-        script.key(format!("{}:b:{version}:{number}", self.prefix))
+        script.key(format!("{}:{part}:{version}:{number}", self.prefix))
     }
 
     fn about_name<'a>(&self, script: &'a Script, name: ObjectId) -> ScriptInvocation<'a> {
@@ -129,11 +129,6 @@ impl Redis {
         request
     }
 
-    fn about_extensions<'a>(&self, script: &'a Script, group: Group) -> ScriptInvocation<'a> {
-        let Group { version, number } = group;
-        script.key(format!("{}:x:{version}:{number}", self.prefix))
-    }
-
     /// Runs a script on the global weights of blocks, each given by its index and a weight.
     async fn change_weights(
         &self,
@@ -141,7 +136,7 @@ impl Redis {
         group: Group,
         weights: &[(u32, u64)],
     ) -> Result<(), Silent> {
-        let mut request = self.about(script, group);
+        let mut request = self.about(script, 'b', group);
         for (index, weight) in weights {
             request.arg(index).arg(weight);
         }
@@ -168,7 +163,7 @@ impl Directory for Redis {
         indexes: &[u32],
         without: &[NodeId],
     ) -> Result<Answers<Located>, Silent> {
-        let mut request = self.about(&LOCATE, group);
+        let mut request = self.about(&LOCATE, 'b', group);
         request
             .arg(&bytes(me))
             .arg(millis(CLAIM_LIFE))
@@ -187,7 +182,7 @@ impl Directory for Redis {
     }
 
     async fn held(&self, node: NodeId, group: Group, indexes: &[u32]) -> Result<(), Silent> {
-        let mut request = self.about(&HELD, group);
+        let mut request = self.about(&HELD, 'b', group);
         request
             .arg(&bytes(node))
             .arg(HOLDERS_MAX)
@@ -197,7 +192,7 @@ impl Directory for Redis {
     }
 
     async fn dropped(&self, node: NodeId, group: Group, indexes: &[u32]) -> Result<(), Silent> {
-        let mut request = self.about(&DROPPED, group);
+        let mut request = self.about(&DROPPED, 'b', group);
         request.arg(&bytes(node)).arg(indexes);
         self.link.run(&request).await
     }
@@ -212,7 +207,7 @@ impl Directory for Redis {
         group: Group,
         leaving: &[(u32, u64)],
     ) -> Result<Answers<Left>, Silent> {
-        let mut request = self.about(&LEAVE, group);
+        let mut request = self.about(&LEAVE, 'b', group);
         request.arg(&bytes(node));
         for (index, weight) in leaving {
             request.arg(index).arg(weight);
@@ -231,7 +226,7 @@ impl Directory for Redis {
     }
 
     async fn entry(&self, block: BlockId) -> Result<Entry, Silent> {
-        let mut request = self.about(&ENTRY, Group::containing(block));
+        let mut request = self.about(&ENTRY, 'b', Group::containing(block));
         request.arg(block.index).arg(millis(CLAIM_LIFE));
         let (holders, claimant, global_weight): (Vec<u8>, Vec<u8>, u64) = self.link.run(&request).await?;
         Ok(Entry {
@@ -301,22 +296,22 @@ impl Directory for Redis {
     }
 
     async fn extend(&self, group: Group, extension: &Extension, life: Duration) -> Result<bool, Silent> {
-        let mut request = self.about_extensions(&EXTEND, group);
+        let mut request = self.about(&EXTEND, 'x', group);
         request
             .arg(extension.name())
             .arg(extension.value())
-            .arg(millis(bounded(life)))
+            .arg(millis(life.min(ENTRY_LIFE)))
             .arg(EXTENSIONS_MAX);
         self.link.run(&request).await
     }
 
     async fn extensions(&self, group: Group) -> Result<Vec<Extension>, Silent> {
-        let request = self.about_extensions(&EXTENSIONS, group);
+        let request = self.about(&EXTENSIONS, 'x', group);
         let answer: Vec<(Vec<u8>, Vec<u8>)> = self.link.run(&request).await?;
         // Fields that are not valid extensions are ignored.
         let extensions = answer.iter().filter_map(|(name, value)| {
             let name = std::str::from_utf8(name).ok()?;
-            Extension::new(name, value).ok()
+            Extension::new(name, value)
         });
         Ok(extensions.collect())
     }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::CHANGES_PER_LOOK;
-use crate::Group;
-use crate::extensions::{EXTENSIONS_MAX, Extension, bounded};
+use crate::extensions::{EXTENSIONS_MAX, Extension};
+use crate::{ENTRY_LIFE, Group};
 
 /// Extensions, each with its expiry.
 type Lasting = Vec<(Extension, Instant)>;
@@ -47,7 +47,7 @@ impl KnownExtensions {
         lasting.retain(|(known, until)| *until > now && known.name() != extension.name());
         let is_kept = lasting.len() < EXTENSIONS_MAX;
         if is_kept {
-            lasting.push((extension.clone(), now + bounded(life)));
+            lasting.push((extension.clone(), now + life.min(ENTRY_LIFE)));
         }
         entries.changed(now);
         is_kept
