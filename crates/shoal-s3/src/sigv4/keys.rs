@@ -70,15 +70,12 @@ impl KeyCache {
 
     /// The key for the day of `timestamp`.
     pub fn key(&self, access_key: &str, secret: &Secret, timestamp: &Timestamp, region: &str) -> SigningKey {
-        let known = self
-            .keys
-            .read()
-            .get(access_key)
-            .and_then(|derived| derived.fits(secret, timestamp, region));
-        known.unwrap_or_else(|| self.derive(access_key, secret, timestamp, region))
-    }
-
-    fn derive(&self, access_key: &str, secret: &Secret, timestamp: &Timestamp, region: &str) -> SigningKey {
+        let fits = |derived: &&Derived| {
+            derived.day.is_same_day(timestamp) && &*derived.region == region && derived.secret == *secret
+        };
+        if let Some(derived) = self.keys.read().get(access_key).filter(fits) {
+            return derived.key.clone();
+        }
         let key = SigningKey::derive(secret, timestamp, region);
         let derived = Derived {
             secret: secret.clone(),
@@ -92,13 +89,6 @@ impl KeyCache {
         }
         keys.insert(access_key.into(), derived);
         key
-    }
-}
-
-impl Derived {
-    fn fits(&self, secret: &Secret, timestamp: &Timestamp, region: &str) -> Option<SigningKey> {
-        let fits = self.day.is_same_day(timestamp) && &*self.region == region && self.secret == *secret;
-        fits.then(|| self.key.clone())
     }
 }
 
