@@ -1,7 +1,7 @@
 //! The body that the lake client sends: the S3 client's body, checked on the way.
 
 use std::collections::VecDeque;
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
@@ -33,7 +33,6 @@ impl Outcome {
 
 /// Forwards a body and completes it only if it passes all checks. Otherwise it ends in an error, so that the
 /// lake receives an aborted request.
-#[derive(Debug)]
 pub struct CheckedBody<B> {
     inner: B,
     checker: Checker,
@@ -42,20 +41,13 @@ pub struct CheckedBody<B> {
     length_left: Option<u64>,
     ended: bool,
     outcome: Outcome,
-    /// Gets a copy of the data.
+    /// Takes a copy of the data as it passes.
     tap: Option<Tap>,
     /// True to yield the data without its framing instead of the wire form.
     decodes: bool,
 }
 
-/// Takes a copy of the data as it passes.
-struct Tap(Box<dyn FnMut(Vec<Bytes>) + Send + Sync>);
-
-impl fmt::Debug for Tap {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tap").finish_non_exhaustive()
-    }
-}
+type Tap = Box<dyn FnMut(Vec<Bytes>) + Send + Sync>;
 
 impl<B> CheckedBody<B> {
     /// Creates a body that is checked against the head of its request. An empty body is checked at once,
@@ -108,7 +100,7 @@ impl<B> CheckedBody<B> {
     #[must_use]
     pub fn tapped_by(mut self, tap: impl FnMut(Vec<Bytes>) + Send + Sync + 'static) -> Self {
         self.checker.keep_data();
-        self.tap = Some(Tap(Box::new(tap)));
+        self.tap = Some(Box::new(tap));
         self
     }
 
@@ -186,7 +178,7 @@ where
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => {
                         let checked = this.checker.push(data, &mut this.ready);
-                        if let Some(Tap(tap)) = &mut this.tap {
+                        if let Some(tap) = &mut this.tap {
                             tap(this.checker.take_data());
                         }
                         checked.map_err(S3Error::closing)

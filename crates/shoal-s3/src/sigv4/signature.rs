@@ -8,7 +8,7 @@ use subtle::{Choice, ConstantTimeEq};
 const DIGITS: usize = 64;
 
 /// An HMAC-SHA256: 64 lower-case hexadecimal digits.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Signature([u8; DIGITS]);
 
 impl Signature {
@@ -40,12 +40,6 @@ fn words(digits: &[u8; DIGITS]) -> impl Iterator<Item = u64> {
 }
 
 impl fmt::Display for Signature {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl fmt::Debug for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }

@@ -1,6 +1,5 @@
 //! The time at which a request was signed, in the one format that signatures use.
 
-use std::fmt;
 use std::time::SystemTime;
 
 use time::format_description::StaticFormatDescription;
@@ -11,7 +10,7 @@ use time::{Date, Month, OffsetDateTime, PrimitiveDateTime, Time};
 const FORM: StaticFormatDescription = format_description!("[year][month][day]T[hour][minute][second]Z");
 
 /// A time in whole seconds, together with its text `20130524T000000Z`.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timestamp {
     text: [u8; 16],
     time: SystemTime,
@@ -64,12 +63,6 @@ impl Timestamp {
     /// The time itself.
     pub fn time(&self) -> SystemTime {
         self.time
-    }
-}
-
-impl fmt::Debug for Timestamp {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 
