@@ -120,25 +120,20 @@ fn parse_expires(value: &[u8]) -> Result<Duration, Refusal> {
     if negative {
         return Err(Refusal::ExpiresNegative);
     }
-    let seconds = digits.iter().fold(0, |seconds: u64, digit| {
-        seconds.saturating_mul(10).saturating_add(u64::from(digit - b'0'))
-    });
-    if seconds > EXPIRES_MAX {
-        Err(Refusal::ExpiresTooLong)
-    } else {
-        Ok(Duration::from_secs(seconds))
-    }
+    // More digits than a number has are too long, too.
+    let seconds = std::str::from_utf8(digits)
+        .ok()
+        .and_then(|digits| digits.parse().ok());
+    let seconds = seconds.filter(|seconds| *seconds <= EXPIRES_MAX);
+    seconds.map(Duration::from_secs).ok_or(Refusal::ExpiresTooLong)
 }
 
 fn text(value: Cow<'_, [u8]>) -> Result<Cow<'_, str>, Refusal> {
-    match value {
-        Cow::Borrowed(bytes) => std::str::from_utf8(bytes)
-            .map(Cow::Borrowed)
-            .map_err(|_| Refusal::MissingParameters),
-        Cow::Owned(bytes) => String::from_utf8(bytes)
-            .map(Cow::Owned)
-            .map_err(|_| Refusal::MissingParameters),
-    }
+    let text = match value {
+        Cow::Borrowed(bytes) => std::str::from_utf8(bytes).ok().map(Cow::Borrowed),
+        Cow::Owned(bytes) => String::from_utf8(bytes).ok().map(Cow::Owned),
+    };
+    text.ok_or(Refusal::MissingParameters)
 }
 
 #[cfg(test)]
