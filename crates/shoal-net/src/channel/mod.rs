@@ -64,7 +64,8 @@ pub struct Channel {
 #[derive(Clone, Debug)]
 pub struct Dialer {
     name: Arc<str>,
-    address: SocketAddr,
+    /// The address of the node.
+    pub address: SocketAddr,
     config: Arc<ClientConfig>,
     auth_failures: Arc<AuthFailures>,
 }
@@ -166,11 +167,6 @@ impl Dialer {
         // TLS lets a server choose none of the offered protocols.
         stream.get_ref().1.alpn_protocol().ok_or(AuthFailure::NotOurs)?;
         Ok(Box::new(SigbusGuard::new(stream.into())))
-    }
-
-    /// Returns the address of the node.
-    pub fn address(&self) -> SocketAddr {
-        self.address
     }
 }
 

@@ -101,7 +101,7 @@ impl Endpoint {
     /// Creates the endpoint for another node. Its requests are not signed, because both ends authenticate
     /// when they connect, and not retried, because another source can be asked instead.
     pub fn to_node(dialer: Dialer) -> Self {
-        let authority = dialer.address().to_string();
+        let authority = dialer.address.to_string();
         Self {
             url: format!("node://{authority}").into(),
             host: HeaderValue::try_from(authority).expect("an address is made of visible characters"),
@@ -245,8 +245,7 @@ impl Endpoint {
                 return outcome;
             };
             let elapsed = clock::instant().saturating_duration_since(began);
-            let is_in_time = self.transport.timeouts.leaves_time_for_another_try(elapsed);
-            if !is_in_time || !self.budget.spend() {
+            if elapsed >= self.transport.timeouts.answer || !self.budget.spend() {
                 return outcome;
             }
             if let Ok(response) = outcome {

@@ -73,7 +73,7 @@ pub(super) struct OutgoingBody {
     /// `None` for an empty body.
     stream: Option<RequestStream>,
     /// The progress that the sending connection watches.
-    upload: Option<UploadProgress>,
+    pub(super) upload: Option<UploadProgress>,
     /// Present until the endpoint requests the body.
     hold: Option<Hold>,
     /// Paces the body, if the link is metered.
@@ -107,11 +107,6 @@ impl OutgoingBody {
             stream: Some(stream),
             ..Self::default()
         }
-    }
-
-    /// Reports the progress of this body to the connection that sends it.
-    pub(super) fn watched_by(&mut self, connection: &UploadProgress) {
-        self.upload = Some(connection.clone());
     }
 
     /// Holds the body back until the endpoint requests it.

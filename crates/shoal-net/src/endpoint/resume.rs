@@ -150,20 +150,19 @@ impl Resumption {
             let options = SendOptions::within(transfer.as_ref());
             let (head, body) = endpoint.permitted(request, options).await;
             let sending = endpoint.send_permitted(head, body);
-            let answer = tokio::time::timeout(endpoint.transport.timeouts.resume(), sending).await;
+            let answer = tokio::time::timeout(endpoint.transport.timeouts.answer, sending).await;
             // The error that broke the body is more informative than that of a failed attempt to resume.
             let Ok(Ok(response)) = answer else {
                 return Err(error);
             };
-            let check = expected.check(&response);
-            if matches!(check, RestCheck::Changed | RestCheck::Refused) {
-                on_contradiction();
-            }
-            match check {
-                RestCheck::Rest => Ok(response.into_body()),
-                RestCheck::Changed => Err(error.of_another_version()),
-                RestCheck::Refused | RestCheck::NoAnswer => Err(error),
-            }
+            let error = match expected.check(&response) {
+                RestCheck::Rest => return Ok(response.into_body()),
+                RestCheck::NoAnswer => return Err(error),
+                RestCheck::Changed => error.of_another_version(),
+                RestCheck::Refused => error,
+            };
+            on_contradiction();
+            Err(error)
         }))
     }
 

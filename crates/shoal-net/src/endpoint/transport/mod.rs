@@ -34,7 +34,7 @@ use super::error::{BoxError, EndpointError, Failure, RequestContext};
 use super::request::Head;
 use super::request_body::OutgoingBody;
 use crate::channel::Dialer;
-use crate::fair::{Turn, Turns};
+use crate::fair::Turns;
 use crate::link::{Link, Promises};
 use crate::time::clock;
 
@@ -136,11 +136,12 @@ impl Transport {
         connection: ConnectionChoice,
         turn_max: Duration,
     ) -> Result<Response<LakeBody>, FailedAttempt> {
-        let turn = self.turn(head).await?;
-        let pool = self.pool_for(head.transfer.as_ref());
-        let exchange = self.exchange_over(pool, head, request, connection);
-        let Some(turn) = turn else { return exchange.await };
-        let mut exchange = pin!(exchange);
+        let Some(turns) = &self.turns else {
+            return self.exchange_counted(head, request, connection).await;
+        };
+        let turn = turns.turn(head.payer, 1).await;
+        let turn = turn.map_err(|error| head.context.failed(Failure::Crowded, error))?;
+        let mut exchange = pin!(self.exchange_counted(head, request, connection));
         let in_time = tokio::time::timeout(turn_max, exchange.as_mut()).await;
         let answered = if let Ok(answered) = in_time {
             answered
@@ -148,7 +149,7 @@ impl Transport {
             drop(turn);
             exchange.await
         };
-        if let (Ok(_), Some(turns)) = (&answered, &self.turns) {
+        if answered.is_ok() {
             turns.answered();
         }
         answered
@@ -161,7 +162,7 @@ impl Transport {
         head: &Head,
         request: Request<OutgoingBody>,
     ) -> Result<Response<LakeBody>, EndpointError> {
-        let exchange = self.exchange_over(&self.pool, head, request, ConnectionChoice::New);
+        let exchange = self.exchange_counted(head, request, ConnectionChoice::New);
         exchange.await.map_err(|failed| self.failed(failed))
     }
 
@@ -171,18 +172,9 @@ impl Transport {
         failed.error
     }
 
-    /// Waits for a turn of the payer, if turns are enabled.
-    async fn turn(&self, head: &Head) -> Result<Option<Turn>, EndpointError> {
-        let Some(turns) = &self.turns else { return Ok(None) };
-        let turn = turns.turn(head.payer, 1).await;
-        turn.map(Some)
-            .map_err(|error| head.context.failed(Failure::Crowded, error))
-    }
-
-    /// Sends a request over a connection of the pool, and counts its response.
-    async fn exchange_over(
+    /// Sends a request, and counts its response.
+    async fn exchange_counted(
         &self,
-        pool: &Arc<Pool>,
         head: &Head,
         request: Request<OutgoingBody>,
         connection: ConnectionChoice,
@@ -190,7 +182,7 @@ impl Transport {
         let (operation, class) = (head.context.operation, head.class);
         self.counters.requests.count(operation);
         let began = clock::instant();
-        let response = self.exchange_uncounted(pool, head, request, connection).await?;
+        let response = self.exchange_uncounted(head, request, connection).await?;
         let elapsed = clock::instant().saturating_duration_since(began);
         self.counters.answer(operation, class, response.status(), elapsed);
         if let Some(metered) = self.metered.as_ref().filter(|_| operation == "get_object") {
@@ -202,12 +194,12 @@ impl Transport {
     /// If the connection was closed in the meantime and nothing was sent, the request is sent on a new one.
     async fn exchange_uncounted(
         &self,
-        pool: &Arc<Pool>,
         head: &Head,
         mut request: Request<OutgoingBody>,
         choice: ConnectionChoice,
     ) -> Result<Response<LakeBody>, FailedAttempt> {
         let (context, timeouts) = (&head.context, self.timeouts.of_request(head.class));
+        let pool = self.pool_for(head.transfer.as_ref());
         let idle = match choice {
             ConnectionChoice::Any => pool.pop(),
             ConnectionChoice::New => None,
@@ -218,7 +210,7 @@ impl Transport {
         };
         let mut connection = connected.map_err(|error| unconnected(context, error))?;
         loop {
-            request.body_mut().watched_by(&connection.upload);
+            request.body_mut().upload = Some(connection.upload.clone());
             match connection.exchange(request, timeouts).await {
                 Ok(response) => {
                     if let Some(expectation) = &head.expectation {

@@ -268,7 +268,7 @@ mod tests {
             Ok(Frame::data(Bytes::from(vec![0; 1 << 10])))
         });
         let mut body = OutgoingBody::stream(BodyExt::boxed_unsync(StreamBody::new(body)));
-        body.watched_by(&connection.upload);
+        body.upload = Some(connection.upload.clone());
         let began = Instant::now();
         let exchange = connection.exchange(Request::put("/").body(body).unwrap(), TIMEOUTS);
         tokio::select! {

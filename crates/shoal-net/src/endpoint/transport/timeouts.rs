@@ -11,7 +11,10 @@ const NODE_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeouts of one endpoint.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::endpoint) struct Timeouts {
-    answer: Duration,
+    /// The time limit to resume a body that broke off, and the time after which a read is not retried. Its
+    /// last attempt ends within this time, so that all attempts together take little more than twice this
+    /// time: less than an SDK waits.
+    pub(in crate::endpoint) answer: Duration,
     by_class: [RequestTimeouts; RequestClass::ALL.len()],
 }
 
@@ -62,18 +65,6 @@ impl Timeouts {
 
     pub(in crate::endpoint) fn of_request(&self, class: RequestClass) -> RequestTimeouts {
         self.by_class[class as usize]
-    }
-
-    /// Returns true if a read that began `elapsed` ago may be retried. Its last attempt ends within the
-    /// answer timeout, so that all attempts together take little more than twice that time: less than an SDK
-    /// waits.
-    pub(in crate::endpoint) fn leaves_time_for_another_try(&self, elapsed: Duration) -> bool {
-        elapsed < self.answer
-    }
-
-    /// Returns the time limit to resume a body that broke off.
-    pub(in crate::endpoint) fn resume(&self) -> Duration {
-        self.answer
     }
 }
 
@@ -140,7 +131,7 @@ mod tests {
         assert!(lake.connect_timeout + lake.write_timeout < SDK_TIMEOUT);
         let last_try = lake.connect_timeout + timeouts.of_request(RequestClass::Read).head;
         assert!(lake.answer_timeout + crate::endpoint::retry::RETRY_AFTER_MAX + last_try < SDK_TIMEOUT);
-        assert!(lake.stall_timeout() + timeouts.resume() < SDK_TIMEOUT);
-        assert!(!timeouts.leaves_time_for_another_try(lake.answer_timeout));
+        assert!(lake.stall_timeout() + timeouts.answer < SDK_TIMEOUT);
+        assert!(lake.answer_timeout >= timeouts.answer, "no further try");
     }
 }
