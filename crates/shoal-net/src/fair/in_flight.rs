@@ -9,7 +9,6 @@ use parking_lot::{Mutex, RwLock};
 use shoal_policy::fair::Payer;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::identity::Caller;
-use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::fair::WaitQueue;
@@ -167,11 +166,6 @@ impl InFlight {
             bound: &self.waiting,
             usage: &usage,
         };
-        let granted = self.join_queue(payer);
-        timeout(TIMEOUT, granted).await.ok()?.ok()
-    }
-
-    fn join_queue(self: &Arc<Self>, payer: Payer) -> oneshot::Receiver<InFlightPermit> {
         let granted = {
             let mut queue = self.queue.lock();
             self.has_queue.store(true, Ordering::SeqCst);
@@ -179,7 +173,7 @@ impl InFlight {
         };
         // A permit may have been returned before its owner could see the queue.
         self.serve_queue();
-        granted
+        timeout(TIMEOUT, granted).await.ok()?.ok()
     }
 
     /// Hands free permits to the waiting requests, in order of their turns.

@@ -169,7 +169,7 @@ impl Flow {
     /// Returns how many of the next `most` bytes may move now; at least one after
     /// [`poll_permitted`](Self::poll_permitted).
     pub fn permitted(&self, most: usize) -> usize {
-        self.unused().min(most as u64) as usize
+        self.permitted.saturating_sub(self.moved).min(most as u64) as usize
     }
 
     /// Records that bytes have moved.
@@ -224,10 +224,6 @@ impl Flow {
         if let (Some(lane), Some(transfer), 1..) = (&self.lane, &self.transfer, bytes) {
             lane.arrived(transfer.began_as(), bytes);
         }
-    }
-
-    fn unused(&self) -> u64 {
-        self.permitted.saturating_sub(self.moved)
     }
 
     fn quantum(&self, class: Class) -> u64 {
