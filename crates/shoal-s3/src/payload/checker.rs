@@ -38,28 +38,23 @@ pub(super) struct Checker {
 
 impl Checker {
     pub(super) fn new(announced: Announced) -> Self {
-        let Announced {
-            payload,
-            length,
-            decoded_length,
-            digests: expected,
-            trailer,
-        } = announced;
         let mut digests = Digests::default();
-        for expected in &expected {
+        for expected in &announced.digests {
             digests.add(expected.algorithm);
         }
-        if let Some(algorithm) = trailer.as_ref().and_then(|trailer| trailer.algorithm) {
+        if let Some(algorithm) = announced.trailer.as_ref().and_then(|trailer| trailer.algorithm) {
             digests.add(algorithm);
         }
-        let chunked = payload.hash.is_streaming().then(|| {
-            let decoded_length = decoded_length.expect("a streaming body without its length was refused");
-            Box::new(Chunked::new(payload, decoded_length, trailer))
+        let chunked = announced.payload.hash.is_streaming().then(|| {
+            let decoded_length = announced
+                .decoded_length
+                .expect("a streaming body without its length was refused");
+            Box::new(Chunked::new(announced.payload, decoded_length, announced.trailer))
         });
         Self {
-            length_left: length,
+            length_left: announced.length,
             digests,
-            expected,
+            expected: announced.digests,
             chunked,
             last: None,
             end: VecDeque::new(),
