@@ -1,9 +1,10 @@
 //! A body that has exactly the announced length.
 
+use std::cmp::Ordering;
+
 use bytes::Bytes;
 use futures_util::StreamExt;
-use futures_util::stream::{self, BoxStream, Fuse};
-use shoal_net::endpoint::BoxError;
+use futures_util::stream;
 
 use super::store::ByteStream;
 
@@ -12,57 +13,39 @@ use super::store::ByteStream;
 ///
 /// The stream fails with the body's error, or if the body has another length.
 pub(super) fn exactly(size_bytes: u64, body: ByteStream) -> ByteStream {
-    let exact = ExactBody {
-        body: body.fuse(),
-        size_bytes,
-        got_bytes: 0,
-        held: None,
-    };
-    stream::try_unfold(exact, |mut exact| async move {
-        let bytes = exact.next().await?;
-        Ok(bytes.map(|bytes| (bytes, exact)))
-    })
-    .boxed()
-}
-
-struct ExactBody {
-    body: Fuse<BoxStream<'static, Result<Bytes, BoxError>>>,
-    size_bytes: u64,
-    got_bytes: u64,
-    /// The last bytes, while the body may still fail.
-    held: Option<Bytes>,
-}
-
-impl ExactBody {
-    async fn next(&mut self) -> Result<Option<Bytes>, BoxError> {
-        let size_bytes = self.size_bytes;
-        while let Some(bytes) = self.body.next().await {
+    // The body, the number of bytes so far, and the last bytes, while the body may still fail.
+    let state = (body.fuse(), 0, None::<Bytes>);
+    stream::try_unfold(state, move |(mut body, mut got_bytes, mut held)| async move {
+        while let Some(bytes) = body.next().await {
             let bytes = bytes?;
-            self.got_bytes += bytes.len() as u64;
-            match self.got_bytes {
+            got_bytes += bytes.len() as u64;
+            match got_bytes.cmp(&size_bytes) {
                 _ if bytes.is_empty() => {}
-                got_bytes if got_bytes < size_bytes => return Ok(Some(bytes)),
-                got_bytes if got_bytes == size_bytes => {
-                    let before = self.held.replace(bytes);
+                Ordering::Less => return Ok(Some((bytes, (body, got_bytes, held)))),
+                Ordering::Equal => {
+                    let before = held.replace(bytes);
                     assert!(before.is_none(), "a body has its last byte once");
                 }
-                _ => return Err(format!("the body has more than the announced {size_bytes} bytes").into()),
+                Ordering::Greater => {
+                    return Err(format!("the body has more than the announced {size_bytes} bytes").into());
+                }
             }
         }
-        if self.got_bytes < size_bytes {
-            let got_bytes = self.got_bytes;
+        if got_bytes < size_bytes {
             return Err(format!("the body ended after {got_bytes} of {size_bytes} bytes").into());
         }
-        Ok(self.held.take())
-    }
+        Ok(held.take().map(|bytes| (bytes, (body, got_bytes, held))))
+    })
+    .boxed()
 }
 
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
     use futures_util::{StreamExt, TryStreamExt, stream};
+    use shoal_net::endpoint::BoxError;
 
-    use super::{BoxError, exactly};
+    use super::exactly;
 
     /// Returns the bytes that were passed through, and the error.
     async fn pass(size_bytes: u64, body: &[Result<&'static str, &'static str>]) -> (String, Option<String>) {

@@ -31,7 +31,7 @@ use shoal_s3::xml::{self, DeletionResult, KEYS_MAX, Key};
 
 use self::bucket::{Bucket, PREFIX, name_of};
 pub(crate) use self::settings::is_versioned;
-use self::upload::Upload;
+use self::upload::prepared;
 use super::Piece;
 use super::probe::{self, beyond_the_piece};
 use super::store::{
@@ -90,26 +90,26 @@ impl S3Store {
     ) -> Result<(response::Parts, PieceMd5), PutError> {
         let mut headers = class_header(class)?;
         let is_signed = self.bucket.s3().account.signer().is_some();
-        let upload = Upload::of(size_bytes, body, is_signed).await;
-        let Upload { body, progress } = upload.map_err(PutError::Body)?;
+        let prepared = prepared(size_bytes, body, is_signed).await;
+        let (body, progress) = prepared.map_err(PutError::Body)?;
         if matches!(body, RequestBody::Seeded { .. }) {
             headers.insert(DECODED_LENGTH, size_bytes.into());
         }
         let mut is_confirmed = guard(false, |is_confirmed| {
             // A store keeps nothing of a request whose body ends early.
-            if !is_confirmed && progress.md5().is_some() {
+            if !is_confirmed && progress.md5.lock().is_some() {
                 self.bucket.discard(key);
             }
         });
         let request = self.bucket.s3().put(self.bucket.target(key, None));
         let request = request.with_headers(headers).with_body(body);
         let answer = self.bucket.send(request).await;
-        if let Some(error) = progress.take_error() {
+        if let Some(error) = progress.error.lock().take() {
             return Err(PutError::Body(error));
         }
         let (head, _) = answer?;
         let received = head.headers.get(ETAG).and_then(|etag| etag.to_str().ok());
-        let sent = progress.md5().ok_or_else(|| {
+        let sent = progress.md5.lock().ok_or_else(|| {
             let problem = "it answered before it had received the whole piece";
             StoreError::Unavailable(problem.into())
         });

@@ -1,17 +1,16 @@
 //! The body of a piece while it is sent to an S3 store.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::stream::{self, StreamExt as _};
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use md5::{Digest as _, Md5};
 use parking_lot::Mutex;
 use sha2::Sha256;
 use shoal_net::endpoint::{BoxError, RequestBody, RequestStream};
-use shoal_s3::sigv4::{ChunkSigner, SeedSignature};
+use shoal_s3::sigv4::ChunkSigner;
 
 use crate::tier::exact_body::exactly;
 use crate::tier::store::{ByteStream, PieceMd5};
@@ -24,34 +23,13 @@ const SLICE_BYTES: usize = 64 << 10;
 const SIGNATURE: &str = ";chunk-signature=";
 const SIGNATURE_DIGITS: usize = 64;
 
-/// A body and its progress.
-pub(super) struct Upload {
-    pub(super) body: RequestBody,
-    pub(super) progress: Arc<Progress>,
-}
-
 /// The progress of a body.
 #[derive(Default)]
-pub(super) struct Progress(Mutex<State>);
-
-#[derive(Default)]
-struct State {
+pub(super) struct Progress {
     /// The MD5 of the whole body, once all of it was handed to the connection.
-    md5: Option<PieceMd5>,
+    pub(super) md5: Mutex<Option<PieceMd5>>,
     /// The error that the body ended with.
-    error: Option<BoxError>,
-}
-
-impl Progress {
-    /// Returns the MD5 of the whole body, or `None` if some of it was not handed to the connection.
-    pub(super) fn md5(&self) -> Option<PieceMd5> {
-        self.0.lock().md5
-    }
-
-    /// Returns the error that the body ended with.
-    pub(super) fn take_error(&self) -> Option<BoxError> {
-        self.0.lock().error.take()
-    }
+    pub(super) error: Mutex<Option<BoxError>>,
 }
 
 /// Replaces the body's error in a request.
@@ -59,42 +37,50 @@ impl Progress {
 #[error("the body of the piece failed")]
 struct BodyFailed;
 
-impl Upload {
-    /// Prepares a body of exactly `size_bytes` bytes, in signed chunks if the request is signed.
-    ///
-    /// # Errors
-    ///
-    /// The body should be empty and is not, or fails.
-    pub(super) async fn of(size_bytes: u64, body: ByteStream, is_signed: bool) -> Result<Self, BoxError> {
-        let progress = Arc::<Progress>::default();
-        let mut body = exactly(size_bytes, body);
-        if size_bytes == 0 {
-            // Wait for the end of the body, or its error.
-            body.next().await.transpose()?;
-            progress.0.lock().md5 = Some(Md5::digest([]).into());
-            let body = RequestBody::Empty;
-            return Ok(Self { body, progress });
-        }
-        let hashed = Hashed {
-            body,
-            waiting: Bytes::new(),
-            missing_bytes: size_bytes,
-            md5: Md5::new(),
-            progress: Arc::clone(&progress),
-        };
-        let body = if is_signed {
-            RequestBody::Seeded {
-                length: Some(SignedChunks::encoded_bytes(size_bytes)),
-                body: Box::new(move |seed| SignedChunks::new(hashed, seed).stream()),
-            }
-        } else {
-            RequestBody::Stream {
-                length: Some(size_bytes),
-                body: hashed.stream(),
-            }
-        };
-        Ok(Self { body, progress })
+/// Prepares a body of exactly `size_bytes` bytes, in signed chunks if the request is signed. Returns it, and
+/// its progress.
+///
+/// # Errors
+///
+/// The body should be empty and is not, or fails.
+pub(super) async fn prepared(
+    size_bytes: u64,
+    body: ByteStream,
+    is_signed: bool,
+) -> Result<(RequestBody, Arc<Progress>), BoxError> {
+    let progress = Arc::<Progress>::default();
+    let mut body = exactly(size_bytes, body);
+    if size_bytes == 0 {
+        // Wait for the end of the body, or its error.
+        body.next().await.transpose()?;
+        *progress.md5.lock() = Some(Md5::digest([]).into());
+        return Ok((RequestBody::Empty, progress));
     }
+    let hashed = Hashed {
+        body,
+        waiting: Bytes::new(),
+        missing_bytes: size_bytes,
+        md5: Md5::new(),
+        progress: Arc::clone(&progress),
+    };
+    let body = if is_signed {
+        RequestBody::Seeded {
+            length: Some(SignedChunks::encoded_bytes(size_bytes)),
+            body: Box::new(move |seed| {
+                SignedChunks {
+                    data: hashed,
+                    signer: ChunkSigner::new(seed),
+                }
+                .stream()
+            }),
+        }
+    } else {
+        RequestBody::Stream {
+            length: Some(size_bytes),
+            body: hashed.stream(),
+        }
+    };
+    Ok((body, progress))
 }
 
 /// A body whose MD5 is recorded together with its last bytes, because no reader polls again after them.
@@ -123,7 +109,7 @@ impl Hashed {
                 None => return Ok(None),
                 Some(Ok(bytes)) => self.waiting = bytes,
                 Some(Err(error)) => {
-                    self.progress.0.lock().error = Some(error);
+                    *self.progress.error.lock() = Some(error);
                     return Err(BodyFailed.into());
                 }
             }
@@ -136,7 +122,7 @@ impl Hashed {
         self.missing_bytes = missing.expect("a body of exactly this length has no more bytes");
         if self.missing_bytes == 0 {
             let md5 = std::mem::take(&mut self.md5);
-            self.progress.0.lock().md5 = Some(md5.finalize().into());
+            *self.progress.md5.lock() = Some(md5.finalize().into());
         }
         Ok(Some(bytes))
     }
@@ -150,53 +136,36 @@ impl Hashed {
 struct SignedChunks {
     data: Hashed,
     signer: ChunkSigner,
-    /// The rest of the current chunk, in the form in which it is sent.
-    encoded: VecDeque<Bytes>,
-    is_last: bool,
 }
 
 impl SignedChunks {
-    fn new(data: Hashed, seed: SeedSignature) -> Self {
-        Self {
-            data,
-            signer: ChunkSigner::new(seed),
-            encoded: VecDeque::new(),
-            is_last: false,
-        }
-    }
-
     fn stream(self) -> RequestStream {
-        let frames = stream::try_unfold(self, |mut chunks| async move {
-            let bytes = chunks.next().await?;
-            Ok::<_, BoxError>(bytes.map(|bytes| (Frame::data(bytes), chunks)))
+        let chunks = stream::try_unfold(Some(self), |chunks| async move {
+            let Some(mut chunks) = chunks else { return Ok(None) };
+            let is_last = chunks.data.missing_bytes == 0;
+            let frames = chunks.next().await?.into_iter().map(Frame::data).map(Ok);
+            Ok::<_, BoxError>(Some((stream::iter(frames), (!is_last).then_some(chunks))))
         });
-        StreamBody::new(frames).boxed_unsync()
+        StreamBody::new(chunks.try_flatten()).boxed_unsync()
     }
 
-    async fn next(&mut self) -> Result<Option<Bytes>, BoxError> {
-        if self.encoded.is_empty() && !self.is_last {
-            self.encode_next().await?;
-        }
-        Ok(self.encoded.pop_front())
-    }
-
-    /// Signs the next chunk. The last one is empty.
-    async fn encode_next(&mut self) -> Result<(), BoxError> {
+    /// Returns the next chunk with its signature, in the form in which it is sent. The last one is empty.
+    async fn next(&mut self) -> Result<Vec<Bytes>, BoxError> {
         let chunk_bytes = self.data.missing_bytes.min(SLICE_BYTES as u64) as usize;
-        self.is_last = chunk_bytes == 0;
         let (mut sha256, mut missing_bytes) = (Sha256::new(), chunk_bytes);
+        let mut encoded = vec![Bytes::new()];
         while missing_bytes > 0 {
             let bytes = self.data.next(missing_bytes).await?;
             let bytes = bytes.expect("a body of exactly this length fails or goes on");
             sha256.update(&bytes);
             missing_bytes -= bytes.len();
-            self.encoded.push_back(bytes);
+            encoded.push(bytes);
         }
         let signature = self.signer.sign_chunk(&sha256.finalize().into());
         let head = format!("{chunk_bytes:x}{SIGNATURE}{}\r\n", signature.as_str());
-        self.encoded.push_front(head.into());
-        self.encoded.push_back(Bytes::from_static(b"\r\n"));
-        Ok(())
+        encoded[0] = head.into();
+        encoded.push(Bytes::from_static(b"\r\n"));
+        Ok(encoded)
     }
 
     /// Returns the encoded length of a body of `size_bytes`.
@@ -219,7 +188,7 @@ mod tests {
     use shoal_base::secret::Secret;
     use shoal_s3::sigv4::{SeedSignature, Signature, SigningKey, Timestamp, scope};
 
-    use super::{RequestBody, SLICE_BYTES, SignedChunks, Upload};
+    use super::{RequestBody, SLICE_BYTES, SignedChunks, prepared};
 
     fn seed() -> SeedSignature {
         let timestamp = Timestamp::parse(b"20130524T000000Z").unwrap();
@@ -248,8 +217,8 @@ mod tests {
                 .chunks(100_001)
                 .map(|piece| Ok(Bytes::copy_from_slice(piece)))
                 .collect();
-            let upload = Upload::of(size_bytes as u64, stream::iter(pieces).boxed(), true).await;
-            let RequestBody::Seeded { length, body } = upload.unwrap().body else {
+            let upload = prepared(size_bytes as u64, stream::iter(pieces).boxed(), true).await;
+            let RequestBody::Seeded { length, body } = upload.unwrap().0 else {
                 panic!("it is signed");
             };
             let sent = body(seed()).collect().await.unwrap().to_bytes();
