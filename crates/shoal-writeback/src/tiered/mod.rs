@@ -34,10 +34,8 @@ use shoal_s3::xml::ListedObject;
 use self::commits::CommitBound;
 use self::deletion::BulkDeletions;
 use self::flush::is_form;
-use self::listing::Listings;
 pub use self::listing::{Listing, UploadListing};
 use self::upload_requests::{UploadRequests, upload_named};
-use self::writes::DirtyWrites;
 use crate::dirty::{DirtyObjects, unversioned};
 
 /// Number of objects of a bucket that one request handles in parallel.
@@ -61,9 +59,7 @@ pub struct TieredLakeParts {
 pub struct TieredLake {
     parts: Arc<TieredLakeParts>,
     commits: Arc<CommitBound>,
-    writes: DirtyWrites,
     bulk_deletions: BulkDeletions,
-    listings: Listings,
     uploads: UploadRequests,
 }
 
@@ -187,7 +183,7 @@ impl Lake for TieredLake {
             if admitted.classified.operation == Operation::CreateMultipartUpload {
                 self.uploads.begin(admitted, write).await
             } else {
-                self.writes.write(admitted, write).await
+                self.parts.write(admitted, write).await
             }
         })
     }
@@ -214,7 +210,7 @@ impl Lake for TieredLake {
 
     fn list_objects<'a>(&'a self, admitted: Box<Admitted>, bucket: &'a str) -> BoxFuture<'a, ResponseResult> {
         if self.may_list_dirty(&admitted, bucket) {
-            self.noted(admitted, |admitted| self.listings.list(admitted, bucket))
+            self.noted(admitted, |admitted| self.parts.list_objects(admitted, bucket))
         } else {
             self.noted(admitted, |admitted| {
                 self.parts.within.list_objects(admitted, bucket)
@@ -224,7 +220,7 @@ impl Lake for TieredLake {
 
     fn list_uploads<'a>(&'a self, admitted: Box<Admitted>, bucket: &'a str) -> BoxFuture<'a, ResponseResult> {
         if self.may_list_dirty(&admitted, bucket) {
-            self.noted(admitted, |admitted| self.listings.list_uploads(admitted, bucket))
+            self.noted(admitted, |admitted| self.parts.list_uploads(admitted, bucket))
         } else {
             self.noted(admitted, |admitted| {
                 self.parts.within.list_uploads(admitted, bucket)
@@ -246,12 +242,10 @@ impl TieredLake {
     pub fn new(parts: TieredLakeParts) -> Self {
         let (parts, commits) = (Arc::new(parts), Arc::<CommitBound>::default());
         Self {
-            writes: DirtyWrites(Arc::clone(&parts)),
             bulk_deletions: BulkDeletions {
                 parts: Arc::clone(&parts),
                 commits: Arc::clone(&commits),
             },
-            listings: Listings(Arc::clone(&parts)),
             uploads: UploadRequests(Arc::clone(&parts)),
             parts,
             commits,

@@ -31,19 +31,17 @@ use crate::dirty::errors::unreadable;
 const PAGE_BYTES_MAX: usize = 16 << 20;
 
 /// Lists objects and uploads.
-pub(super) struct Listings(pub(super) Arc<TieredLakeParts>);
-
-impl Listings {
+impl TieredLakeParts {
     /// Returns the lake's listing, merged with the dirty objects. A caller that may list a bucket may see all
     /// names in it.
-    pub(super) async fn list(&self, mut admitted: Box<Admitted>, bucket: &str) -> ResponseResult {
+    pub(super) async fn list_objects(&self, mut admitted: Box<Admitted>, bucket: &str) -> ResponseResult {
         admitted.classified = admitted
             .classified
             .with_query(in_order(&admitted.classified.query));
         let classified = &admitted.classified;
         let listing = Listing::parse(&classified.query).filter(|listing| !listing.is_empty());
         let Some(listing) = listing else {
-            return self.0.within.forward(admitted).await;
+            return self.within.forward(admitted).await;
         };
         let mut dirty = self.dirty_of(bucket, &listing).await?;
         let query = listing.query(&classified.query);
@@ -51,7 +49,7 @@ impl Listings {
             // Only the lake knows which owner it will report for an object, so the dirty objects are flushed;
             // before that, the lake must permit the caller to list.
             let target = classified.with_query(query.clone()).target()?;
-            let asker = self.0.asker(&admitted);
+            let asker = self.asker(&admitted);
             let request = asker.client().request("list_objects", Method::GET, target);
             let answer = asker
                 .send(request.with_headers(without_body(asker.headers)))
@@ -59,13 +57,13 @@ impl Listings {
             if answer.status() != StatusCode::OK {
                 return Ok(relay(answer));
             }
-            if let Some((_, error)) = self.0.flush_those_taken(dirty).await?.pop() {
+            if let Some((_, error)) = self.flush_those_taken(dirty).await?.pop() {
                 return Err(error.into());
             }
             dirty = self.dirty_of(bucket, &listing).await?;
         }
         if dirty.is_empty() && !listing.goes_on() {
-            return self.0.within.forward(admitted).await;
+            return self.within.forward(admitted).await;
         }
         let merge = |page: &[u8]| listing.merge(page, &dirty);
         self.pass_on_merged(admitted, query, merge).await
@@ -73,7 +71,7 @@ impl Listings {
 
     /// Returns the dirty objects that may appear on a page.
     async fn dirty_of(&self, bucket: &str, listing: &Listing) -> Result<Vec<Arc<Manifest>>, S3Error> {
-        let entries = &self.0.dirty.entries;
+        let entries = &self.dirty.entries;
         let listed = entries.list_page(bucket, &listing.scope, &listing.after, listing.names_max());
         Ok(listed.await?)
     }
@@ -84,11 +82,11 @@ impl Listings {
         let classified = &admitted.classified;
         let listing = UploadListing::parse(&classified.query);
         if listing.is_empty() {
-            return self.0.within.forward(admitted).await;
+            return self.within.forward(admitted).await;
         }
         let kept = match &admitted.verified.caller {
             Caller::Identity(identity) => {
-                let (dirty, prefix, behind) = (&self.0.dirty, &listing.scope.prefix, listing.behind());
+                let (dirty, prefix, behind) = (&self.dirty, &listing.scope.prefix, listing.behind());
                 dirty
                     .list_uploads(bucket, prefix, &identity.access_key, behind)
                     .await?
@@ -96,7 +94,7 @@ impl Listings {
             Caller::Anonymous => Vec::new(),
         };
         if kept.is_empty() && !listing.goes_on() {
-            return self.0.within.forward(admitted).await;
+            return self.within.forward(admitted).await;
         }
         let query = listing.query(&classified.query);
         let merge = |page: &[u8]| listing.merge(page, &kept);
@@ -113,7 +111,7 @@ impl Listings {
     ) -> ResponseResult {
         admitted.classified.query = query;
         admitted.is_answer_read = true;
-        let (head, body) = self.0.within.forward(admitted).await?.into_parts();
+        let (head, body) = self.within.forward(admitted).await?.into_parts();
         let body = read(body).await?;
         let merged = match head.status {
             StatusCode::OK => merge(&body).ok_or_else(unreadable)?.into(),

@@ -14,8 +14,8 @@ use shoal_s3::operation::{CopySource, Operation};
 use shoal_s3::time::rfc3339;
 use shoal_s3::xml::Element;
 
-use super::DirtyWrites;
 use crate::dirty::{CopyRequest, NotCopied};
+use crate::tiered::TieredLakeParts;
 use crate::tiered::upload_requests::{answered, checksum_elements};
 
 /// Number of attempts if the source changes while it is copied.
@@ -29,14 +29,7 @@ const CONDITIONS: [HeaderName; 4] = [
     header::IF_UNMODIFIED_SINCE,
 ];
 
-/// A copy that the node can make itself if its source is dirty.
-struct Order<'a> {
-    source: &'a ObjectName,
-    request: CopyRequest,
-    conditions: Conditions,
-}
-
-impl DirtyWrites {
+impl TieredLakeParts {
     /// Copies an object if the request is a copy of a dirty object. Returns `None` if the request must be
     /// sent to the lake.
     pub(super) async fn copy(
@@ -44,24 +37,25 @@ impl DirtyWrites {
         admitted: &Admitted,
         write: Write<'_>,
     ) -> Result<Option<Response<ResponseBody>>, S3Error> {
-        let dirty = &self.0.dirty;
-        let order = Order::of(admitted, write.name);
-        let Some(order) = order.filter(|order| dirty.entries.may_be_dirty(order.source)) else {
+        let dirty = &self.dirty;
+        let order = order_of(admitted, write.name);
+        let order = order.filter(|(source, ..)| dirty.entries.may_be_dirty(source));
+        let Some((source_name, request, conditions)) = order else {
             return Ok(None);
         };
         let caller = &admitted.verified.caller;
         for _ in 0..ATTEMPTS {
-            let source = dirty.entries.find(order.source).await?;
+            let source = dirty.entries.find(source_name).await?;
             // Only the writer is certain to have permission to read the object.
             let Some(manifest) = source.written_by(caller) else {
                 return Ok(None);
             };
             check_body(admitted).await?;
             let version = &manifest.version;
-            if order.conditions.evaluate(&version.etag, version.last_modified) != Evaluation::Proceed {
+            if conditions.evaluate(&version.etag, version.last_modified) != Evaluation::Proceed {
                 return Err(precondition_failed());
             }
-            match dirty.copy(&source, &order.request, write, caller).await {
+            match dirty.copy(&source, &request, write, caller).await {
                 Ok(version) => return Ok(Some(answered(&described(&version)))),
                 Err(why @ NotCopied::AtLake(_)) => {
                     tracing::debug!(%why, name = ?write.name, "a dirty object is flushed, so that the lake can copy it");
@@ -75,34 +69,32 @@ impl DirtyWrites {
     }
 }
 
-impl<'a> Order<'a> {
-    /// Parses a request. Returns `None` if only the lake can carry it out.
-    fn of(admitted: &'a Admitted, name: &ObjectName) -> Option<Self> {
-        let Admitted {
-            parts, classified, ..
-        } = admitted;
-        let Some(CopySource::Object(source)) = &classified.copy_source else {
-            return None;
-        };
-        let is_plain = classified.operation == Operation::PutObject
-            && source.version.is_none()
-            && name.version.is_none()
-            && admitted.body.size_hint().exact() == Some(0);
-        if !is_plain {
-            return None;
-        }
-        let request = CopyRequest::parse(&parts.headers).ok()?;
-        // S3 refuses a copy onto itself that changes nothing; the lake words that refusal.
-        if source == name && !request.replaces_metadata {
-            return None;
-        }
-        let conditions = Conditions::parse(&conditions_of_source(&parts.headers));
-        (!conditions.is_dialect(clock::utc_now())).then_some(Self {
-            source,
-            request,
-            conditions,
-        })
+/// Parses a copy that the node can make itself if its source is dirty: the source, the request, and the
+/// conditions on the source. Returns `None` if only the lake can carry the request out.
+fn order_of<'a>(
+    admitted: &'a Admitted,
+    name: &ObjectName,
+) -> Option<(&'a ObjectName, CopyRequest, Conditions)> {
+    let Admitted {
+        parts, classified, ..
+    } = admitted;
+    let Some(CopySource::Object(source)) = &classified.copy_source else {
+        return None;
+    };
+    let is_plain = classified.operation == Operation::PutObject
+        && source.version.is_none()
+        && name.version.is_none()
+        && admitted.body.size_hint().exact() == Some(0);
+    if !is_plain {
+        return None;
     }
+    let request = CopyRequest::parse(&parts.headers).ok()?;
+    // S3 refuses a copy onto itself that changes nothing; the lake words that refusal.
+    if source == name && !request.replaces_metadata {
+        return None;
+    }
+    let conditions = Conditions::parse(&conditions_of_source(&parts.headers));
+    (!conditions.is_dialect(clock::utc_now())).then_some((source, request, conditions))
 }
 
 /// Verifies that the body is empty and matches the request's headers.

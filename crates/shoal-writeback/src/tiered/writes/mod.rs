@@ -25,9 +25,6 @@ use crate::dirty::errors::refused;
 use crate::dirty::{Clearance, PendingWrite, Received};
 use crate::headers::those;
 
-/// Writes objects back: acknowledges them once the tier has them.
-pub(super) struct DirtyWrites(pub(super) Arc<TieredLakeParts>);
-
 /// Destination of a write, once the lake's permission is known.
 enum Taken {
     /// The tier has received the bytes.
@@ -37,16 +34,17 @@ enum Taken {
     AtLake(Box<Admitted>, Uncached, Option<S3Error>),
 }
 
-impl DirtyWrites {
+/// Writes objects back: acknowledges them once the tier has them.
+impl TieredLakeParts {
     /// Acknowledges a write before it is at the lake, or writes through the cache and reports why.
     pub(super) async fn write(&self, admitted: Box<Admitted>, asked: Write<'_>) -> ResponseResult {
         if let Some(response) = self.copy(&admitted, asked).await? {
             return Ok(response);
         }
-        let (dirty, name) = (&self.0.dirty, asked.name);
+        let (dirty, name) = (&self.dirty, asked.name);
         let write = match dirty.clearances.accept(&admitted, asked) {
             Ok(write) => write,
-            Err(why) => return self.0.write_through(admitted, name, why, None).await,
+            Err(why) => return self.write_through(admitted, name, why, None).await,
         };
         let taken = match dirty.clearances.known(&write, &admitted.verified.caller) {
             Some(Clearance::Granted) => {
@@ -60,7 +58,7 @@ impl DirtyWrites {
         let received = match taken {
             Taken::Here(received) => received,
             Taken::AtLake(admitted, why, denied) => {
-                return self.0.write_through(admitted, name, why, denied).await;
+                return self.write_through(admitted, name, why, denied).await;
             }
         };
         let version = dirty.commit(write, received).await?;
@@ -85,9 +83,9 @@ impl DirtyWrites {
         let rewind = Rewindable::new(body);
         let payload = admitted.verified.payload.clone();
         let body = CheckedBody::taken_here(rewind.clone(), &admitted.parts, payload)?;
-        let (dirty, order) = (Arc::clone(&self.0.dirty), write.clone());
+        let (dirty, order) = (Arc::clone(&self.dirty), write.clone());
         let receiving = Box::pin(async move { dirty.receive(&order, body).await });
-        let asking = std::pin::pin!(self.0.dirty.clearances.clear(write, &caller));
+        let asking = std::pin::pin!(self.dirty.clearances.clear(write, &caller));
         let (answer, received) = match select(asking, receiving).await {
             Either::Left((answer, receiving)) => (answer, receiving.left_future()),
             Either::Right((received, asking)) => (asking.await, ready(received).right_future()),
@@ -103,7 +101,7 @@ impl DirtyWrites {
         };
         // The receiver gets no more bytes, but may already be storing a complete piece: wait, and discard it.
         admitted.body = rewind.rewound();
-        let (dirty, order) = (Arc::clone(&self.0.dirty), write.clone());
+        let (dirty, order) = (Arc::clone(&self.dirty), write.clone());
         tokio::spawn(async move {
             if let Ok(received) = received.await {
                 dirty.discard(&order, received).await;
@@ -112,9 +110,7 @@ impl DirtyWrites {
         let (why, denied) = not_here?;
         Ok(Taken::AtLake(admitted, why, denied))
     }
-}
 
-impl TieredLakeParts {
     /// Writes as if the client had asked for `through`, unless the rule refuses writes that cannot be written
     /// back. `denied` is the error of a question about the write that the lake has denied.
     pub(super) async fn write_through(
