@@ -186,9 +186,9 @@ impl DirtyObjects {
         parts.try_collect().await
     }
 
-    /// Completes an upload with `parts`. Returns `None` if one of them was uploaded again meanwhile. `asked` holds conditions on the existing object and checksums that
+    /// Completes an upload with `parts`. `asked` holds conditions on the existing object and checksums that
     /// the new one must have. Only the lake can evaluate conditions, so an object with conditions is written
-    /// there at once.
+    /// there at once. Returns `None`, and the upload stays open, if a part was uploaded again meanwhile.
     ///
     /// # Errors
     ///
@@ -210,7 +210,8 @@ impl DirtyObjects {
             let message = "The checksum of the object is not the one that the request names.";
             return Err(S3Error::new(ErrorCode::BadDigest, message));
         }
-        let conditions = conditions_in(asked);
+        // The conditions on the existing object.
+        let conditions = those(asked, |name| name.as_str().starts_with("if-"));
         let completed = Completed {
             etag: Arc::clone(&record.etag),
             checksums: record.of_reads.clone(),
@@ -374,11 +375,6 @@ fn kept_parts(parts: &[Arc<Part>]) -> Vec<(u16, u16)> {
         }
     }
     runs
-}
-
-/// Returns the headers of a completion that are conditions on the existing object.
-fn conditions_in(asked: &HeaderMap) -> HeaderMap {
-    those(asked, |name| name.as_str().starts_with("if-"))
 }
 
 /// An upload, one of its parts, or its result has a record of another build, or a damaged one.

@@ -95,8 +95,8 @@ impl ChecksumSpec {
             return Ok(None);
         };
         let name = name.to_str().unwrap_or_default().to_ascii_lowercase();
-        let known = Algorithm::CHECKSUMS.into_iter();
-        let algorithm = known.into_iter().find(|algorithm| algorithm.as_str() == name);
+        let mut known = Algorithm::CHECKSUMS.into_iter();
+        let algorithm = known.find(|algorithm| algorithm.as_str() == name);
         let algorithm = algorithm.ok_or(Uncached::Dialect)?;
         let kind = match headers.get(TYPE).map(HeaderValue::as_bytes) {
             Some(b"COMPOSITE") => ChecksumType::Composite,

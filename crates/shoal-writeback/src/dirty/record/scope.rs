@@ -49,12 +49,9 @@ impl Scope {
     /// Returns the position after a name of the listing; after a common prefix, that is past all keys in its
     /// group.
     pub(crate) fn behind(&self, name: &[u8]) -> Vec<u8> {
-        let behind = if self.is_group(name) { BEHIND_PREFIX } else { "" };
+        let is_group = self.group(name) == Some(name);
+        let behind = if is_group { BEHIND_PREFIX } else { "" };
         [name, behind.as_bytes()].concat()
-    }
-
-    fn is_group(&self, name: &[u8]) -> bool {
-        self.group(name) == Some(name)
     }
 }
 

@@ -18,7 +18,6 @@ use shoal_s3::payload::Algorithm;
 use shoal_s3::target;
 use shoal_s3::xml::Element;
 
-use self::xml::PartPage;
 pub(super) use self::xml::checksum_elements;
 use super::TieredLakeParts;
 use crate::dirty::errors::{access_denied, invalid, malformed, no_such_upload};
@@ -163,9 +162,9 @@ impl UploadRequests {
 
     async fn list_parts(&self, admitted: &Admitted, kept: &KeptUpload) -> ResponseResult {
         let uploaded = self.0.dirty.parts(kept).await?;
-        let page = PartPage::parse(&admitted.classified.query)
-            .ok_or_else(|| invalid("max-parts and part-number-marker must be numbers."))?;
-        Ok(answered(&page.write(&kept.upload, &uploaded)))
+        let page = xml::listed_parts(&admitted.classified.query, &kept.upload, &uploaded);
+        let page = page.ok_or_else(|| invalid("max-parts and part-number-marker must be numbers."))?;
+        Ok(answered(&page))
     }
 }
 

@@ -7,19 +7,13 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::operation::Query;
 use shoal_s3::payload::Algorithm;
 use shoal_s3::time::rfc3339;
-use shoal_s3::xml::{self, Completion, Element, Malformed};
+use shoal_s3::xml::{Completion, Element, Malformed};
 
 use crate::dirty::{Checksum, Completed, ListedPart, Part, Upload, UploadId, element_name};
 use crate::tiered::listing::described;
 
 /// The largest number of parts on a page in S3.
 const PAGE_PARTS_MAX: usize = 1000;
-
-/// The page of a part listing that a request asks for.
-pub(super) struct PartPage {
-    marker: u16,
-    most: usize,
-}
 
 /// Returns the response to `CreateMultipartUpload`.
 pub(super) fn begun(name: &ObjectName, id: UploadId) -> Element {
@@ -64,70 +58,51 @@ fn named(name: &ObjectName) -> [Element; 2] {
 
 /// Parses the list of parts in a completion.
 pub(super) fn listed(body: &[u8]) -> Result<Vec<ListedPart>, Malformed> {
-    let parts = Completion::read(body)?.parts.into_iter();
-    let read = parts.map(
-        |xml::ListedPart {
-             number,
-             etag,
-             checksum,
-         }| {
-            Ok(ListedPart {
-                number,
-                etag,
-                checksum: checksum
-                    .map(|(name, text)| read_checksum(&name, &text))
-                    .transpose()?,
-            })
-        },
-    );
+    let read = Completion::read(body)?.parts.into_iter().map(|part| {
+        let checksum = part.checksum.map(|(name, text)| read_checksum(&name, &text));
+        Ok(ListedPart {
+            number: part.number,
+            etag: part.etag,
+            checksum: checksum.transpose()?,
+        })
+    });
     read.collect()
 }
 
 fn read_checksum(name: &str, text: &str) -> Result<Checksum, Malformed> {
-    let known = Algorithm::CHECKSUMS.into_iter();
-    let algorithm = known
-        .into_iter()
-        .find(|algorithm| element_name(*algorithm) == name);
+    let mut known = Algorithm::CHECKSUMS.into_iter();
+    let algorithm = known.find(|algorithm| element_name(*algorithm) == name);
     let algorithm = algorithm.ok_or(Malformed)?;
     let digest = algorithm.parse(text.as_bytes()).ok_or(Malformed)?;
     Ok(Checksum { algorithm, digest })
 }
 
-impl PartPage {
-    /// Parses the query. Returns `None` if a value is not a number.
-    pub(super) fn parse(query: &Query) -> Option<Self> {
-        let marker = query
-            .get("part-number-marker")
-            .filter(|marker| !marker.is_empty());
-        let most = query.get("max-parts").filter(|most| !most.is_empty());
-        Some(Self {
-            marker: marker.map_or(Some(0), |marker| marker.parse().ok())?,
-            most: most.map_or(Some(PAGE_PARTS_MAX), |most| most.parse().ok())?,
-        })
-    }
-
-    /// Writes a page of the parts after the marker, with at most the requested number.
-    pub(super) fn write(&self, upload: &Upload, uploaded: &[Arc<Part>]) -> Element {
-        let behind = uploaded.partition_point(|part| part.number <= self.marker);
-        let most = self.most.min(PAGE_PARTS_MAX);
-        let shown: Vec<_> = uploaded[behind..].iter().take(most).collect();
-        let is_truncated = behind + shown.len() < uploaded.len();
-        let last = shown.last().map_or(self.marker, |part| part.number);
-        let parts = shown.into_iter().map(|part| {
-            Element::new("Part")
-                .with_leaf("PartNumber", part.number.to_string())
-                .with_leaf("Size", part.size_bytes.to_string())
-                .with_all(elements_of(part))
-        });
-        Element::root("ListPartsResult")
-            .with_all(named(&upload.name))
-            .with_all(described(upload))
-            .with_leaf("PartNumberMarker", self.marker.to_string())
-            .with_leaf("NextPartNumberMarker", last.to_string())
-            .with_leaf("MaxParts", most.to_string())
-            .with_leaf("IsTruncated", is_truncated.to_string())
-            .with_all(parts)
-    }
+/// Returns the page of an upload's parts that a query asks for: those behind its marker, at most its number.
+/// Returns `None` if a value of the query is not a number.
+pub(super) fn listed_parts(query: &Query, upload: &Upload, uploaded: &[Arc<Part>]) -> Option<Element> {
+    let text = |name| query.get(name).filter(|text| !text.is_empty());
+    let marker = text("part-number-marker").map_or(Some(0), |marker| marker.parse().ok())?;
+    let most = text("max-parts").map_or(Some(PAGE_PARTS_MAX), |most| most.parse().ok())?;
+    let behind = uploaded.partition_point(|part| part.number <= marker);
+    let most = most.min(PAGE_PARTS_MAX);
+    let shown: Vec<_> = uploaded[behind..].iter().take(most).collect();
+    let is_truncated = behind + shown.len() < uploaded.len();
+    let last = shown.last().map_or(marker, |part| part.number);
+    let parts = shown.into_iter().map(|part| {
+        Element::new("Part")
+            .with_leaf("PartNumber", part.number.to_string())
+            .with_leaf("Size", part.size_bytes.to_string())
+            .with_all(elements_of(part))
+    });
+    let page = Element::root("ListPartsResult")
+        .with_all(named(&upload.name))
+        .with_all(described(upload))
+        .with_leaf("PartNumberMarker", marker.to_string())
+        .with_leaf("NextPartNumberMarker", last.to_string())
+        .with_leaf("MaxParts", most.to_string())
+        .with_leaf("IsTruncated", is_truncated.to_string())
+        .with_all(parts);
+    Some(page)
 }
 
 /// Returns the elements that describe the bytes of a part.

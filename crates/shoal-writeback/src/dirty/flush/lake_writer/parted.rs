@@ -14,13 +14,6 @@ use super::{Attempt, LakeWriteError, NotWritten, Uploaded};
 use crate::dirty::record::checksums::{Checksum, ChecksumSpec, creation_headers, element_name};
 use crate::dirty::record::part_layout::PlacedPart;
 
-/// Parts that the lake has accepted.
-struct PutParts {
-    parts: Vec<ListedPart>,
-    /// True if the lake's ETag of each part is its MD5.
-    all_by_md5: bool,
-}
-
 impl Attempt<'_> {
     /// Uploads every part to the lake and completes the upload if the conditions hold.
     pub(super) async fn write_in_parts(&self) -> Result<Uploaded, NotWritten> {
@@ -37,7 +30,10 @@ impl Attempt<'_> {
         let created = Multipart::create(self.client.clone(), &manifest.target, headers).await;
         let upload = created.map_err(|error| not_begun(error.into()))?;
         let completed = match self.put_all(&upload).await {
-            Ok(put) => self.complete(&upload, put).await.map_err(NotWritten::from),
+            Ok((parts, all_by_md5)) => self
+                .complete(&upload, parts, all_by_md5)
+                .await
+                .map_err(NotWritten::from),
             Err(error) => Err(not_begun(error)),
         };
         // An unanswered completion may still be carried out, and the upload ends with it.
@@ -47,14 +43,12 @@ impl Attempt<'_> {
         completed
     }
 
-    async fn put_all(&self, upload: &Multipart) -> Result<PutParts, LakeWriteError> {
+    /// Uploads all parts. Returns them, and true if the lake's ETag of each is its MD5.
+    async fn put_all(&self, upload: &Multipart) -> Result<(Vec<ListedPart>, bool), LakeWriteError> {
         let record = &self.write.manifest.record;
         let checksum_spec = ChecksumSpec::from_headers(&record.headers).ok().flatten();
         let algorithm = checksum_spec.map(|spec| spec.algorithm);
-        let mut put = PutParts {
-            parts: Vec::with_capacity(record.part_layout.count()),
-            all_by_md5: true,
-        };
+        let (mut put, mut all_by_md5) = (Vec::with_capacity(record.part_layout.count()), true);
         let parts = record.part_layout.parts().zip(record.acknowledged.parts());
         for (index, (part, md5)) in parts.enumerate() {
             let checksum = match algorithm {
@@ -69,16 +63,21 @@ impl Attempt<'_> {
                 None => None,
             };
             let (part, is_by_md5) = self.put(upload, part, md5, checksum).await?;
-            put.parts.push(part);
-            put.all_by_md5 &= is_by_md5;
+            put.push(part);
+            all_by_md5 &= is_by_md5;
         }
-        Ok(put)
+        Ok((put, all_by_md5))
     }
 
-    async fn complete(&self, upload: &Multipart, put: PutParts) -> Result<Uploaded, LakeWriteError> {
+    async fn complete(
+        &self,
+        upload: &Multipart,
+        parts: Vec<ListedPart>,
+        all_by_md5: bool,
+    ) -> Result<Uploaded, LakeWriteError> {
         self.check()?;
         let acknowledged = &*self.write.manifest.version.etag;
-        let completed = upload.complete(put.parts, self.write.conditions.clone(), self.write.permit);
+        let completed = upload.complete(parts, self.write.conditions.clone(), self.write.permit);
         let named = completed.await?;
         let names_by_parts = &self.shared.names_by_parts;
         match &named {
@@ -87,8 +86,8 @@ impl Attempt<'_> {
                 Ok(Uploaded::Same)
             }
             // The lake returned no ETag, but it follows from those of the parts.
-            None if put.all_by_md5 => Ok(Uploaded::Same),
-            Some(_) if put.all_by_md5 && names_by_parts.load(Ordering::Relaxed) => {
+            None if all_by_md5 => Ok(Uploaded::Same),
+            Some(_) if all_by_md5 && names_by_parts.load(Ordering::Relaxed) => {
                 Err(LakeWriteError::contradicted(named.as_ref()))
             }
             _ => Ok(Uploaded::OtherEtag(named)),
