@@ -2,7 +2,7 @@
 //!
 //! References to a piece move while nodes work: from a part to the entry of the object that a completion
 //! makes of it, and from either to the trash. They never move back. So parts are read first, then entries,
-//! then the trash: a piece that is referred to all the time is on one of the pages, although they are read at
+//! then the trash: a piece that is referred to all the time is found, although references are read at
 //! different times.
 
 use std::sync::Arc;

@@ -45,13 +45,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
+use redb::ReadTransaction;
 use shoal_base::clock;
 
 pub use folder::OpenError;
 
 use folder::Folder;
 use sessions::Sessions;
-use shared::{Newest, Shared, unreadable};
+use shared::Shared;
 use writer::Writer;
 
 use super::looks::Looks;
@@ -78,13 +79,13 @@ impl Embedded {
     }
 
     fn open_in(folder: Folder) -> Result<Self, OpenError> {
-        let opened = folder.open()?;
+        let (database, witness, revision) = folder.open()?;
         let shared = Arc::new(Shared {
-            database: RwLock::new(Some(Arc::new(opened.database))),
+            database: RwLock::new(Some(Arc::new(database))),
             recent: Mutex::default(),
             sessions: Mutex::new(Sessions::new(shoal_base::chance::bits())),
         });
-        let writer = Writer::start(folder, opened.witness, opened.revision, Arc::clone(&shared));
+        let writer = Writer::start(folder, witness, revision, Arc::clone(&shared));
         Ok(Self {
             shared,
             looks: Looks::new(LOOKS),
@@ -96,11 +97,12 @@ impl Embedded {
     async fn read_keys(&self, keys: Vec<Bytes>) -> Result<Vec<Option<Stored>>, EngineError> {
         let shared = Arc::clone(&self.shared);
         self.read(move |newest| {
-            let found = keys.iter().map(|key| database::get(&newest.transaction, key));
+            let revision = database::revision(newest)?;
+            let found = keys.iter().map(|key| database::get(newest, key));
             let found: Vec<_> = found.collect::<Result<_, _>>()?;
             let mut recent = shared.recent.lock();
             for (key, found) in keys.into_iter().zip(&found) {
-                recent.keep(newest.revision, key, found.clone());
+                recent.keep(revision, key, found.clone());
             }
             Ok(found)
         })
@@ -110,14 +112,11 @@ impl Embedded {
     /// Runs `read` on the newest state, on a thread that may block.
     async fn read<T: Send + 'static>(
         &self,
-        read: impl FnOnce(&Newest) -> Result<T, redb::Error> + Send + 'static,
+        read: impl FnOnce(&ReadTransaction) -> Result<T, redb::Error> + Send + 'static,
     ) -> Result<T, EngineError> {
         let shared = Arc::clone(&self.shared);
-        let reading =
-            tokio::task::spawn_blocking(move || read(&shared.newest()?).map_err(|error| unreadable(&error)));
-        reading
-            .await
-            .map_err(|stopped| EngineError::Unavailable(stopped.to_string()))?
+        let reading = tokio::task::spawn_blocking(move || shared.read(read)).await;
+        reading.map_err(|stopped| EngineError::Unavailable(stopped.to_string()))?
     }
 }
 
@@ -133,14 +132,13 @@ impl Engine for Embedded {
     }
 
     async fn range(&self, range: Range) -> Result<Page, EngineError> {
-        self.read(move |newest| database::range(&newest.transaction, &range, PAGE_BYTES_MAX))
+        self.read(move |newest| database::range(newest, &range, PAGE_BYTES_MAX))
             .await
     }
 
     async fn count(&self, prefix: &[u8]) -> Result<u64, EngineError> {
         let prefix = Bytes::copy_from_slice(prefix);
-        self.read(move |newest| database::count(&newest.transaction, &prefix))
-            .await
+        self.read(move |newest| database::count(newest, &prefix)).await
     }
 
     async fn commit(&self, transaction: Transaction) -> Result<Outcome, EngineError> {
@@ -150,7 +148,7 @@ impl Engine for Embedded {
 
     /// The file may grow until only the reserve of the disk is left.
     async fn room(&self) -> Result<Room, EngineError> {
-        let folder = self.writer.folder().to_owned();
+        let folder = self.writer.folder.clone();
         let looking = tokio::task::spawn_blocking(move || folder::room(&folder));
         let looked = looking.await.map_err(|stopped| stopped.to_string());
         let room = looked.and_then(|room| room.map_err(|error| error.to_string()));
@@ -170,14 +168,15 @@ impl Engine for Embedded {
 
     async fn close_session(&self, session: SessionId) -> Result<(), EngineError> {
         self.shared.sessions.lock().close(session)?;
-        self.writer.sweep().await
+        // Every transaction removes the keys of sessions that have ended.
+        self.writer.commit(Transaction::default()).await.map(drop)
     }
 }
 
 impl fmt::Debug for Embedded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Embedded")
-            .field("folder", &self.writer.folder())
+            .field("folder", &self.writer.folder)
             .finish_non_exhaustive()
     }
 }

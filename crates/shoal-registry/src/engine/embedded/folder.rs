@@ -24,8 +24,8 @@ const LOCK: &str = "registry.lock";
 /// Hides the names and records of objects from other users of the machine.
 const PRIVATE_FOLDER: u32 = 0o700;
 
-/// A registry in a folder could not be opened: it is in use, its files are damaged or missing, or the operating
-/// system returned an error.
+/// A registry in a folder could not be opened: it is in use, its files are damaged or missing, or the
+/// operating system returned an error.
 #[derive(Debug, thiserror::Error)]
 #[error("the registry in {} {problem}", folder.display())]
 pub struct OpenError {
@@ -72,13 +72,6 @@ impl Drop for Folder {
     }
 }
 
-/// The content of a folder.
-pub(super) struct Opened {
-    pub(super) database: Database,
-    pub(super) witness: Witness,
-    pub(super) revision: Revision,
-}
-
 impl Folder {
     /// Locks a folder, creating it if needed.
     pub(super) fn lock(path: &Path) -> Result<Self, OpenError> {
@@ -121,7 +114,7 @@ impl Folder {
     }
 
     /// Opens the files, creating them in an empty folder. Removes the keys of an earlier process's sessions.
-    pub(super) fn open(&self) -> Result<Opened, OpenError> {
+    pub(super) fn open(&self) -> Result<(Database, Witness, Revision), OpenError> {
         let (has_database, has_witness) = (self.has(DATABASE)?, self.has(WITNESS)?);
         if !has_database && !has_witness {
             self.create_database()?;
@@ -135,11 +128,7 @@ impl Folder {
         };
         let revision = self.end_sessions(&database, revision)?;
         witness.write(revision.0).map_err(|error| self.io(&error))?;
-        Ok(Opened {
-            database,
-            witness,
-            revision,
-        })
+        Ok((database, witness, revision))
     }
 
     /// Opens an existing database, verifying all checksums.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 use redb::{ReadTransaction, ReadableDatabase};
 
-use super::database::{self, Database};
+use super::database::Database;
 use super::recent::Recent;
 use super::sessions::Sessions;
-use crate::engine::{EngineError, Revision};
+use crate::engine::EngineError;
 
 /// The state shared by readers and the writer.
 pub(super) struct Shared {
@@ -18,33 +18,17 @@ pub(super) struct Shared {
     pub(super) sessions: Mutex<Sessions>,
 }
 
-/// The newest state when a read began.
-pub(super) struct Newest {
-    pub(super) revision: Revision,
-    pub(super) transaction: ReadTransaction,
-    /// Keeps the file open while it is read.
-    #[expect(dead_code, reason = "held, not used")]
-    database: Arc<Database>,
-}
-
 impl Shared {
-    /// The newest state.
-    pub(super) fn newest(&self) -> Result<Newest, EngineError> {
+    /// Runs `read` on the newest state. The file stays open meanwhile.
+    pub(super) fn read<T>(
+        &self,
+        read: impl FnOnce(&ReadTransaction) -> Result<T, redb::Error>,
+    ) -> Result<T, EngineError> {
         let database = self.database.read().clone().ok_or_else(out_of_use)?;
         let begun = database.begin_read().map_err(redb::Error::from);
-        let newest = begun.and_then(|transaction| {
-            Ok(Newest {
-                revision: database::revision(&transaction)?,
-                transaction,
-                database,
-            })
-        });
-        newest.map_err(|error| unreadable(&error))
+        let read = begun.and_then(|transaction| read(&transaction));
+        read.map_err(|error| EngineError::Unavailable(format!("its file cannot be read: {error}")))
     }
-}
-
-pub(super) fn unreadable(error: &redb::Error) -> EngineError {
-    EngineError::Unavailable(format!("its file cannot be read: {error}"))
 }
 
 pub(super) fn out_of_use() -> EngineError {

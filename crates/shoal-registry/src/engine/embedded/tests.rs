@@ -216,7 +216,7 @@ async fn a_loss_of_power_at_any_step_loses_nothing_acknowledged() {
         .unwrap();
         Witness::create(&lost.path().join("registry.newest"), acknowledged.0).unwrap();
         let engine = Embedded::open(lost.path()).unwrap();
-        let found = super::database::revision(&engine.shared.newest().unwrap().transaction).unwrap();
+        let found = engine.shared.read(super::database::revision).unwrap();
         assert!(
             found >= acknowledged,
             "{found:?} of {acknowledged:?}, power lost at step {end}"

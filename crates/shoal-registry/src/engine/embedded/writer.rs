@@ -1,6 +1,6 @@
 //! The single thread that changes the file. It commits all queued transactions with one `fsync`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
@@ -36,7 +36,8 @@ pub(super) struct Writer {
     /// `None` wakes the thread.
     jobs: Option<SyncSender<Option<Job>>>,
     thread: Option<JoinHandle<()>>,
-    folder: PathBuf,
+    /// The folder of the registry.
+    pub(super) folder: PathBuf,
 }
 
 impl Writer {
@@ -64,21 +65,13 @@ impl Writer {
         }
     }
 
-    /// The folder of the registry.
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     /// Queues a transaction and waits for its outcome.
     pub(super) async fn commit(&self, transaction: Transaction) -> Result<Outcome, EngineError> {
         let (answer, answered) = oneshot::channel();
         self.give(Some(Job { transaction, answer }))?;
-        answered.await.map_err(|_| stopped())?
-    }
-
-    /// Removes the keys of sessions that have ended, as every transaction does.
-    pub(super) async fn sweep(&self) -> Result<(), EngineError> {
-        self.commit(Transaction::default()).await.map(drop)
+        answered
+            .await
+            .map_err(|_| EngineError::Unknown("its thread has stopped".into()))?
     }
 
     /// Wakes the thread to recompute when the next session ends.
@@ -202,18 +195,14 @@ impl State {
         let Some(transaction) = transaction else {
             return Ok(done);
         };
-        self.forget_answers(batch, &done);
+        // Invalidates the cached values that the batch changes.
+        let keys = batch.iter().flat_map(Job::keys).chain(&done.removed);
+        self.shared.recent.lock().change(done.revision, keys);
         if let Err(error) = transaction.commit() {
             return self.recover(database, &error.into(), Some(done));
         }
         drop(database);
         self.acknowledge(done)
-    }
-
-    /// Invalidates the cached values that a batch changes.
-    fn forget_answers(&self, batch: &[Job], done: &Done) {
-        let keys = batch.iter().flat_map(Job::keys).chain(&done.removed);
-        self.shared.recent.lock().change(done.revision, keys);
     }
 
     /// Applies the changes of a batch. If it returns no transaction, nothing has changed.
@@ -443,8 +432,4 @@ fn undone(error: &redb::Error) -> EngineError {
         }
         _ => EngineError::Unavailable(error.to_string()),
     }
-}
-
-fn stopped() -> EngineError {
-    EngineError::Unknown("its thread has stopped".into())
 }
