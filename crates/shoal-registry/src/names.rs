@@ -20,7 +20,7 @@ use ulid::Ulid;
 
 pub use self::deaths::Death;
 use self::deaths::Deaths;
-pub use self::lists::{DirtyPage, EmptyEntry, NamePage};
+pub use self::lists::{DirtyPage, Listed, NamePage};
 use crate::engine::{Change, Condition, Engine, EngineError, Outcome, Revision, Transaction};
 use crate::entry::{Busy, Entry, Kind, NotBegun, Owner};
 use crate::keys::{Name, NodeList};
@@ -389,20 +389,20 @@ impl Names {
     /// # Errors
     ///
     /// The entry may remain.
-    pub async fn remove_empty(&self, empty: &EmptyEntry, node: u64, listed: Ulid) -> Result<(), EngineError> {
+    pub async fn remove_empty(&self, empty: &Listed, node: u64) -> Result<(), EngineError> {
         let key = empty.name.entry_key();
         let condition = Condition {
             key: key.clone(),
             // The transaction that emptied the entry also put it on the list.
             revision: Some(empty.revision),
         };
-        let unlist = Change::delete(NodeList::Empty.key(node, listed));
+        let unlist = Change::delete(NodeList::Empty.key(node, empty.id));
         match self
             .commit(vec![condition], vec![Change::delete(key), unlist])
             .await?
         {
             Outcome::Committed(_) => Ok(()),
-            Outcome::Conflict => self.unlist(NodeList::Empty, node, &[listed]).await,
+            Outcome::Conflict => self.unlist(NodeList::Empty, node, &[empty.id]).await,
         }
     }
 

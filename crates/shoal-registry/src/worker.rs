@@ -24,7 +24,7 @@ use crate::engine::EngineError;
 use crate::entry::Kind;
 use crate::keys::{Name, NodeList};
 use crate::moment::age_of;
-use crate::names::{BeginError, BegunChange, ChangeError, EmptyEntry, End, Found};
+use crate::names::{BeginError, BegunChange, ChangeError, End, Found, Listed};
 use crate::uploads::Uploads;
 use crate::version::{DirtyVersion, Trash};
 
@@ -119,12 +119,20 @@ struct State {
     failed: BTreeMap<Ulid, FailedFlush>,
 }
 
+impl State {
+    /// Returns true if the flush of an object may begin.
+    fn is_ready(&self, id: &Ulid) -> bool {
+        let may_try = |failed: &FailedFlush| failed.retry_at <= Instant::now();
+        !self.flushing.contains(id) && self.failed.get(id).is_none_or(may_try)
+    }
+}
+
 /// The progress on the lists of one node. Starts over when this node adopts the same node again.
 #[derive(Default)]
 struct Progress {
     /// When this node first saw each change whose owner is gone.
     orphans: HashMap<Ulid, Instant>,
-    empty: WaitingRoom<EmptyEntry>,
+    empty: WaitingRoom<Listed>,
     trash: WaitingRoom<Trash>,
     /// The last upload that was checked; `None` to start with the oldest.
     last_upload: Option<Ulid>,
@@ -259,7 +267,7 @@ impl<L: Lake> Worker<L> {
             while let Ok(page) = self.changes.names.listed(list, node, after, PAGE).await {
                 let parallel = self.pace.lock().parallel;
                 stream::iter(page.names)
-                    .for_each_concurrent(parallel, |(id, name)| self.flush_listed(id, name))
+                    .for_each_concurrent(parallel, |listed| self.flush_listed(listed.id, listed.name))
                     .await;
                 after = page.next;
                 if after.is_none() {
@@ -378,7 +386,7 @@ impl<L: Lake> Worker<L> {
             if is_all {
                 return Ok(());
             }
-            if self.is_ready(id) {
+            if self.state.lock().is_ready(&id) {
                 self.begin_flush(id, name);
             }
         }
@@ -389,10 +397,7 @@ impl<L: Lake> Worker<L> {
     fn flush_failed(self: &Arc<Self>) {
         let failed: Vec<_> = {
             let state = self.state.lock();
-            let is_ready = |id: &Ulid, failed: &FailedFlush| {
-                failed.retry_at <= Instant::now() && !state.flushing.contains(id)
-            };
-            let ready = state.failed.iter().filter(|(id, failed)| is_ready(id, failed));
+            let ready = state.failed.iter().filter(|(id, _)| state.is_ready(id));
             let room = self.pace.lock().parallel.saturating_sub(state.flushing.len());
             ready
                 .take(room)
@@ -402,12 +407,6 @@ impl<L: Lake> Worker<L> {
         for (id, name) in failed {
             self.begin_flush(id, name);
         }
-    }
-
-    fn is_ready(&self, id: Ulid) -> bool {
-        let state = self.state.lock();
-        let may_try = |failed: &FailedFlush| failed.retry_at <= Instant::now();
-        !state.flushing.contains(&id) && state.failed.get(&id).is_none_or(may_try)
     }
 
     fn begin_flush(self: &Arc<Self>, id: Ulid, name: Name) {
@@ -450,16 +449,16 @@ impl<L: Lake> Worker<L> {
 
     /// Removes entries that have been empty for at least the fence, so that no read from before still waits
     /// for the lake.
-    async fn remove_empty(
-        &self,
-        node: u64,
-        waiting: &mut WaitingRoom<EmptyEntry>,
-    ) -> Result<(), EngineError> {
+    async fn remove_empty(&self, node: u64, waiting: &mut WaitingRoom<Listed>) -> Result<(), EngineError> {
         let mut empty = std::mem::take(waiting);
-        let listed = self.changes.names.empty_entries(node, empty.cursor, PAGE).await?;
-        empty.add(listed);
-        while let Some((id, entry)) = empty.waited(self.changes.names.fence) {
-            self.changes.names.remove_empty(&entry, node, id).await?;
+        let page = self
+            .changes
+            .names
+            .listed(NodeList::Empty, node, empty.cursor, PAGE);
+        let listed = page.await?.names.into_iter();
+        empty.add(listed.map(|entry| (entry.id, entry)).collect());
+        while let Some((_, entry)) = empty.waited(self.changes.names.fence) {
+            self.changes.names.remove_empty(&entry, node).await?;
         }
         *waiting = empty;
         Ok(())
@@ -525,7 +524,7 @@ impl<L: Lake> Worker<L> {
             .listed(NodeList::Uploads, node, *last, PAGE)
             .await?;
         *last = page.next;
-        for (id, name) in page.names {
+        for Listed { id, name, .. } in page.names {
             if age_of(id) < lifetime {
                 *last = None;
                 return Ok(());

@@ -26,16 +26,19 @@ pub struct DirtyPage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamePage {
     /// The names.
-    pub names: Vec<(Ulid, Name)>,
+    pub names: Vec<Listed>,
     /// The last id that was read, if more follow.
     pub next: Option<Ulid>,
 }
 
-/// An entry that was emptied, and the revision of that.
+/// A name of a node's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EmptyEntry {
+pub struct Listed {
+    /// The id.
+    pub id: Ulid,
     /// The name.
     pub name: Name,
+    /// The revision at which it was listed.
     pub(super) revision: Revision,
 }
 
@@ -105,31 +108,14 @@ impl Names {
     ) -> Result<NamePage, EngineError> {
         let (page, has_more) = self.list_page(list, node, after, limit).await?;
         let next = page.last().filter(|_| has_more).map(|(id, _)| *id);
-        let listed = page.into_iter();
-        let listed = listed.filter_map(|(id, stored)| Some((id, Name::from_bytes(stored.value)?)));
+        let listed = page.into_iter().filter_map(|(id, Stored { value, revision })| {
+            let name = Name::from_bytes(value)?;
+            Some(Listed { id, name, revision })
+        });
         Ok(NamePage {
             names: listed.collect(),
             next,
         })
-    }
-
-    /// Returns at most `limit` empty entries from the list of `node` that follow `after`, ordered by id.
-    ///
-    /// # Errors
-    ///
-    /// The registry does not answer.
-    pub async fn empty_entries(
-        &self,
-        node: u64,
-        after: Option<Ulid>,
-        limit: usize,
-    ) -> Result<Vec<(Ulid, EmptyEntry)>, EngineError> {
-        let (page, _) = self.list_page(NodeList::Empty, node, after, limit).await?;
-        let entries = page.into_iter().filter_map(|(id, Stored { value, revision })| {
-            let name = Name::from_bytes(value)?;
-            Some((id, EmptyEntry { name, revision }))
-        });
-        Ok(entries.collect())
     }
 
     /// Returns at most `limit` items from the trash list of `node` that follow `after`, ordered by id.

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use shoal_registry::engine::{Change, Engine, EngineError, Range};
 use shoal_registry::entry::{Kind, Owner};
-use shoal_registry::names::{BeginError, BegunChange, ChangeError, ChangedObject, End, Ended, Found, Names};
+use shoal_registry::names::{
+    BeginError, BegunChange, ChangeError, ChangedObject, End, Ended, Found, Listed, Names,
+};
 use shoal_registry::session::{Session, new_id};
 use shoal_registry::{DirtyVersion, Lifetime, Name, NodeList, Trash};
 use ulid::Ulid;
@@ -83,9 +85,14 @@ impl Bed {
         self.names.end(&begun, End::Done, || true).await.unwrap();
     }
 
+    async fn empty_entry(&self) -> Listed {
+        let page = self.names.listed(NodeList::Empty, NODE, None, 10).await;
+        page.unwrap().names.remove(0)
+    }
+
     async fn listed(&self, list: NodeList) -> Vec<Ulid> {
         let page = self.names.listed(list, NODE, None, 10).await.unwrap();
-        page.names.into_iter().map(|(id, _)| id).collect()
+        page.names.into_iter().map(|listed| listed.id).collect()
     }
 }
 
@@ -140,9 +147,9 @@ async fn a_flushed_object_leaves_an_empty_entry_that_is_removed_later() {
 
     let found = bed.names.find(&bed.name).await.unwrap();
     assert!(bed.names.is_as_found(&bed.name, &found).await.unwrap());
-    let (id, empty) = bed.names.empty_entries(NODE, None, 10).await.unwrap().remove(0);
+    let empty = bed.empty_entry().await;
     assert_eq!(empty.name, bed.name);
-    bed.names.remove_empty(&empty, NODE, id).await.unwrap();
+    bed.names.remove_empty(&empty, NODE).await.unwrap();
     assert!(!bed.names.is_as_found(&bed.name, &found).await.unwrap());
     assert!(bed.engine.keys("d/").is_empty() && bed.engine.keys("e/").is_empty());
 }
@@ -198,15 +205,15 @@ async fn an_empty_entry_that_was_written_again_is_not_removed() {
     let bed = bed();
     let first = bed.write("first").await;
     bed.delete(&first).await;
-    let (id, empty) = bed.names.empty_entries(NODE, None, 10).await.unwrap().remove(0);
+    let empty = bed.empty_entry().await;
     let second = bed.write("second").await;
-    bed.names.remove_empty(&empty, NODE, id).await.unwrap();
+    bed.names.remove_empty(&empty, NODE).await.unwrap();
     assert_eq!(bed.current().await, Some(second.clone()));
     assert!(bed.listed(NodeList::Empty).await.is_empty());
 
     // The fence of the second time is not over when that of the first time is.
     bed.delete(&second).await;
-    bed.names.remove_empty(&empty, NODE, id).await.unwrap();
+    bed.names.remove_empty(&empty, NODE).await.unwrap();
     assert_eq!(bed.engine.keys("d/").len(), 1);
 }
 

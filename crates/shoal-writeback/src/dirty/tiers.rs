@@ -300,7 +300,7 @@ impl Tier {
         Ok(TierFigures {
             objects: count(NodeList::Dirty).await? + count(NodeList::Short).await?,
             uploads: count(NodeList::Uploads).await?,
-            oldest: oldest.names.first().map(|(id, _)| age_of(*id)),
+            oldest: oldest.names.first().map(|listed| age_of(listed.id)),
         })
     }
 
