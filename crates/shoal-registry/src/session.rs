@@ -45,15 +45,9 @@ pub struct Session {
     last_life: Mutex<Option<Ulid>>,
     /// The file that has the node's latest life, for use after it was killed.
     kept_in: Option<PathBuf>,
-    earlier: Mutex<Earlier>,
-}
-
-/// The session of an earlier life that this one has taken over.
-#[derive(Clone, Copy, Debug, Default)]
-struct Earlier {
-    /// The life, until its session is closed.
-    unclosed: Option<KeptLife>,
-    lasts_until: Option<Instant>,
+    /// An earlier life that this one has taken over, until its session is closed.
+    unclosed: Mutex<Option<KeptLife>>,
+    earlier_lasts_until: Mutex<Option<Instant>>,
 }
 
 /// A life of a node and its session, as stored in the file.
@@ -107,7 +101,8 @@ impl Session {
             life: Mutex::new(None),
             last_life: Mutex::new(None),
             kept_in: None,
-            earlier: Mutex::default(),
+            unclosed: Mutex::new(None),
+            earlier_lasts_until: Mutex::new(None),
         }
     }
 
@@ -124,7 +119,7 @@ impl Session {
     /// lasted by its own clock. Until then, as far as this node knows, requests of that life may still be
     /// sent to the lake.
     pub fn earlier_lasts_until(&self) -> Option<Instant> {
-        self.earlier.lock().lasts_until
+        *self.earlier_lasts_until.lock()
     }
 
     /// Returns the owner of changes that this node begins now, or `None` if its session may be over.
@@ -170,10 +165,10 @@ impl Session {
         *self.life.lock() = None;
         let present = self.engine.get(&life(self.node)).await?;
         if let Some(present) = present.as_ref().filter(|present| !self.is_own(present)) {
-            let unclosed = self.earlier.lock().unclosed;
+            let unclosed = *self.unclosed.lock();
             let earlier = unclosed.or_else(|| self.kept_life());
             let earlier = earlier.filter(|earlier| earlier.is(present));
-            self.earlier.lock().unclosed = Some(earlier.ok_or_else(another_life)?);
+            *self.unclosed.lock() = Some(earlier.ok_or_else(another_life)?);
         }
         let session = self.engine.open_session(self.time_to_live).await?;
         let owner = Owner {
@@ -223,16 +218,14 @@ impl Session {
 
     /// Closes the session that this node has taken over, so that it can no longer be renewed.
     async fn close_earlier(&self) -> Result<(), EngineError> {
-        let unclosed = self.earlier.lock().unclosed;
+        let unclosed = *self.unclosed.lock();
         let Some(earlier) = unclosed else { return Ok(()) };
         match self.engine.close_session(earlier.session).await {
             Ok(()) | Err(EngineError::SessionEnded) => {}
             Err(error) => return Err(error),
         }
-        *self.earlier.lock() = Earlier {
-            unclosed: None,
-            lasts_until: Some(Instant::now() + self.time_to_live),
-        };
+        *self.earlier_lasts_until.lock() = Some(Instant::now() + self.time_to_live);
+        *self.unclosed.lock() = None;
         Ok(())
     }
 
