@@ -43,14 +43,6 @@ impl Conditions {
         }
         Ok(())
     }
-
-    /// Checks the conditions if the object is absent: only `If-Match` can fail.
-    pub(super) fn check_absent(&self) -> S3Result<()> {
-        match self.matches {
-            Some(_) => Err(precondition_failed()),
-            None => Ok(()),
-        }
-    }
 }
 
 pub(super) fn precondition_failed() -> S3Error {

@@ -173,21 +173,14 @@ impl Layout {
         if !plain || !self.root.join(format!(".upload-{upload}.json")).exists() {
             return Err(s3_error!(NoSuchUpload, "The specified upload does not exist"));
         }
-        let parts = self.files_of(&format!(".upload_id-{upload}.part-"));
-        parts.map_err(S3Error::internal_error)
-    }
-
-    /// Returns the sizes of the files whose names are this prefix and a number, by number.
-    fn files_of(&self, prefix: &str) -> io::Result<Vec<(i32, u64)>> {
+        let prefix = format!(".upload_id-{upload}.part-");
         let mut parts = Vec::new();
-        for entry in fs::read_dir(&self.root)? {
-            let entry = entry?;
-            let number = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| name.strip_prefix(prefix)?.parse().ok());
-            if let Some(number) = number {
-                parts.push((number, entry.metadata()?.len()));
+        for entry in fs::read_dir(&self.root).map_err(S3Error::internal_error)? {
+            let entry = entry.map_err(S3Error::internal_error)?;
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix(&prefix));
+            if let Some(number) = number.and_then(|number| number.parse().ok()) {
+                parts.push((number, entry.metadata().map_err(S3Error::internal_error)?.len()));
             }
         }
         parts.sort_unstable();

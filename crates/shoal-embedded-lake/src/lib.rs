@@ -20,7 +20,7 @@ mod write;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use hyper::server::conn::http1;
@@ -58,23 +58,11 @@ pub struct EmbeddedLake {
 
 /// Why a lake fails to start.
 #[derive(Debug, thiserror::Error)]
-pub enum EmbeddedLakeError {
-    /// The address cannot be bound.
-    #[error("cannot listen on {address}")]
-    Listen {
-        /// The configured address.
-        address: SocketAddr,
-        /// The cause.
-        source: io::Error,
-    },
-    /// The folder cannot be created or read.
-    #[error("cannot use the folder {}", folder.display())]
-    Folder {
-        /// The configured folder.
-        folder: PathBuf,
-        /// The cause.
-        source: io::Error,
-    },
+#[error("cannot {step}")]
+pub struct EmbeddedLakeError {
+    /// What cannot be done: to listen, or to use the folder.
+    step: String,
+    source: io::Error,
 }
 
 impl EmbeddedLake {
@@ -84,8 +72,8 @@ impl EmbeddedLake {
     ///
     /// Fails if the folder cannot be used, another process has locked it, or the address cannot be bound.
     pub async fn start(folder: &Path, address: SocketAddr) -> Result<Self, EmbeddedLakeError> {
-        let unusable = |source| EmbeddedLakeError::Folder {
-            folder: folder.into(),
+        let unusable = |source| EmbeddedLakeError {
+            step: format!("use the folder {}", folder.display()),
             source,
         };
         let lock = lock(folder).map_err(unusable)?;
@@ -94,7 +82,10 @@ impl EmbeddedLake {
         let mut service = S3ServiceBuilder::new(lake);
         service.set_auth(SimpleAuth::from_single(ACCESS_KEY, SECRET_KEY));
 
-        let deaf = |source| EmbeddedLakeError::Listen { address, source };
+        let deaf = |source| EmbeddedLakeError {
+            step: format!("listen on {address}"),
+            source,
+        };
         let listener = TcpListener::bind(address).await.map_err(deaf)?;
         let address = listener.local_addr().map_err(deaf)?;
         let (stop, stopped) = oneshot::channel();

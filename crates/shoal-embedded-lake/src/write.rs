@@ -80,7 +80,11 @@ impl DirectoryLake {
         name: &str,
     ) -> S3Result<()> {
         match self.evaluate(conditions, bucket, name).await {
-            Err(error) if error.code() == &S3ErrorCode::NoSuchKey => conditions.check_absent(),
+            Err(error) if error.code() == &S3ErrorCode::NoSuchKey => match conditions.matches {
+                // Only `If-Match` needs an object.
+                Some(_) => Err(precondition_failed()),
+                None => Ok(()),
+            },
             judged => judged,
         }
     }
