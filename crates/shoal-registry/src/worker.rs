@@ -51,6 +51,10 @@ const FLUSH_NOW_TIME: Duration = Duration::from_secs(10);
 pub trait Lake: Send + Sync + 'static {
     /// Writes a dirty object to the lake. The implementation must check [`LakeChange::permit`] at the point
     /// where the bytes of each request leave the process.
+    ///
+    /// # Errors
+    ///
+    /// The lake does not have the object, or did not answer.
     fn flush(
         &self,
         name: &Name,
