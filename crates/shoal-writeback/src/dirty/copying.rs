@@ -107,16 +107,11 @@ impl DirtyObjects {
         let Some(manifest) = &source.manifest else {
             return Err(NotCopied::SourceGone);
         };
-        let of_name = self
-            .entries
-            .rule(name)
-            .filter(|(rule, _)| rule.tier == source.tier);
-        let Some((_, tier)) = of_name else {
+        let rule = self.entries.rule(name);
+        let rule = rule.filter(|(rule, tier)| rule.tier == source.tier && tier.store.copies());
+        let Some((_, tier)) = rule else {
             return Err(NotCopied::AtLake(Uncached::Copy));
         };
-        if !tier.store.copies() {
-            return Err(NotCopied::AtLake(Uncached::Copy));
-        }
         let size_bytes = manifest.version.size_bytes;
         let headers = request.headers_of_copy(&manifest.record.headers);
         let write = PendingWrite::from_headers(name, size_bytes, headers, caller);

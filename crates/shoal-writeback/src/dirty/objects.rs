@@ -195,11 +195,7 @@ impl DirtyObjects {
             "bytes are in the tier before their entry"
         );
         let name = new.name;
-        let (_, tier) = self
-            .entries
-            .rule(name)
-            .expect("a name that is written back has a tier");
-        let dirty = self.describe(new);
+        let (tier, dirty) = self.describe(new);
         let (lifetime, data) = (dirty.lifetime, dirty.data.clone());
         let manifest = self.entries.manifest(name, &dirty)?;
         match tier.names.write(&registry_name(name), dirty).await {
@@ -240,20 +236,21 @@ impl DirtyObjects {
             .commit(copy, (version.object, &answer), Spread::Here);
     }
 
-    /// Returns the version of an object that is about to be committed.
-    pub(super) fn describe(&self, new: NewObject<'_>) -> DirtyVersion {
+    /// Returns the version of an object that is about to be committed, and its tier.
+    pub(super) fn describe(&self, new: NewObject<'_>) -> (&Tier, DirtyVersion) {
         let (rule, tier) = self
             .entries
             .rule(new.name)
             .expect("a name that is written back has a tier");
-        DirtyVersion {
+        let dirty = DirtyVersion {
             id: shoal_registry::session::new_id(),
             node: tier.node,
             size_bytes: new.size_bytes,
             lifetime: new.lifetime.unwrap_or(rule.lifetime),
             data: new.data,
             record: encoded(new.record),
-        }
+        };
+        (tier, dirty)
     }
 
     /// Begins a change of a name at the lake: a write of another object, or a change of the existing one. A

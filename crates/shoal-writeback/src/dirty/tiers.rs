@@ -63,8 +63,6 @@ const UNBOUNDED: Load = Load {
 
 /// A tier, as one node uses it.
 pub(super) struct Tier {
-    /// The name in the configuration.
-    pub(super) name: Arc<str>,
     pub(super) store: Arc<TierStore>,
     pub(super) names: Names,
     pub(super) uploads: Uploads,
@@ -181,7 +179,6 @@ impl Tier {
             survey: Mutex::default(),
             was_full: Notify::new(),
             figures: Mutex::default(),
-            name,
         })
     }
 
@@ -204,7 +201,7 @@ impl Tier {
         }
         // Otherwise the other nodes must wait for the session to expire.
         if let Err(error) = self.session.close().await {
-            tracing::debug!(%error, tier = %self.name, "the session with the registry was not closed");
+            tracing::debug!(%error, tier = %self.store.tier, "the session with the registry was not closed");
         }
     }
 
@@ -230,7 +227,7 @@ impl Tier {
             TierUnavailable::because(&error);
         }
         match self.store.probe().await {
-            Err(error) if !error.is_outage => Err(TierError::new(&self.name, &error)),
+            Err(error) if !error.is_outage => Err(TierError::new(&self.store.tier, &error)),
             _ => Ok(()),
         }
     }
@@ -253,7 +250,7 @@ impl Tier {
                     SURVEY_PAUSE
                 }
                 Err(error) => {
-                    tracing::debug!(%error, tier = %self.name, "the registry was not surveyed");
+                    tracing::debug!(%error, tier = %self.store.tier, "the registry was not surveyed");
                     COUNT_PAUSE
                 }
             };
@@ -274,7 +271,7 @@ impl Tier {
         let before = std::mem::replace(&mut *self.survey.lock(), survey.clone());
         if survey.uncovered > 0 && before.uncovered == 0 {
             tracing::warn!(
-                tier = %self.name, objects = survey.uncovered, example = ?survey.example,
+                tier = %self.store.tier, objects = survey.uncovered, example = ?survey.example,
                 "dirty objects are in a tier that no rule names for them: reads do not find them before they are flushed"
             );
         }
@@ -285,7 +282,7 @@ impl Tier {
         match self.names.engine().room().await {
             Ok(room) => *self.room.lock() = Some(room),
             Err(error) => {
-                tracing::debug!(%error, tier = %self.name, "the registry's fill level is unknown");
+                tracing::debug!(%error, tier = %self.store.tier, "the registry's fill level is unknown");
             }
         }
         if let Ok(figures) = self.count().await {
@@ -321,16 +318,11 @@ impl Tier {
 
     /// Returns the current schedule of flushes.
     fn pace(&self) -> Pace {
-        self.pacing.pace(self.store.fill(), self.load())
-    }
-
-    /// Returns the load of the lake.
-    fn load(&self) -> Load {
-        let turns = self.lake.turns();
-        turns.map_or(UNBOUNDED, |turns| Load {
+        let load = self.lake.turns().map_or(UNBOUNDED, |turns| Load {
             requests_max: turns.limit(),
             clients_wait: turns.waiting_beside(NODE.id) > 0,
-        })
+        });
+        self.pacing.pace(self.store.fill(), load)
     }
 
     /// Checks that this node may write into the tier: the registry is reachable and the store accepts pieces.
@@ -355,7 +347,7 @@ impl Tier {
         let room = self.room.lock().filter(|room| room.is_scarce());
         room.map_or(Ok(()), |room| {
             Err(RegistryNearlyFull {
-                tier: Arc::clone(&self.name),
+                tier: Arc::clone(&self.store.tier),
                 remedy: self.remedy,
                 room,
             })
@@ -371,7 +363,7 @@ impl Tier {
             self.worker.failed(),
         );
         let page = TierPage {
-            name: self.name.to_string(),
+            name: self.store.tier.to_string(),
             reachable: self.session.owner().is_some(),
             objects: figures.objects,
             bytes: fill.stored_bytes,

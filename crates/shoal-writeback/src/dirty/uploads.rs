@@ -223,7 +223,7 @@ impl DirtyObjects {
         };
         let completion = encoded(&(upload, &completed));
         let with_bytes = parts.iter().filter(|part| part.size_bytes > 0);
-        let dirty = self.describe(NewObject {
+        let (_, dirty) = self.describe(NewObject {
             name: &upload.name,
             size_bytes: parts.iter().map(|part| part.size_bytes).sum(),
             lifetime: upload.lifetime,

@@ -23,8 +23,7 @@ pub use self::digests::{ChunkDigester, ChunkDigests, ChunkProof, WrongBytes, chu
 pub use self::folder::{FolderStore, is_in_memory};
 pub(crate) use self::s3::is_versioned;
 pub use self::s3::{S3Store, StorageClasses};
-pub use self::store::KeyPage;
 pub use self::store::{
-    ByteStore, ByteStream, ListedPiece, PIECE_BYTES_MAX, PieceMd5, ProbeError, PutError, StoreError,
+    ByteStore, ByteStream, KeyPage, ListedPiece, PIECE_BYTES_MAX, PieceMd5, ProbeError, PutError, StoreError,
 };
 pub use self::unavailable::TierUnavailable;
