@@ -26,8 +26,10 @@ use crate::core::{Addresses, Core};
 /// The tasks and the membership of a node in its cluster.
 #[derive(Debug)]
 pub struct Cluster {
-    address: SocketAddr,
-    membership: Membership,
+    /// The address at which other nodes reach this one.
+    pub(crate) address: SocketAddr,
+    /// Tracks the other nodes.
+    pub(crate) membership: Membership,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -77,16 +79,6 @@ impl Cluster {
             membership,
             tasks,
         })
-    }
-
-    /// Returns the address at which other nodes reach this one.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Returns the membership, which tracks the other nodes.
-    pub fn membership(&self) -> &Membership {
-        &self.membership
     }
 
     /// Leaves the cluster, once shutdown has begun.

@@ -24,8 +24,7 @@ use shoal_net::shutdown::{self, Trigger};
 use shoal_orders::bulletin::Bulletin;
 use shoal_orders::tasks::OrderFiles;
 use shoal_policy::eviction::PolicyName;
-use shoal_store::{Recovery, Store, StoreError};
-use shoal_writeback::dirty::DirtyObjects;
+use shoal_store::{Store, StoreError};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
@@ -49,8 +48,6 @@ type PortCertificate = Option<Arc<TlsReloader>>;
 /// One running node.
 pub struct Gateway {
     core: Arc<Core>,
-    recovery: Recovery,
-    dirty: Arc<DirtyObjects>,
     front: Arc<Front>,
     /// Certificates of the ports that use TLS.
     tls: Vec<Arc<TlsReloader>>,
@@ -91,7 +88,7 @@ impl Gateway {
         let (tls, admin_tls) = open_certificates(&config)?;
         let auth = AdminAuth::open(config.admin.token_file.clone(), config.admin.client_ca.is_some())?;
         let lake = open_lake(&config).await?;
-        let (store, recovery) = open_store(&config).await?;
+        let store = open_store(&config).await?;
 
         let (directory, reports) = open_directory(&config, &store)?.unzip();
         let bulletin = Bulletin::open(membership::node_id(&config.node.name).0, &store);
@@ -119,7 +116,7 @@ impl Gateway {
             }
         };
         let handoff = cluster.as_ref().map(|cluster| {
-            let announcer = cluster.membership().announcer();
+            let announcer = cluster.membership.announcer();
             let (core, lake) = (Arc::clone(&core), Arc::clone(&parts.lake));
             Arc::new(Handoff::new(core, lake, announcer, stopping.clone()))
         });
@@ -130,7 +127,7 @@ impl Gateway {
             let reports = reports.run(Arc::clone(&store), stopping.clone());
             tokio::spawn(reports)
         }));
-        let (dirty, front) = (Arc::clone(&parts.dirty), Arc::clone(&parts.front));
+        let (entries, front) = (Arc::clone(&parts.dirty.entries), Arc::clone(&parts.front));
         let admin_pages = Admin {
             node: parts.pages(handoff, Arc::clone(&reloads)),
             hosts: AllowedHosts::new(&core.config.admin.hosts),
@@ -141,12 +138,10 @@ impl Gateway {
             tokio::spawn(admin_pages.serve(admin, admin_tls)),
             tokio::spawn(parts.serve_s3(s3, tls, stopping)),
         ]);
-        let tiers = tokio::spawn(Arc::clone(&dirty.entries).run(tiers_stopping));
+        let tiers = tokio::spawn(entries.run(tiers_stopping));
         Ok(Self {
             in_force: tokio::sync::Mutex::new(core.config.clone()),
             core,
-            recovery,
-            dirty,
             front,
             tls: tls_of_ports,
             auth,
@@ -171,32 +166,22 @@ impl Gateway {
 
     /// Returns the address at which other nodes reach this one, if it cooperates.
     pub fn peer_address(&self) -> Option<SocketAddr> {
-        self.cluster.as_ref().map(Cluster::address)
+        self.cluster.as_ref().map(|cluster| cluster.address)
     }
 
     /// Waits until this node knows `nodes` members, itself included, or for a few seconds. Returns at once on
     /// a node that does not cooperate.
     pub async fn sees_others(&self, nodes: usize) {
         let Some(cluster) = &self.cluster else { return };
-        let mut members = cluster.membership().members();
+        let mut members = cluster.membership.members();
         let complete = members.wait_for(|members| members.len() >= nodes);
         // `/members` shows which nodes are missing.
         let _ = tokio::time::timeout(OTHERS_PATIENCE, complete).await;
     }
 
-    /// Returns what the store found on disk when it opened.
-    pub fn recovery(&self) -> &Recovery {
-        &self.recovery
-    }
-
     /// Returns the store, for tests and commands that inspect it.
     pub fn store(&self) -> &Arc<Store> {
         &self.core.store
-    }
-
-    /// Returns the dirty objects, for tests that inspect them.
-    pub fn dirty(&self) -> &Arc<DirtyObjects> {
-        &self.dirty
     }
 
     /// Finishes the requests in flight and stops.
@@ -262,12 +247,13 @@ fn open_directory(
 /// memory, so the bound is one of address space only.
 const MAPPED_BYTES: u64 = 1 << 30;
 
-async fn open_store(config: &Config) -> Result<(Arc<Store>, Recovery), StoreError> {
+async fn open_store(config: &Config) -> Result<Arc<Store>, StoreError> {
     let mut store = config.store.clone();
     if config.cooperation.mode == CooperationMode::Directory {
         store.policy.get_or_insert(PolicyName::Gwf);
     }
     let layers = core::layers_of_room(config);
     let opening = tokio::task::spawn_blocking(move || Store::open(&store, MAPPED_BYTES, layers));
-    opening.await.expect("opening a store does not panic")
+    let (store, _) = opening.await.expect("opening a store does not panic")?;
+    Ok(store)
 }
