@@ -141,7 +141,7 @@ impl Admin {
                 }
                 json_page(StatusCode::ACCEPTED, handoff.progress())
             }
-            "/flush" => self.flush(query.unwrap_or_default()),
+            "/flush" => self.flush(query).unwrap_or_else(|why| refused(&why)),
             _ => text(
                 StatusCode::NOT_FOUND,
                 "not found: /healthz, /readyz, /metrics, /status, /members, /explain, /nodes, /tasks, /plan, /drain, /undrain and /flush are here\n",
@@ -149,17 +149,17 @@ impl Admin {
         }
     }
 
-    /// Starts a flush below `below=s3://bucket/prefix`, or of everything if that is absent or empty.
-    fn flush(&self, query: &str) -> Page {
-        let query = match Query::parse(Some(query)) {
-            Ok(query) => query,
-            Err(error) => return refused(&error.message),
-        };
+    /// Starts a flush below `below=s3://bucket/prefix`, or of everything if that is absent or empty. An error
+    /// says what is wrong with the query.
+    fn flush(&self, query: Option<&str>) -> Result<Page, String> {
+        let query = Query::parse(query).map_err(|error| error.message.to_string())?;
         let below = query.get("below").filter(|below| !below.is_empty());
-        match below.map(S3Uri::from_str).transpose() {
-            Ok(below) => json_page(StatusCode::ACCEPTED, self.node.write_back.flushes.begin(below)),
-            Err(error) => refused(&format!("below= does not name what to flush: {error}")),
-        }
+        let below = below.map(S3Uri::from_str).transpose();
+        let below = below.map_err(|error| format!("below= does not name what to flush: {error}"))?;
+        Ok(json_page(
+            StatusCode::ACCEPTED,
+            self.node.write_back.flushes.begin(below),
+        ))
     }
 }
 

@@ -74,7 +74,10 @@ impl TaskPage {
             },
             (Self::Cancel(id), &Method::POST) => answered(StatusCode::OK, tasks.cancel(&id)),
             (Self::Cancel(_), _) => not_allowed("only POST is understood here\n", "POST"),
-            (Self::All, &Method::GET | &Method::HEAD) => list(tasks, request.uri().query()),
+            (Self::All, &Method::GET | &Method::HEAD) => match part_of(request.uri().query()) {
+                Ok(part) => answered(StatusCode::OK, tasks.list(&part)),
+                Err(why) => message_page(StatusCode::BAD_REQUEST, &why),
+            },
             (Self::All, _) => not_allowed("only GET, HEAD and POST are understood here\n", "GET, HEAD, POST"),
             (Self::One(id), method) => match only_read(method) {
                 Some(refusal) => refusal,
@@ -163,32 +166,22 @@ fn of_query(query: Option<&str>) -> Result<TaskRequest, TaskRefusal> {
     Ok(TaskRequest::of_json(json!(fields).to_string().as_bytes())?)
 }
 
-fn list(tasks: &Tasks, query: Option<&str>) -> Page {
-    let query = match Query::parse(query) {
-        Ok(query) => query,
-        Err(error) => return message_page(StatusCode::BAD_REQUEST, &error.message),
-    };
-    let state = match query.get("state").map(|word| (word, TaskState::of(word))) {
-        None => None,
-        Some((_, Some(state))) => Some(state),
-        Some((word, None)) => {
+/// Returns the part of the list of tasks that a query asks for, or what is wrong with the query.
+fn part_of(query: Option<&str>) -> Result<TaskListPart, String> {
+    let query = Query::parse(query).map_err(|error| error.message.to_string())?;
+    let state = query.get("state").map(|word| {
+        TaskState::of(word).ok_or_else(|| {
             let states = TaskState::ALL.map(TaskState::as_str).join(", ");
-            let why = format!("no task is ever {word:?}\nhint: the states are {states}");
-            return message_page(StatusCode::BAD_REQUEST, &why);
-        }
-    };
+            format!("no task is ever {word:?}\nhint: the states are {states}")
+        })
+    });
     let limit = query.get("limit").map_or(Ok(LIMIT), str::parse::<usize>);
     let limit = limit.ok().filter(|limit| (1..=LIMIT_MAX).contains(limit));
-    let Some(limit) = limit else {
-        let why = format!("limit is not a number of tasks\nhint: give 1 to {LIMIT_MAX}");
-        return message_page(StatusCode::BAD_REQUEST, &why);
-    };
-    let part = TaskListPart {
-        state,
+    Ok(TaskListPart {
+        state: state.transpose()?,
         before: query.get("before").map(str::to_owned),
-        limit,
-    };
-    answered(StatusCode::OK, tasks.list(&part))
+        limit: limit.ok_or_else(|| format!("limit is not a number of tasks\nhint: give 1 to {LIMIT_MAX}"))?,
+    })
 }
 
 /// Returns the media type of the body of an order, in lower case.
