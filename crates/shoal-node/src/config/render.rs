@@ -24,24 +24,17 @@ struct Shown {
 impl Config {
     /// Returns a file that sets every value that `role` reads to its current value, with secrets hidden.
     pub fn to_toml(&self, role: Role) -> String {
-        let mut tables = Vec::new();
-        for shown in self.shown(role) {
-            let name = shown.name;
-            let title = if shown.is_list {
-                format!("[[{name}]]")
-            } else {
-                format!("[{name}]")
-            };
-            tables.extend(shown.tables.iter().map(|pairs| {
+        let tables = self.shown(role).into_iter().flat_map(|shown| {
+            let (open, close) = if shown.is_list { ("[[", "]]") } else { ("[", "]") };
+            let title = format!("{open}{}{close}\n", shown.name);
+            shown.tables.into_iter().map(move |pairs| {
                 let set = pairs
-                    .iter()
-                    .filter_map(|(key, value)| Some((key, value.as_ref()?)));
-                set.fold(format!("{title}\n"), |text, (key, value)| {
-                    format!("{text}{key} = {value}\n")
-                })
-            }));
-        }
-        tables.join("\n")
+                    .into_iter()
+                    .filter_map(|(key, value)| Some(format!("{key} = {}\n", value?)));
+                title.clone() + &set.collect::<String>()
+            })
+        });
+        tables.collect::<Vec<_>>().join("\n")
     }
 
     /// Returns the same as JSON.
@@ -90,11 +83,8 @@ impl Config {
             all.push(section(name));
             all.extend(lists.extract_if(.., |list| list.name.starts_with(&format!("{name}."))));
         }
-        all.extend(
-            lists
-                .into_iter()
-                .filter(|list| LISTS.contains(&list.name) && role.reads(list.name)),
-        );
+        let is_read = |list: &Shown| LISTS.contains(&list.name) && role.reads(list.name);
+        all.extend(lists.into_iter().filter(is_read));
         all
     }
 }
