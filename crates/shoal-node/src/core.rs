@@ -135,14 +135,6 @@ impl Deref for Core {
     }
 }
 
-/// Returns the number of layers in which a node looks for blocks; one if it does not cooperate.
-fn layers(config: &Config) -> usize {
-    match config.cooperation.mode {
-        CooperationMode::Solo => 1,
-        CooperationMode::Hierarchy | CooperationMode::Directory => config.cooperation.layers.len(),
-    }
-}
-
 /// Returns the number of layers that share the disk of a node. With a directory there is only one, because a
 /// block is kept wherever it is read.
 pub(crate) fn layers_of_room(config: &Config) -> usize {
@@ -154,7 +146,12 @@ pub(crate) fn layers_of_room(config: &Config) -> usize {
 
 fn cooperation(config: &Config) -> Cooperation {
     let node = &config.node;
+    // The layers in which the node looks for blocks.
+    let layers = match config.cooperation.mode {
+        CooperationMode::Solo => 1,
+        CooperationMode::Hierarchy | CooperationMode::Directory => config.cooperation.layers.len(),
+    };
     let secrets = config.cooperation.secrets();
     let channel = Channel::new(&node.name, secrets, config.limits.connections());
-    Cooperation::new(&node.name, &node.topology, layers(config), Arc::new(channel))
+    Cooperation::new(&node.name, &node.topology, layers, Arc::new(channel))
 }

@@ -88,16 +88,6 @@ pub enum HandoffPhase {
     Drained,
 }
 
-/// Outcome of handing one block over.
-enum GiveOutcome {
-    Given {
-        bytes: u64,
-    },
-    Kept,
-    /// The block was evicted before it was offered.
-    Gone,
-}
-
 impl Handoff {
     /// Creates the handoff of a serving node.
     pub fn new(core: Arc<Core>, lake: Arc<dyn Lake>, announcer: Announcer, stopping: Shutdown) -> Self {
@@ -173,13 +163,11 @@ impl Handoff {
             self.note(order, |progress| progress.blocks_left = blocks.len() as u64);
             let given = futures_util::stream::iter(blocks)
                 .take_while(|_| std::future::ready(self.is_current(order)))
-                .map(|block| self.give(block, &before));
-            let counted = given.buffer_unordered(PARALLEL).for_each(|outcome| {
-                self.note(order, |progress| progress.count(&outcome));
-                std::future::ready(())
-            });
+                .map(|block| self.give(order, block, &before))
+                .buffer_unordered(PARALLEL)
+                .collect();
             tokio::select! {
-                () = counted => {}
+                () = given => {}
                 () = self.stopping.begun() => return,
             }
         }
@@ -200,26 +188,44 @@ impl Handoff {
         }
     }
 
-    async fn give(&self, block: BlockId, before: &Hierarchy) -> GiveOutcome {
-        let Some(version) = self.core.store.version_of(block).await else {
-            return GiveOutcome::Gone;
+    /// Hands a block over, unless it was evicted meanwhile.
+    async fn give(&self, order: u64, block: BlockId, before: &Hierarchy) {
+        let version = self.core.store.version_of(block).await;
+        let is_taken = match &version {
+            Some(version) => self.is_taken(block, version, before).await,
+            None => false,
         };
+        self.note(order, |progress| {
+            assert!(
+                progress.blocks_left > 0,
+                "no more blocks are handed over than were left"
+            );
+            progress.blocks_left -= 1;
+            match version {
+                Some(version) if is_taken => {
+                    progress.blocks_given += 1;
+                    progress.bytes_given += version.block_len(block.index);
+                }
+                Some(_) => progress.blocks_kept += 1,
+                None => {}
+            }
+        });
+    }
+
+    /// Offers a block to its new homes until they take it; returns false if they do not.
+    async fn is_taken(&self, block: BlockId, version: &Version, before: &Hierarchy) -> bool {
         let mut pauses = Pauses::new(PAUSE_MIN, PAUSE_MAX);
         for _ in 0..TRIES {
-            match self.offer(block, &version, before).await {
-                Ok(true) => {
-                    let bytes = version.block_len(block.index);
-                    return GiveOutcome::Given { bytes };
-                }
-                Ok(false) => return GiveOutcome::Kept,
+            match self.offer(block, version, before).await {
+                Ok(is_taken) => return is_taken,
                 Err(PeerError::Refused { status, .. }) if status != StatusCode::SERVICE_UNAVAILABLE => {
-                    return GiveOutcome::Kept;
+                    return false;
                 }
                 Err(error) => tracing::debug!(?block, %error, "a block was not handed over"),
             }
             pauses.wait().await;
         }
-        GiveOutcome::Kept
+        false
     }
 
     /// Asks every new home of a block to take it over; a home that already has the block answers at once.
@@ -231,23 +237,5 @@ impl Handoff {
             successor.offer(&request).await?;
         }
         Ok(!successors.is_empty())
-    }
-}
-
-impl HandoffProgress {
-    fn count(&mut self, outcome: &GiveOutcome) {
-        assert!(
-            self.blocks_left > 0,
-            "no more blocks are handed over than were left"
-        );
-        self.blocks_left -= 1;
-        match outcome {
-            GiveOutcome::Given { bytes } => {
-                self.blocks_given += 1;
-                self.bytes_given += bytes;
-            }
-            GiveOutcome::Kept => self.blocks_kept += 1,
-            GiveOutcome::Gone => {}
-        }
     }
 }
