@@ -48,21 +48,27 @@ pub(super) fn read(
     name: &str,
     input: impl BufRead + 'static,
 ) -> Result<(), HistoryError> {
-    Lines::new(name, input, LINE_BYTES_MAX).each(|line| {
-        let line: RunLine =
-            serde_json::from_str(line).map_err(|error| Mismatch::new(error.to_string(), EXPECTED))?;
-        if line.name.trim().is_empty() {
-            return Err(Mismatch::new("an empty `name`", "the name of the job"));
-        }
-        let run = Run {
-            name: line.name,
-            submitted: line.submitted,
-            started: line.started,
-            ended: line.ended,
-            deadline: line.deadline,
-            inputs: line.inputs,
-            outputs: line.outputs,
-        };
-        Ok(history.add(name, &run))
+    let mut lines = Lines::new(name, input, LINE_BYTES_MAX);
+    while let Some(line) = lines.next_text()? {
+        let run = run(&line).map_err(|mismatch| lines.place.error(mismatch))?;
+        history.add(name, &run)?;
+    }
+    Ok(())
+}
+
+fn run(line: &str) -> Result<Run, Mismatch> {
+    let line: RunLine =
+        serde_json::from_str(line).map_err(|error| Mismatch::new(error.to_string(), EXPECTED))?;
+    if line.name.trim().is_empty() {
+        return Err(Mismatch::new("an empty `name`", "the name of the job"));
+    }
+    Ok(Run {
+        name: line.name,
+        submitted: line.submitted,
+        started: line.started,
+        ended: line.ended,
+        deadline: line.deadline,
+        inputs: line.inputs,
+        outputs: line.outputs,
     })
 }

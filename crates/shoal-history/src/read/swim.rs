@@ -21,29 +21,31 @@ pub(super) fn read(
     name: &str,
     input: impl BufRead + 'static,
 ) -> Result<(), HistoryError> {
-    Lines::new(name, input, LINE_BYTES_MAX).each(|line| {
-        let job = swim::job(line)?;
-        let Some(submitted_ms) = i64::try_from(job.submit_s)
-            .ok()
-            .and_then(|s| s.checked_mul(1_000))
-        else {
-            let found = format!("`{}` where the submit time stands", job.submit_s);
-            return Err(Mismatch::new(found, "a time in seconds"));
-        };
-        let input = job.input.filter(|_| job.input_bytes > 0);
-        let run = Run {
-            name: input.unwrap_or(job.name).to_owned(),
-            submitted: Moment::from_ms(submitted_ms),
-            inputs: input
-                .map(|path| Input {
-                    path: format!("s3://swim/{path}"),
-                    bytes: Some(job.input_bytes),
-                    bytes_per_s: None,
-                })
-                .into_iter()
-                .collect(),
-            ..Run::default()
-        };
-        Ok(history.add(name, &run))
+    let mut lines = Lines::new(name, input, LINE_BYTES_MAX);
+    while let Some(line) = lines.next_text()? {
+        let run = run(&line).map_err(|mismatch| lines.place.error(mismatch))?;
+        history.add(name, &run)?;
+    }
+    Ok(())
+}
+
+fn run(line: &str) -> Result<Run, Mismatch> {
+    let job = swim::job(line)?;
+    let submitted_s = i64::try_from(job.submit_s).ok();
+    let Some(submitted_ms) = submitted_s.and_then(|seconds| seconds.checked_mul(1_000)) else {
+        let found = format!("`{}` where the submit time stands", job.submit_s);
+        return Err(Mismatch::new(found, "a time in seconds"));
+    };
+    let path = job.input.filter(|_| job.input_bytes > 0);
+    let input = path.map(|path| Input {
+        path: format!("s3://swim/{path}"),
+        bytes: Some(job.input_bytes),
+        bytes_per_s: None,
+    });
+    Ok(Run {
+        name: path.unwrap_or(job.name).to_owned(),
+        submitted: Moment::from_ms(submitted_ms),
+        inputs: input.into_iter().collect(),
+        ..Run::default()
     })
 }

@@ -86,10 +86,15 @@ impl Requests {
             [b'{', ..] => AccessLog::Node,
             _ => AccessLog::S3Server,
         };
-        Lines::new(name, input, LINE_BYTES_MAX).each(|line| match log.request(line)? {
-            Some(request) => self.take(history, name, &request),
-            None => Ok(Ok(())),
-        })
+        let mut lines = Lines::new(name, input, LINE_BYTES_MAX);
+        while let Some(line) = lines.next_text()? {
+            let refused = |mismatch| lines.place.error(mismatch);
+            if let Some(request) = log.request(&line).map_err(refused)? {
+                let at = arrival(&request).map_err(refused)?;
+                self.take(history, name, at, &request)?;
+            }
+        }
+        Ok(())
     }
 
     /// Ends all runs.
@@ -104,14 +109,9 @@ impl Requests {
         &mut self,
         history: &mut History,
         name: &str,
+        at: Moment,
         request: &Request<'_>,
-    ) -> Result<Result<(), HistoryError>, Mismatch> {
-        let Some(at) = Moment::from_time(request.at) else {
-            return Err(Mismatch::new(
-                format!("the time {}", request.at),
-                "a time from 1970 on",
-            ));
-        };
+    ) -> Result<(), HistoryError> {
         history.saw(at);
         if self.latest.since_ms(end(at, request)) > self.options.gap_ms {
             history.pass(Passed::OutOfOrder);
@@ -119,11 +119,10 @@ impl Requests {
         self.latest = self.latest.max(at);
         let Some(job) = job(request, self.options.job_by) else {
             history.pass(Passed::NoJob);
-            return Ok(Ok(()));
+            return Ok(());
         };
-        Ok(self
-            .sweep(history, name)
-            .and_then(|()| self.add(history, name, at, job, request)))
+        self.sweep(history, name)?;
+        self.add(history, name, at, job, request)
     }
 
     fn add(
@@ -198,6 +197,12 @@ impl Requests {
         }
         Ok(())
     }
+}
+
+/// Returns the time at which a request arrived.
+fn arrival(request: &Request<'_>) -> Result<Moment, Mismatch> {
+    let found = || format!("the time {}", request.at);
+    Moment::from_time(request.at).ok_or_else(|| Mismatch::new(found(), "a time from 1970 on"))
 }
 
 /// Returns the time at which the response ended.
