@@ -2,11 +2,10 @@
 //! ones.
 
 use std::num::NonZeroU32;
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use highs::{HighsModelStatus, HighsSolutionStatus, RowProblem, Sense, SolvedModel};
-use shoal_plan::lp::{Bounds, LinearProgram, LpSolver, Solution, SolveError};
+use shoal_plan::lp::{LinearProgram, LpSolver, Solution, SolveError};
 
 /// Coefficients above which the interior point method is faster than the simplex method: measured in
 /// `experiments/netco-scale`.
@@ -128,18 +127,13 @@ fn gave_up(status: highs::HighsStatus) -> SolveError {
     SolveError::GaveUp(format!("{status:?}"))
 }
 
-/// Returns a range as HiGHS reads it: infinite at an end without a bound.
-fn range(bounds: Bounds) -> RangeInclusive<f64> {
-    bounds.lower..=bounds.upper
-}
-
 fn rows(program: &LinearProgram, scale: f64) -> RowProblem {
     let mut problem = RowProblem::new();
     let columns: Vec<_> = program
         .columns()
         .iter()
         .map(|column| {
-            let range = range(column.bounds);
+            let range = column.bounds.clone();
             if column.is_whole {
                 problem.add_integer_column(column.cost * scale, range)
             } else {
@@ -155,7 +149,7 @@ fn rows(program: &LinearProgram, scale: f64) -> RowProblem {
             .iter()
             .map(|entry| (columns[entry.column], entry.factor))
             .collect();
-        problem.add_row(range(*bounds), &terms);
+        problem.add_row(bounds.clone(), &terms);
     }
     problem
 }

@@ -3,7 +3,7 @@
 //! [`shoal_plan::lp::formulation`] are compared with them. The corrections that it names are made here, too.
 
 use shoal_plan::instance::Instance;
-use shoal_plan::lp::{Bounds, ColumnId, LinearProgram};
+use shoal_plan::lp::{ColumnId, LinearProgram};
 use shoal_plan::model::Objective;
 
 /// The program of an instance, in bytes and bytes a second, and the column of `B`, if it is a variable. The
@@ -28,21 +28,21 @@ pub fn program(instance: &Instance, objective: Objective) -> LinearProgram {
         instance
             .jobs
             .iter()
-            .map(|_| program.column(-1.0, Bounds::between(0.0, 1.0)))
+            .map(|_| program.column(-1.0, 0.0..=1.0))
             .collect()
     });
     let peak = fractions
         .is_none()
-        .then(|| program.column(1.0, Bounds::at_least(0.0)));
+        .then(|| program.column(1.0, 0.0..=f64::INFINITY));
     let mut cached: Vec<Vec<ColumnId>> = Vec::new();
     let mut fetched: Vec<Vec<ColumnId>> = Vec::new();
     for file in &instance.files {
         let size = file.bytes / unit;
         let fetch = |slot| {
             if slot < file.available {
-                Bounds::equal(0.0)
+                0.0..=0.0
             } else {
-                Bounds::between(0.0, size)
+                0.0..=size
             }
         };
         let keep = |slot| {
@@ -54,7 +54,7 @@ pub fn program(instance: &Instance, objective: Objective) -> LinearProgram {
         };
         cached.push(
             (0..slots)
-                .map(|slot| program.column(0.0, Bounds::between(keep(slot), size)))
+                .map(|slot| program.column(0.0, keep(slot)..=size))
                 .collect(),
         );
         fetched.push((0..slots).map(|slot| program.column(0.0, fetch(slot))).collect());
@@ -64,7 +64,7 @@ pub fn program(instance: &Instance, objective: Objective) -> LinearProgram {
         let mut of_job = Vec::new();
         for &(file, _) in &job.reads {
             let size = instance.files[file].bytes / unit;
-            let rate = program.column(0.0, Bounds::at_least(0.0));
+            let rate = program.column(0.0, 0.0..=f64::INFINITY);
             // (1)
             let mut terms = vec![
                 (rate, job.seconds / seconds),
@@ -74,14 +74,14 @@ pub fn program(instance: &Instance, objective: Objective) -> LinearProgram {
             match &fractions {
                 Some(fractions) => {
                     terms.push((fractions[number], -size));
-                    program.row(Bounds::at_least(0.0), terms);
+                    program.row(0.0..=f64::INFINITY, terms);
                 }
-                None => program.row(Bounds::at_least(size), terms),
+                None => program.row(size..=f64::INFINITY, terms),
             }
             // (3)
             for slot in job.from + 1..job.until {
                 let terms = [(cached[file][slot], 1.0), (cached[file][slot - 1], -1.0)];
-                program.row(Bounds::at_least(0.0), terms);
+                program.row(0.0..=f64::INFINITY, terms);
             }
             of_job.push(rate);
         }
@@ -93,13 +93,13 @@ pub fn program(instance: &Instance, objective: Objective) -> LinearProgram {
             let before = slot.checked_sub(1).map(|before| (cached[before], -1.0));
             let held = if slot == 0 { file.held_bytes / unit } else { 0.0 };
             let terms = [(cached[slot], 1.0), (fetched[slot], -1.0)];
-            program.row(Bounds::at_most(held), terms.into_iter().chain(before));
+            program.row(f64::NEG_INFINITY..=held, terms.into_iter().chain(before));
         }
     }
     for slot in 0..slots {
         // (4)
         program.row(
-            Bounds::at_most(instance.capacity_bytes / unit),
+            f64::NEG_INFINITY..=instance.capacity_bytes / unit,
             cached.iter().map(|cached| (cached[slot], 1.0)),
         );
         // (5)
@@ -119,9 +119,9 @@ pub fn program(instance: &Instance, objective: Objective) -> LinearProgram {
         match peak {
             Some(peak) => {
                 terms.push((peak, -link));
-                program.row(Bounds::at_most(-promised), terms);
+                program.row(f64::NEG_INFINITY..=-promised, terms);
             }
-            None => program.row(Bounds::at_most((link - promised).max(0.0)), terms),
+            None => program.row(f64::NEG_INFINITY..=(link - promised).max(0.0), terms),
         }
     }
     program

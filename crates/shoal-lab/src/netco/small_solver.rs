@@ -29,7 +29,7 @@ impl LpSolver for SmallSolver {
             .columns()
             .iter()
             .map(|column| {
-                let (lower, upper) = (column.bounds.lower, column.bounds.upper);
+                let (lower, upper) = (*column.bounds.start(), *column.bounds.end());
                 if column.is_whole {
                     problem.add_integer_var(column.cost, (lower.ceil() as i32, upper.floor() as i32))
                 } else {
@@ -42,15 +42,16 @@ impl LpSolver for SmallSolver {
             terms[entry.row].push((variables[entry.column], entry.factor));
         }
         for (terms, bounds) in terms.iter().zip(program.rows()) {
-            if (bounds.upper - bounds.lower).abs() == 0.0 {
-                problem.add_constraint(terms.as_slice(), ComparisonOp::Eq, bounds.lower);
+            let (lower, upper) = (*bounds.start(), *bounds.end());
+            if (upper - lower).abs() == 0.0 {
+                problem.add_constraint(terms.as_slice(), ComparisonOp::Eq, lower);
                 continue;
             }
-            if bounds.lower.is_finite() {
-                problem.add_constraint(terms.as_slice(), ComparisonOp::Ge, bounds.lower);
+            if lower.is_finite() {
+                problem.add_constraint(terms.as_slice(), ComparisonOp::Ge, lower);
             }
-            if bounds.upper.is_finite() {
-                problem.add_constraint(terms.as_slice(), ComparisonOp::Le, bounds.upper);
+            if upper.is_finite() {
+                problem.add_constraint(terms.as_slice(), ComparisonOp::Le, upper);
             }
         }
         let outcome = problem.solve().map_err(|error| match error {

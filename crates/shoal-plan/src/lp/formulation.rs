@@ -35,7 +35,7 @@
 use std::collections::HashMap;
 
 use crate::instance::Instance;
-use crate::lp::{Bounds, ColumnId, LinearProgram, Solution};
+use crate::lp::{ColumnId, LinearProgram, Solution};
 use crate::model::Objective;
 
 /// The share of the least peak that the price of bytes can cost at most.
@@ -179,23 +179,22 @@ impl Formulation {
     /// Lets a job be done to this fraction.
     pub fn fix(&mut self, job: usize, fraction: f64) {
         self.program
-            .bound_column(self.fractions[job], Bounds::equal(fraction));
+            .bound_column(self.fractions[job], fraction..=fraction);
     }
 
     /// Undoes [`Formulation::fix`].
     pub fn free(&mut self, job: usize) {
-        self.program
-            .bound_column(self.fractions[job], Bounds::between(0.0, 1.0));
+        self.program.bound_column(self.fractions[job], 0.0..=1.0);
     }
 
     /// Adds the fractions of jobs or the peak, and the kept and fetched bytes of each group.
     fn add_columns(&mut self, instance: &Instance) {
         if self.objective == Objective::MostDeadlines {
-            let fraction = |_| self.program.column(-1.0, Bounds::between(0.0, 1.0));
+            let fraction = |_| self.program.column(-1.0, 0.0..=1.0);
             self.fractions = (0..instance.jobs.len()).map(fraction).collect();
         } else {
             let most = most_load(instance, self.unit_bytes);
-            self.peak = Some(self.program.column(1.0, Bounds::between(0.0, most)));
+            self.peak = Some(self.program.column(1.0, 0.0..=most));
         }
         let mut groups = std::mem::take(&mut self.groups);
         for group in &mut groups {
@@ -215,7 +214,7 @@ impl Formulation {
         if file.held_bytes > 0.0 {
             let held = self.unit(file.held_bytes);
             if file.held_until <= first.slot {
-                let kept = self.program.column(0.0, Bounds::between(0.0, held));
+                let kept = self.program.column(0.0, 0.0..=held);
                 group.held_kept = Some(kept);
                 level.push(kept);
             } else {
@@ -230,28 +229,28 @@ impl Formulation {
                 ..GroupArrival::default()
             };
             if release < arrival.slot {
-                let fetched = self.program.column(0.0, Bounds::between(0.0, size));
+                let fetched = self.program.column(0.0, 0.0..=size);
                 here.fetched = Some(fetched);
                 level.push(fetched);
             }
             if level.len() > 2 {
-                let sum = self.program.column(0.0, Bounds::between(0.0, size));
+                let sum = self.program.column(0.0, 0.0..=size);
                 let terms = level.drain(..).map(|column| (column, -1.0));
-                self.program.row(Bounds::equal(0.0), terms.chain([(sum, 1.0)]));
+                self.program.row(0.0..=0.0, terms.chain([(sum, 1.0)]));
                 level.push(sum);
             } else if level.len() == 2 || constant > 0.0 {
                 let terms = level.iter().map(|&column| (column, 1.0));
-                self.program.row(Bounds::at_most(size - constant), terms);
+                self.program.row(f64::NEG_INFINITY..=size - constant, terms);
             }
             here.level.clone_from(&level);
             if let Some(next) = file.arrivals.get(number + 1)
                 && arrival.until <= next.slot
                 && !(level.is_empty() && constant == 0.0)
             {
-                let kept = self.program.column(0.0, Bounds::between(0.0, size));
+                let kept = self.program.column(0.0, 0.0..=size);
                 let terms = level.iter().map(|&column| (column, 1.0));
                 self.program
-                    .row(Bounds::at_least(-constant), terms.chain([(kept, -1.0)]));
+                    .row(-constant..=f64::INFINITY, terms.chain([(kept, -1.0)]));
                 here.kept = Some(kept);
                 level = vec![kept];
                 constant = 0.0;
@@ -283,26 +282,26 @@ impl Formulation {
                     if is_single && arrival.jobs.len() == 1 {
                         let terms: Vec<_> = cached.chain([(fraction, size)]).collect();
                         if terms.len() > 1 {
-                            self.program.row(Bounds::at_least(0.0), terms.iter().copied());
+                            self.program.row(0.0..=f64::INFINITY, terms.iter().copied());
                         }
                         remote[job].terms.extend(terms);
                         continue;
                     }
-                    let column = self.program.column(0.0, Bounds::between(0.0, size));
+                    let column = self.program.column(0.0, 0.0..=size);
                     remote[job].terms.push((column, 1.0));
                     let read = here.level.iter().map(|&level| (level, 1.0));
                     let terms = read.chain([(column, 1.0), (fraction, -size)]);
-                    self.program.row(Bounds::at_least(-here.constant), terms);
+                    self.program.row(-here.constant..=f64::INFINITY, terms);
                 }
             }
         }
         let mut link: Vec<Vec<(ColumnId, f64)>> = vec![Vec::new(); instance.slots.len()];
         for (job, remote) in instance.jobs.iter().zip(&remote) {
             let bytes = self.unit(job.bytes);
-            let column = self.program.column(self.byte_price, Bounds::between(0.0, bytes));
+            let column = self.program.column(self.byte_price, 0.0..=bytes);
             let terms = remote.terms.iter().map(|&(column, factor)| (column, -factor));
             self.program
-                .row(Bounds::equal(remote.constant), terms.chain([(column, 1.0)]));
+                .row(remote.constant..=remote.constant, terms.chain([(column, 1.0)]));
             self.remote.push(column);
             let factor = instance.slots.seconds() / job.seconds;
             (job.from..job.until).for_each(|slot| link[slot].push((column, factor)));
@@ -330,14 +329,12 @@ impl Formulation {
             demands.sort_unstable_by_key(|demand| std::cmp::Reverse(demand.0));
             let all: f64 = demands
                 .iter()
-                .map(|demand| self.program.columns()[demand.1.0].bounds.upper)
+                .map(|demand| self.program.columns()[demand.1.0].bounds.end())
                 .sum();
             let mut demands = demands.iter().peekable();
             let mut carried: Option<ColumnId> = None;
             for slot in (first..due).rev() {
-                let fetch = self
-                    .program
-                    .column(FETCH_PRICE * self.byte_price, Bounds::between(0.0, all));
+                let fetch = self.program.column(FETCH_PRICE * self.byte_price, 0.0..=all);
                 self.fetches.push((due, slot, fetch));
                 link[slot].push((fetch, 1.0));
                 let mut terms = vec![(fetch, 1.0)];
@@ -346,11 +343,11 @@ impl Formulation {
                     terms.push((*fetched, -1.0));
                 }
                 if slot > first {
-                    let carry = self.program.column(0.0, Bounds::between(0.0, all));
+                    let carry = self.program.column(0.0, 0.0..=all);
                     terms.push((carry, -1.0));
                     carried = Some(carry);
                 }
-                self.program.row(Bounds::equal(0.0), terms);
+                self.program.row(0.0..=0.0, terms);
             }
         }
         let greatest = self.unit_bytes / instance.slots.seconds();
@@ -362,11 +359,11 @@ impl Formulation {
             match self.peak {
                 Some(peak) => {
                     terms.push((peak, -rate));
-                    self.program.row(Bounds::at_most(-promised), terms);
+                    self.program.row(f64::NEG_INFINITY..=-promised, terms);
                 }
                 None => self
                     .program
-                    .row(Bounds::at_most((rate - promised).max(0.0)), terms),
+                    .row(f64::NEG_INFINITY..=(rate - promised).max(0.0), terms),
             }
         }
     }
@@ -406,10 +403,10 @@ impl Formulation {
         let room = self.unit(instance.capacity_bytes);
         let mut before: Option<ColumnId> = None;
         for (slot, mut terms) in change.into_iter().enumerate() {
-            let occupied = self.program.column(0.0, Bounds::between(0.0, room));
+            let occupied = self.program.column(0.0, 0.0..=room);
             terms.push((occupied, 1.0));
             terms.extend(before.map(|before| (before, -1.0)));
-            self.program.row(Bounds::equal(constant[slot]), terms);
+            self.program.row(constant[slot]..=constant[slot], terms);
             before = Some(occupied);
         }
     }

@@ -2,6 +2,7 @@
 
 pub mod formulation;
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -10,7 +11,7 @@ use thiserror::Error;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LinearProgram {
     columns: Vec<Column>,
-    rows: Vec<Bounds>,
+    rows: Vec<RangeInclusive<f64>>,
     entries: Vec<Entry>,
 }
 
@@ -19,23 +20,14 @@ pub struct LinearProgram {
 pub struct ColumnId(pub usize);
 
 /// A variable.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Column {
     /// Its price.
     pub cost: f64,
-    /// Its bounds.
-    pub bounds: Bounds,
+    /// Its bounds, infinite at an end without one.
+    pub bounds: RangeInclusive<f64>,
     /// True if its value is a whole number.
     pub is_whole: bool,
-}
-
-/// A range; infinite at an end without a bound.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bounds {
-    /// The least value.
-    pub lower: f64,
-    /// The greatest value.
-    pub upper: f64,
 }
 
 /// A coefficient.
@@ -49,40 +41,9 @@ pub struct Entry {
     pub factor: f64,
 }
 
-impl Bounds {
-    /// `lower..`
-    pub const fn at_least(lower: f64) -> Self {
-        Self {
-            lower,
-            upper: f64::INFINITY,
-        }
-    }
-
-    /// `..=upper`
-    pub const fn at_most(upper: f64) -> Self {
-        Self {
-            lower: f64::NEG_INFINITY,
-            upper,
-        }
-    }
-
-    /// Returns bounds that allow one value.
-    pub const fn equal(value: f64) -> Self {
-        Self {
-            lower: value,
-            upper: value,
-        }
-    }
-
-    /// `lower..=upper`
-    pub const fn between(lower: f64, upper: f64) -> Self {
-        Self { lower, upper }
-    }
-}
-
 impl LinearProgram {
     /// Adds a variable.
-    pub fn column(&mut self, cost: f64, bounds: Bounds) -> ColumnId {
+    pub fn column(&mut self, cost: f64, bounds: RangeInclusive<f64>) -> ColumnId {
         self.columns.push(Column {
             cost,
             bounds,
@@ -97,7 +58,7 @@ impl LinearProgram {
     }
 
     /// Changes the bounds of a variable.
-    pub fn bound_column(&mut self, ColumnId(column): ColumnId, bounds: Bounds) {
+    pub fn bound_column(&mut self, ColumnId(column): ColumnId, bounds: RangeInclusive<f64>) {
         self.columns[column].bounds = bounds;
     }
 
@@ -106,8 +67,8 @@ impl LinearProgram {
         self.columns.iter().any(|column| column.is_whole)
     }
 
-    /// Adds a row. The factors of a column that appears twice are added.
-    pub fn row(&mut self, bounds: Bounds, terms: impl IntoIterator<Item = (ColumnId, f64)>) {
+    /// Adds a row, whose bounds are infinite at an end without one. The factors of a column that appears twice are added.
+    pub fn row(&mut self, bounds: RangeInclusive<f64>, terms: impl IntoIterator<Item = (ColumnId, f64)>) {
         let row = self.rows.len();
         self.rows.push(bounds);
         let first = self.entries.len();
@@ -141,7 +102,7 @@ impl LinearProgram {
     }
 
     /// Returns the bounds of the rows.
-    pub fn rows(&self) -> &[Bounds] {
+    pub fn rows(&self) -> &[RangeInclusive<f64>] {
         &self.rows
     }
 
@@ -167,7 +128,7 @@ impl LinearProgram {
         let mut sum = 0.0;
         let mut usable = vec![0.0; self.rows.len()];
         for ((usable, bounds), &price) in usable.iter_mut().zip(&self.rows).zip(prices) {
-            let side = if price > 0.0 { bounds.lower } else { bounds.upper };
+            let side = if price > 0.0 { bounds.start() } else { bounds.end() };
             // A price for an infinite bound is the solver's rounding.
             if side.is_finite() && price != 0.0 {
                 *usable = price;
@@ -183,7 +144,7 @@ impl LinearProgram {
             .zip(&reduced)
             .filter(|(_, reduced)| **reduced != 0.0);
         sum + columns
-            .map(|(column, &reduced)| (reduced * column.bounds.lower).min(reduced * column.bounds.upper))
+            .map(|(column, &reduced)| (reduced * column.bounds.start()).min(reduced * column.bounds.end()))
             .sum::<f64>()
     }
 
@@ -193,7 +154,9 @@ impl LinearProgram {
         for entry in &self.entries {
             sums[entry.row] += entry.factor * values[entry.column];
         }
-        let beyond = |bounds: &Bounds, value: f64| (bounds.lower - value).max(value - bounds.upper).max(0.0);
+        let beyond = |bounds: &RangeInclusive<f64>, value: f64| {
+            (bounds.start() - value).max(value - bounds.end()).max(0.0)
+        };
         let columns = self
             .columns
             .iter()
