@@ -292,14 +292,6 @@ impl Bulletin {
     }
 }
 
-impl std::fmt::Debug for Bulletin {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Bulletin")
-            .field("size", &self.size())
-            .finish_non_exhaustive()
-    }
-}
-
 /// Returns true if a node may have written the body of a record: bodies are JSON, of this release or of
 /// another.
 fn is_plausible((key, record): &(Key, Record)) -> bool {

@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use ulid::Ulid;
 
 use super::gathering::Gatherings;
+use super::parts::TaskParts;
 use super::parts::helper::TaskHelper;
 use super::parts::manifest;
 use super::parts::nodes::Nodes;
@@ -94,6 +95,10 @@ impl Tasks {
         })
     }
 
+    fn parts(&self) -> &TaskParts {
+        &self.base.nodes.parts
+    }
+
     /// Accepts an order about the objects of its URI.
     ///
     /// # Errors
@@ -115,7 +120,7 @@ impl Tasks {
         let now = clock::utc_now();
         let request = self.checked(request, true, now)?;
         let id = self.base.records.next_id(now);
-        let facts = self.base.nodes.parts.order_files.receive(id, list).await?;
+        let facts = self.parts().order_files.receive(id, list).await?;
         let order = self.order_of(request, Some(facts), now);
         self.accept(id, &order, ORDERS_MAX)
     }
@@ -140,7 +145,7 @@ impl Tasks {
         let mut gatherings = self.gatherings.lock().await;
         self.end_gatherings(&mut gatherings);
         if let Some(open) = gatherings.of(&request) {
-            let bytes = self.base.nodes.parts.order_files.append(open.id, lines).await?;
+            let bytes = self.parts().order_files.append(open.id, lines).await?;
             let objects = open.objects() + objects;
             open.order.manifest = Some(ManifestFacts { objects, bytes });
             self.base.records.write(open.id, &open.order)?;
@@ -148,7 +153,7 @@ impl Tasks {
         }
         self.make_room(ANNOUNCED_MAX)?;
         let id = self.base.records.next_id(now);
-        let bytes = self.base.nodes.parts.order_files.take(id, lines).await?;
+        let bytes = self.parts().order_files.take(id, lines).await?;
         let facts = ManifestFacts { objects, bytes };
         let order = Order {
             gathers: true,
@@ -165,12 +170,12 @@ impl Tasks {
     ///
     /// Fails if the order is not accepted, with the reason.
     pub async fn post_plan(&self, document: ClientBody, identity: Option<&str>) -> Result<Task, TaskRefusal> {
-        let identity = self.base.nodes.parts.identity(identity)?;
+        let identity = self.parts().identity(identity)?;
         let now = clock::utc_now();
         let (file, mut facts) = self.base.plans.receive(document, now).await?;
         self.make_room(ORDERS_MAX)?;
         let id = self.base.records.next_id(now);
-        let kept = self.base.nodes.parts.order_files.keep(id, file).await;
+        let kept = self.parts().order_files.keep(id, file).await;
         kept.map_err(PlanError::from)?;
         let _turn = self.succession.lock();
         let former = self.latest_plan();
@@ -178,7 +183,7 @@ impl Tasks {
         facts.succession = succession.map_or(0, |former| former.saturating_add(1));
         let replaced = former.filter(|former| !former.progress.state.is_over());
         facts.replaces = replaced.map(|former| Ulid(former.id).to_string());
-        let order = Order::of_plan(identity, facts, now.into(), &self.base.nodes.parts.name);
+        let order = Order::of_plan(identity, facts, now.into(), &self.parts().name);
         let plan = self.accept(id, &order, ORDERS_MAX)?;
         self.end_replaced_plans();
         Ok(plan)
@@ -195,15 +200,13 @@ impl Tasks {
     /// Begins what this node gathered before it began again: each list is as long as it became.
     fn begin_gathered_before(&self) {
         for entry in self.base.records.all() {
-            if !entry.order.gathers || entry.order.accepted_by != self.base.nodes.parts.name {
+            if !entry.order.gathers || entry.order.accepted_by != self.parts().name {
                 continue;
             }
             let mut order = Order::clone(&entry.order);
             order.gathers = false;
-            if let (Some(facts), Some(bytes)) = (
-                &mut order.manifest,
-                self.base.nodes.parts.order_files.size(entry.id),
-            ) {
+            if let (Some(facts), Some(bytes)) = (&mut order.manifest, self.parts().order_files.size(entry.id))
+            {
                 facts.bytes = bytes;
             }
             let _ = self.base.records.write(entry.id, &order);
@@ -218,16 +221,9 @@ impl Tasks {
         now: SystemTime,
     ) -> Result<TaskRequest, TaskRefusal> {
         request.check(has_manifest, now)?;
-        request.identity = self.base.nodes.parts.identity(request.identity.as_deref())?;
+        request.identity = self.parts().identity(request.identity.as_deref())?;
         if let Some(place) = &request.to
-            && self
-                .base
-                .nodes
-                .parts
-                .cache()
-                .cooperation
-                .ring_at(Some(place))
-                .is_none()
+            && self.parts().cache().cooperation.ring_at(Some(place)).is_none()
         {
             return Err(TaskRefusal::NoNode(place.clone()));
         }
@@ -236,7 +232,7 @@ impl Tasks {
 
     /// Returns the order that this node gives for a request.
     fn order_of(&self, request: TaskRequest, manifest: Option<ManifestFacts>, created: SystemTime) -> Order {
-        let node = &*self.base.nodes.parts.name;
+        let node = &*self.parts().name;
         if request.kind != TaskKind::Unpin {
             return Order::accepted(request, manifest, created.into(), node, None);
         }
@@ -417,14 +413,14 @@ impl Tasks {
     /// Copies the lists and documents of tasks that this node may have to run, and removes those of tasks
     /// that are over.
     async fn keep_files(&self) {
-        let here = self.base.nodes.parts.order_files.ids();
+        let here = self.parts().order_files.ids();
         let (now, entries) = (clock::utc_now(), self.base.records.all());
         let receiving = new_id(now - ORDER_PATIENCE);
         let first_pin = first_pin(&entries, now);
         for id in &here {
             let entry = entries.binary_search_by_key(id, |entry| entry.id);
             if !entry.map_or(*id > receiving, |place| entries[place].is_wanted(now, first_pin)) {
-                self.base.nodes.parts.order_files.remove(*id).await;
+                self.parts().order_files.remove(*id).await;
             }
         }
         for entry in &entries {
@@ -444,9 +440,9 @@ impl Tasks {
 
     /// Ends the pins here of orders that were cancelled.
     async fn end_cancelled_pins(&self) {
-        for order in self.base.nodes.parts.cache().store.pinning.orders() {
+        for order in self.parts().cache().store.pinning.orders() {
             if self.base.records.is_cancelled(order.0) {
-                self.base.nodes.parts.cache().store.pinning.end(order).await;
+                self.parts().cache().store.pinning.end(order).await;
             }
         }
     }
@@ -483,12 +479,6 @@ impl Tasks {
             records: records as u64,
             record_bytes: record_bytes as u64,
         }
-    }
-}
-
-impl std::fmt::Debug for Tasks {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tasks").finish_non_exhaustive()
     }
 }
 

@@ -30,11 +30,6 @@ pub struct Nodes {
     helper: Arc<TaskHelper>,
 }
 
-/// A node that does not do what it is asked: its name, and why.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct NodeError(String);
-
 impl Nodes {
     /// Creates the nodes as the node of `helper` sees them.
     pub fn new(helper: &Arc<TaskHelper>) -> Arc<Self> {
@@ -62,12 +57,12 @@ impl Nodes {
         name.unwrap_or_else(|| format!("{:016x}", node.0))
     }
 
-    /// Asks nodes at the same time. Returns their answers in the same order.
+    /// Asks nodes at the same time. Returns their answers, or errors, in the same order.
     pub async fn ask_each(
         &self,
         nodes: &[NodeId],
         question: impl Fn() -> Question,
-    ) -> Vec<Result<Answer, NodeError>> {
+    ) -> Vec<Result<Answer, String>> {
         join_all(nodes.iter().copied().map(|node| self.ask(node, question()))).await
     }
 
@@ -102,7 +97,7 @@ impl Nodes {
         question: impl Fn(Vec<ObjectId>) -> Question,
         objects: &[ObjectId],
         mut note: impl FnMut(&str, Answer),
-    ) -> Result<(), NodeError> {
+    ) -> Result<(), String> {
         let named = |node| (node, self.name_of(node));
         // A node may have left when its answer is here.
         let mut left: Vec<_> = self.all().into_iter().map(named).collect();
@@ -137,13 +132,13 @@ impl Nodes {
     ///
     /// # Errors
     ///
-    /// The node cannot be reached, or refuses.
-    pub async fn ask(&self, node: NodeId, question: Question) -> Result<Answer, NodeError> {
+    /// The node cannot be reached, or refuses: its name, and why.
+    pub async fn ask(&self, node: NodeId, question: Question) -> Result<Answer, String> {
         let answer = match self.answer_of(node, question).await {
             Ok(Answer::Refused(why)) => Err(format!("refuses: {why}")),
             answer => answer,
         };
-        answer.map_err(|why| NodeError(format!("{} {why}", self.name_of(node))))
+        answer.map_err(|why| format!("{} {why}", self.name_of(node)))
     }
 
     /// Returns the answer of a node, or an error that follows its name.

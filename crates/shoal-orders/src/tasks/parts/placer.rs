@@ -150,10 +150,8 @@ impl Placer {
             planned,
             block,
         };
-        match self.nodes.ask(node, Question::Fill(Box::new(fill))).await {
-            Ok(answer) => answer.into_filled(),
-            Err(error) => Err(NotFilled::Failed(error.to_string())),
-        }
+        let answer = self.nodes.ask(node, Question::Fill(Box::new(fill))).await;
+        answer.map_err(NotFilled::Failed)?.into_filled()
     }
 }
 

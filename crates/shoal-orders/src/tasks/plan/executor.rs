@@ -105,12 +105,8 @@ impl Executor {
 
     /// Returns the bandwidth of the link to the lake, if it is metered.
     pub(super) fn link_bytes_per_second(&self) -> Option<f64> {
-        self.nodes
-            .parts
-            .cache()
-            .lake
-            .link()
-            .map(|link| link.bandwidth() as f64)
+        let link = self.nodes.parts.cache().lake.link();
+        link.map(|link| link.bandwidth() as f64)
     }
 
     /// Calls `does` with the execution, if the plan of this generation is still in force.

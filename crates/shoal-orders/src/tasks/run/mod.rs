@@ -149,16 +149,11 @@ impl<'a> Run<'a> {
     /// Returns true if the task, which is not over, may miss its deadline at this speed in bytes a second, or
     /// a job of the plan its own.
     fn is_at_risk(&self, runner: Option<&Runner<'a>>, speed: Option<u64>) -> bool {
-        runner.map_or_else(
-            || {
-                self.progress
-                    .lock()
-                    .plan
-                    .as_ref()
-                    .is_some_and(|plan| plan.jobs.at_risk > 0)
-            },
-            |runner| runner.estimate.is_at_risk(speed),
-        )
+        let Some(runner) = runner else {
+            let progress = self.progress.lock();
+            return progress.plan.as_ref().is_some_and(|plan| plan.jobs.at_risk > 0);
+        };
+        runner.estimate.is_at_risk(speed)
     }
 
     /// Cancels the pin orders all of whose objects this order unpins.

@@ -8,7 +8,6 @@ use shoal_policy::Source;
 use shoal_s3::object::ObjectName;
 
 use crate::tasks::parts::lake_view::ObjectFailure;
-use crate::tasks::parts::nodes::NodeError;
 use crate::tasks::records::progress::{Progress, Tally};
 
 /// The number of objects that the lake refuses in a row before the task ends: the lake refuses the identity.
@@ -19,17 +18,6 @@ pub(in crate::tasks) struct Outcomes {
     progress: Arc<Mutex<Progress>>,
     /// The objects in a row that the lake has refused.
     refusals: AtomicU32,
-}
-
-/// The reason why a task ends before its last object.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub(in crate::tasks) struct Ended(pub(super) String);
-
-impl From<NodeError> for Ended {
-    fn from(error: NodeError) -> Self {
-        Self(error.to_string())
-    }
 }
 
 impl Outcomes {
@@ -63,8 +51,8 @@ impl Outcomes {
     ///
     /// # Errors
     ///
-    /// Fails if the task has to end for it.
-    pub(super) fn note(&self, name: &ObjectName, outcome: Result<(), ObjectFailure>) -> Result<(), Ended> {
+    /// Fails if the task has to end for it, with the reason.
+    pub(super) fn note(&self, name: &ObjectName, outcome: Result<(), ObjectFailure>) -> Result<(), String> {
         let why = match outcome {
             Ok(()) => {
                 self.count(|tally| tally.objects.done += 1);
@@ -86,8 +74,7 @@ impl Outcomes {
         if self.refusals.fetch_add(1, Ordering::Relaxed) + 1 < REFUSALS_MAX {
             return Ok(());
         }
-        let why = format!("the lake refused {REFUSALS_MAX} objects in a row: {why}");
-        Err(Ended(why))
+        Err(format!("the lake refused {REFUSALS_MAX} objects in a row: {why}"))
     }
 
     /// Ends a row of refusals: the lake has sent something, or an object is left alone.

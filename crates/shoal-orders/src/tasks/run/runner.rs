@@ -19,7 +19,7 @@ use tokio::sync::{Notify, Semaphore};
 use self::estimate::Estimate;
 use super::TaskBase;
 use super::catalogue::{Catalogue, NoPage, Page};
-use super::outcomes::{Ended, Outcomes};
+use super::outcomes::Outcomes;
 use super::unpinned::Unpinned;
 use crate::tasks::parts::lake_view::{LakeView, ObjectFailure};
 use crate::tasks::parts::messages::Pin;
@@ -106,7 +106,7 @@ impl<'a> Runner<'a> {
             worked = self.work() => worked,
             () = counting => unreachable!("counting goes on for ever"),
         };
-        if let Err(Ended(why)) = worked {
+        if let Err(why) = worked {
             return (TaskState::Failed, Some(why));
         }
         self.outcomes.count(|tally| {
@@ -123,7 +123,8 @@ impl<'a> Runner<'a> {
         })
     }
 
-    async fn work(&self) -> Result<(), Ended> {
+    /// Does the work. The error is the reason why the task ends before its last object.
+    async fn work(&self) -> Result<(), String> {
         let mut catalogue = self.catalogue().await?;
         let goes_on = self.progress.lock().resume.is_some();
         let mut is_first = true;
@@ -148,7 +149,7 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    async fn do_part(&self, part: &[Candidate]) -> Result<(), Ended> {
+    async fn do_part(&self, part: &[Candidate]) -> Result<(), String> {
         match self.order.request.kind {
             TaskKind::Prefetch | TaskKind::Pin if self.order.request.dry_run => {
                 self.count_wanted(part).await;
@@ -162,14 +163,12 @@ impl<'a> Runner<'a> {
         Ok(())
     }
 
-    async fn catalogue(&self) -> Result<Catalogue, Ended> {
+    async fn catalogue(&self) -> Result<Catalogue, String> {
         let resume = self.progress.lock().resume.clone();
         let after = resume.as_ref().map_or("", |resume| &resume.after);
         if self.order.selection().is_none() {
-            let manifest = self.order.manifest;
-            let manifest = manifest.ok_or_else(|| Ended("the order names no objects".into()))?;
-            let here = self.nodes.bring_file(self.id, manifest.bytes).await;
-            here.map_err(Ended)?;
+            let manifest = self.order.manifest.ok_or("the order names no objects")?;
+            self.nodes.bring_file(self.id, manifest.bytes).await?;
             self.outcomes
                 .count(|tally| tally.objects.total = Some(manifest.objects));
         }
@@ -177,7 +176,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Reads the next page, however long the lake takes to answer.
-    async fn page(&self, catalogue: &mut Catalogue) -> Result<Option<Page>, Ended> {
+    async fn page(&self, catalogue: &mut Catalogue) -> Result<Option<Page>, String> {
         let mut pauses = pauses();
         loop {
             match catalogue.next(&self.lake, &self.nodes.parts.order_files).await {
@@ -185,7 +184,7 @@ impl<'a> Runner<'a> {
                     self.outcomes.wait_for(None);
                     return Ok(page);
                 }
-                Err(NoPage::Never(why)) => return Err(Ended(why)),
+                Err(NoPage::Never(why)) => return Err(why),
                 Err(NoPage::NotNow(why)) => self.outcomes.wait_for(Some(why)),
             }
             pauses.wait().await;
@@ -212,7 +211,7 @@ impl<'a> Runner<'a> {
     async fn candidates(
         &self,
         objects: Vec<(ObjectName, Option<ListedObject>)>,
-    ) -> Result<Vec<Candidate>, Ended> {
+    ) -> Result<Vec<Candidate>, String> {
         let mut wanted = Vec::with_capacity(objects.len());
         for object in objects {
             if self.unpinned_by(&object.0).await.is_none() {
@@ -266,7 +265,7 @@ impl<'a> Runner<'a> {
         &self,
         candidates: &[Candidate],
         each: impl Fn(Candidate) -> D,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), String> {
         let done = stream::iter(candidates.to_vec()).map(|candidate| {
             let name = candidate.name.clone();
             let done = each(candidate);

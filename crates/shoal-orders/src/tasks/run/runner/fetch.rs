@@ -8,13 +8,13 @@ use futures_util::stream::{self, StreamExt};
 use shoal_policy::NodeId;
 use shoal_s3::object::Version;
 
-use super::{BLOCKS_AT_ONCE, Candidate, Ended, ObjectFailure, Runner, TRIES};
+use super::{BLOCKS_AT_ONCE, Candidate, ObjectFailure, Runner, TRIES};
 use crate::tasks::parts::messages::{Answer, NotFilled, Question};
 use crate::tasks::parts::placer::{Block, Holdings};
 
 impl Runner<'_> {
     /// Brings some objects to their nodes.
-    pub(super) async fn fetch_part(&self, part: &[Candidate]) -> Result<(), Ended> {
+    pub(super) async fn fetch_part(&self, part: &[Candidate]) -> Result<(), String> {
         let versions: Vec<&Version> = part.iter().map(|candidate| &*candidate.version).collect();
         let nodes = self.placer.targets.nodes();
         let holdings = &self.placer.holdings(&nodes, &versions).await;
@@ -41,7 +41,7 @@ impl Runner<'_> {
         let unpin = |objects| Question::Unpin(unpin, objects);
         match self.nodes.ask_all(unpin, &[object], |_, _| ()).await {
             Ok(()) => Err(unpinned()),
-            Err(error) => Err(ObjectFailure::Failed(error.to_string())),
+            Err(why) => Err(ObjectFailure::Failed(why)),
         }
     }
 
@@ -150,7 +150,7 @@ impl Runner<'_> {
             let kept = match self.nodes.ask(node, question).await {
                 Ok(Answer::Kept(kept)) => kept.into_iter().next().unwrap_or_default(),
                 Ok(_) => return Err(ObjectFailure::Failed("a node answered something else".into())),
-                Err(error) => return Err(ObjectFailure::Failed(error.to_string())),
+                Err(why) => return Err(ObjectFailure::Failed(why)),
             };
             let name = self.nodes.name_of(node);
             self.outcomes.count(|tally| {

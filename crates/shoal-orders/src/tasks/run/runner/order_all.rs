@@ -4,12 +4,12 @@ use std::collections::HashSet;
 
 use shoal_policy::ObjectId;
 
-use super::{Candidate, Ended, ObjectFailure, Runner};
+use super::{Candidate, ObjectFailure, Runner};
 use crate::tasks::parts::messages::{Answer, Question};
 
 impl Runner<'_> {
     /// Ends the pins of some objects.
-    pub(super) async fn unpin_part(&self, part: &[Candidate]) -> Result<(), Ended> {
+    pub(super) async fn unpin_part(&self, part: &[Candidate]) -> Result<(), String> {
         let objects = objects_of(part);
         let mut pinned = HashSet::new();
         let unpin = |objects| Question::Unpin(self.id, objects);
@@ -29,7 +29,7 @@ impl Runner<'_> {
     }
 
     /// Removes the blocks of some objects.
-    pub(super) async fn evict_part(&self, part: &[Candidate]) -> Result<(), Ended> {
+    pub(super) async fn evict_part(&self, part: &[Candidate]) -> Result<(), String> {
         let objects = objects_of(part);
         let (mut removed, mut pinned) = (HashSet::new(), HashSet::new());
         self.nodes
@@ -58,7 +58,7 @@ impl Runner<'_> {
         part: &[Candidate],
         changed: &HashSet<ObjectId>,
         pinned: &HashSet<ObjectId>,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), String> {
         self.each(part, |candidate| async move {
             let object = candidate.version.object;
             if pinned.contains(&object) {
