@@ -14,4 +14,5 @@ pub mod network;
 mod report;
 pub mod simulation;
 pub mod throughput;
+pub mod units;
 pub mod workload;

@@ -12,7 +12,7 @@ use std::path::Path;
 use shoal_policy::admission::Always;
 use shoal_policy::eviction::{Eviction, PolicyName};
 use shoal_sim::trace::Trace;
-use shoal_sim::units::Size;
+use shoal_sim::units;
 use shoal_sim::{Block, Cache, Granularity, Tally};
 
 /// Keys in the order in which they came, and the bytes of those that are held.
@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let [trace, capacity] = args.as_slice() else {
         return Err("usage: own_policy TRACE CAPACITY".into());
     };
-    let Size(bytes) = Size::parse(capacity).ok_or("a capacity is a size such as 10GiB")?;
+    let bytes = units::size(capacity).ok_or("a capacity is a size such as 10GiB")?;
     println!(
         "fifo: {}",
         misses(trace, Cache::new(bytes, Box::new(Fifo::default())))?

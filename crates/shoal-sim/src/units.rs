@@ -3,8 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::de::{Error, Unexpected};
-use serde::{Deserialize, Deserializer};
 pub use shoal_base::amount::{counted, human_bytes};
 
 const SIZE_UNITS: [(&str, f64); 9] = [
@@ -33,21 +31,6 @@ const TIME_UNITS: [(&str, f64); 7] = [
 pub const SIZE_FORM: &str = "a number and B, KB, MB, GB, TB, KiB, MiB, GiB or TiB, such as \"100GiB\"";
 /// The form of a time, for messages.
 pub const TIME_FORM: &str = "a number and ns, us, ms, s, m, h or d, such as \"90s\"";
-/// The form of a rate, for messages.
-pub const RATE_FORM: &str =
-    "a number and Kbit/s, Mbit/s, Gbit/s or a size a second, such as \"40Gbit/s\" or \"5GB/s\"";
-
-/// Bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Size(pub u64);
-
-/// A length of time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Span(pub Duration);
-
-/// Bytes per second.
-#[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-pub struct Rate(pub f64);
 
 /// A requested capacity: in bytes, or as a share of the working set.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,31 +41,26 @@ pub enum Capacity {
     Share(f64),
 }
 
-impl Size {
-    /// Parses `"100GiB"`; `None` if it has another form.
-    pub fn parse(text: &str) -> Option<Self> {
-        scaled(text, &SIZE_UNITS).map(Self)
-    }
+/// Parses a size such as `"100GiB"`, in bytes; `None` if it has another form.
+pub fn size(text: &str) -> Option<u64> {
+    scaled(text, &SIZE_UNITS)
 }
 
-impl Span {
-    /// Parses `"90s"`; `None` if it has another form.
-    pub fn parse(text: &str) -> Option<Self> {
-        scaled(text, &TIME_UNITS).map(|nanos| Self(Duration::from_nanos(nanos)))
-    }
+/// Parses a length of time such as `"90s"`; `None` if it has another form.
+pub fn span(text: &str) -> Option<Duration> {
+    scaled(text, &TIME_UNITS).map(Duration::from_nanos)
 }
 
-impl Rate {
-    /// Parses `"40Gbit/s"` or `"5GB/s"`; `None` if it has another form or is zero.
-    pub fn parse(text: &str) -> Option<Self> {
-        let volume = text.trim().strip_suffix("/s")?;
-        let bits = [("Gbit", 1e9), ("Mbit", 1e6), ("Kbit", 1e3), ("bit", 1.0)];
-        let rate = match quantity(volume, &bits) {
-            Some(bits_per_second) => bits_per_second / 8.0,
-            None => quantity(volume, &SIZE_UNITS)?,
-        };
-        (rate > 0.0).then_some(Self(rate))
-    }
+/// Parses a rate such as `"40Gbit/s"` or `"5GB/s"`, in bytes a second; `None` if it has another form or is
+/// zero.
+pub fn rate(text: &str) -> Option<f64> {
+    let volume = text.trim().strip_suffix("/s")?;
+    let bits = [("Gbit", 1e9), ("Mbit", 1e6), ("Kbit", 1e3), ("bit", 1.0)];
+    let rate = match quantity(volume, &bits) {
+        Some(bits_per_second) => bits_per_second / 8.0,
+        None => quantity(volume, &SIZE_UNITS)?,
+    };
+    (rate > 0.0).then_some(rate)
 }
 
 impl Capacity {
@@ -93,7 +71,7 @@ impl Capacity {
                 let percent = percent.trim().parse::<f64>().ok()?;
                 (percent > 0.0 && percent.is_finite()).then_some(Self::Share(percent / 100.0))
             }
-            None => Size::parse(text).map(|Size(bytes)| Self::Bytes(bytes)),
+            None => size(text).map(Self::Bytes),
         }
     }
 
@@ -133,55 +111,25 @@ fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     Some(number.parse::<f64>().ok()? * scale)
 }
 
-fn deserialize<'de, D, T>(
-    deserializer: D,
-    parse: fn(&str) -> Option<T>,
-    form: &'static str,
-) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-{
-    let text = String::deserialize(deserializer)?;
-    parse(&text).ok_or_else(|| D::Error::invalid_value(Unexpected::Str(&text), &form))
-}
-
-impl<'de> Deserialize<'de> for Size {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserialize(deserializer, Self::parse, SIZE_FORM)
-    }
-}
-
-impl<'de> Deserialize<'de> for Span {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserialize(deserializer, Self::parse, TIME_FORM)
-    }
-}
-
-impl<'de> Deserialize<'de> for Rate {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserialize(deserializer, Self::parse, RATE_FORM)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use super::{Capacity, Rate, Size, Span};
+    use super::{Capacity, rate, size, span};
 
     #[test]
     fn a_quantity_is_a_number_and_a_known_unit() {
-        assert_eq!(Size::parse("4MiB"), Some(Size(4 << 20)));
-        assert_eq!(Size::parse("1.5 kb"), Some(Size(1500)));
-        assert_eq!(Span::parse("1.5m"), Some(Span(Duration::from_secs(90))));
-        assert_eq!(Span::parse("200us"), Some(Span(Duration::from_micros(200))));
-        assert_eq!(Rate::parse("40Gbit/s"), Some(Rate(5e9)));
-        assert_eq!(Rate::parse("15GB/s"), Some(Rate(15e9)));
+        assert_eq!(size("4MiB"), Some(4 << 20));
+        assert_eq!(size("1.5 kb"), Some(1500));
+        assert_eq!(span("1.5m"), Some(Duration::from_secs(90)));
+        assert_eq!(span("200us"), Some(Duration::from_micros(200)));
+        assert_eq!(rate("40Gbit/s"), Some(5e9));
+        assert_eq!(rate("15GB/s"), Some(15e9));
         for text in ["", "4", "MiB", "4 parsecs", "-4MiB", "1..5MiB", "99999999TiB"] {
-            assert_eq!(Size::parse(text), None, "{text}");
+            assert_eq!(size(text), None, "{text}");
         }
         for text in ["40Gbit", "0Gbit/s", "5/s"] {
-            assert_eq!(Rate::parse(text), None, "{text}");
+            assert_eq!(rate(text), None, "{text}");
         }
     }
 

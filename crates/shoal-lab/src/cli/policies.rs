@@ -7,7 +7,7 @@ use clap::Args;
 use shoal_sim::Granularity;
 use shoal_sim::compare::{Comparison, Contender};
 use shoal_sim::trace::Trace;
-use shoal_sim::units::{Capacity, Size};
+use shoal_sim::units::{self, Capacity};
 
 use super::threads;
 
@@ -38,8 +38,8 @@ impl Policies {
         };
         let capacities = self.capacities.split(',').map(Capacity::parse);
         let comparison = Comparison {
-            granularity: match Size::parse(&self.block) {
-                Some(Size(bytes)) => Granularity::blocks(bytes),
+            granularity: match units::size(&self.block) {
+                Some(bytes) => Granularity::blocks(bytes),
                 None => Granularity::Objects,
             },
             contenders,

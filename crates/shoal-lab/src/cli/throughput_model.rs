@@ -15,6 +15,7 @@ use shoal_lab::cluster::Simulated;
 use shoal_lab::network::TOLERANCE;
 use shoal_lab::simulation::{ClientSettings, LinkSettings, Setup, run};
 use shoal_lab::throughput::{Rates, Served};
+use shoal_lab::units::{Rate, Size};
 use shoal_lab::workload::{Arrivals, Assign, Generator, Order, Shape, Workload, WorkloadSettings, zipf};
 use shoal_plot::{Line, Lines};
 use shoal_policy::mrc::{MissCurve, Reach, ReuseDistances};
@@ -23,7 +24,6 @@ use shoal_sim::block::{Block, Granularity};
 use shoal_sim::cluster::{Hierarchy, Solo};
 use shoal_sim::policy::PolicyName;
 use shoal_sim::trace::Access;
-use shoal_sim::units::{Rate, Size};
 
 const NODES: [u32; 3] = [2, 4, 8];
 const L1_SHARES: [f64; 5] = [1.0, 0.75, 0.5, 0.25, 0.0];

@@ -5,8 +5,10 @@ mod claims;
 mod prefetch;
 mod simulated;
 
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
 use shoal_base::seeded::Chance;
+use shoal_base::spelling::unknown;
 use shoal_policy::eviction::{C2p, Named, c2p, gwf};
 use shoal_sim::Cache;
 use shoal_sim::block::{Block, Granularity};
@@ -14,12 +16,12 @@ use shoal_sim::cluster::{
     Directory, DirectoryGwf, Hierarchy, NODES_MAX, Placement, Replication, Solo, StorageC2p,
 };
 use shoal_sim::policy::PolicyName;
-use shoal_sim::units::{Size, Span};
 
 use self::adaptive::Adaptive;
 use self::claims::Claimed;
 use self::prefetch::Prefetch;
 pub use self::simulated::{Room, Simulated};
+use crate::units::{Size, Span};
 
 /// The random stream that nodes draw from, different from that of any client.
 const CHANCE_OF_NODES: u64 = u64::MAX - 1;
@@ -38,7 +40,7 @@ pub struct ClusterSettings {
     /// How they work together.
     pub cooperation: CooperationName,
     /// The eviction policy.
-    #[serde(default = "default_policy")]
+    #[serde(default = "default_policy", deserialize_with = "policy")]
     pub policy: PolicyName,
     /// GWF: which version holds where the dissertation's text and its listing differ.
     #[serde(default)]
@@ -122,6 +124,7 @@ pub struct C2pSettings {
     /// read.
     pub prefetch: bool,
     /// The policy that C2P stands above; its own comparator if there is none.
+    #[serde(deserialize_with = "some_policy")]
     pub above: Option<PolicyName>,
 }
 
@@ -272,6 +275,18 @@ const fn default_block() -> Size {
 
 const fn default_policy() -> PolicyName {
     PolicyName::LRU
+}
+
+fn policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PolicyName, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let names = || PolicyName::all().map(PolicyName::as_str);
+    PolicyName::all()
+        .find(|policy| policy.as_str().eq_ignore_ascii_case(&text))
+        .ok_or_else(|| D::Error::custom(unknown("policy", &text, names())))
+}
+
+fn some_policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PolicyName>, D::Error> {
+    policy(deserializer).map(Some)
 }
 
 const fn default_share() -> f64 {

@@ -2,11 +2,11 @@
 
 use serde::Deserialize;
 use shoal_sim::block::OBJECT_BLOCKS_MAX;
-use shoal_sim::units::{Rate, Span};
 
 use crate::cluster::ClusterSettings;
 use crate::network::TOLERANCE;
 use crate::simulation::{ClientSettings, DemandMove, LinkChange, LinkKind, LinkSettings, Setup};
+use crate::units::{Rate, Span};
 use crate::workload::WorkloadSettings;
 
 /// One experiment without its grid.

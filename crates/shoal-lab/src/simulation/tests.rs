@@ -5,11 +5,11 @@ use std::time::Duration;
 use shoal_sim::Time;
 use shoal_sim::block::Granularity;
 use shoal_sim::policy::PolicyName;
-use shoal_sim::units::{Rate, Size, Span};
 
 use super::{ClientSettings, DemandMove, LinkChange, LinkKind, LinkSettings, Setup, run};
 use crate::cluster::{C2pSettings, ClusterSettings, CooperationName, GwfAgeing, GwfReading};
 use crate::report::Report;
+use crate::units::{Rate, Size, Span};
 use crate::workload::{Job, Read, Shape, Workload, zipf};
 
 /// Two nodes with one client each; blocks of 100 bytes; 100 B/s from the lake, 200 B/s between nodes, 400 B/s

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use shoal_sim::cluster::{NodeIndex, Push, Route};
-use shoal_sim::units::{Rate, Span};
 
 use crate::network::links::{LinkKind, NamedLink};
 use crate::network::{ClassId, LinkId, Network};
+use crate::units::{Rate, Span};
 
 /// Rates and latencies. A link without a rate never limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]

@@ -7,11 +7,11 @@ use shoal_base::seeded::Chance;
 use shoal_sim::Time;
 use shoal_sim::block::Granularity;
 use shoal_sim::trace::{self, Format, Trace, TraceError};
-use shoal_sim::units::{Size, Span};
 
 use super::generate::{self, Shape};
 use super::recorded::{job_of, scaled};
 use super::{Assign, Workload};
+use crate::units::{Size, Span};
 
 /// The requests of all clients and their times.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

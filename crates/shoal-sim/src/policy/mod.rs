@@ -3,11 +3,8 @@
 mod admission;
 
 use std::fmt;
-use std::str::FromStr;
 
-use serde::de::Error;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use shoal_base::spelling::unknown;
+use serde::{Serialize, Serializer};
 use shoal_policy::eviction::{self, Gwf, Life, Named};
 
 pub use self::admission::{AdmissionName, AnyAdmission};
@@ -72,26 +69,8 @@ impl fmt::Display for PolicyName {
     }
 }
 
-impl FromStr for PolicyName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::all()
-            .find(|policy| policy.as_str().eq_ignore_ascii_case(text))
-            .ok_or_else(|| unknown("policy", text, Self::all().map(Self::as_str)))
-    }
-}
-
 impl Serialize for PolicyName {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.as_str())
-    }
-}
-
-impl<'de> Deserialize<'de> for PolicyName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(D::Error::custom)
     }
 }

@@ -10,7 +10,7 @@ use shoal_sim::Granularity;
 use shoal_sim::advise::{AdviceRequest, LAKE_COST};
 use shoal_sim::compare::{Comparison, Contender};
 use shoal_sim::trace::{Accesses, Format, Trace, TraceError};
-use shoal_sim::units::{Capacity, SIZE_FORM, Size};
+use shoal_sim::units::{self, Capacity, SIZE_FORM};
 
 use super::failure::Failure;
 use super::output::{pretty, print};
@@ -213,9 +213,9 @@ fn capacity(text: &str) -> Result<Capacity, String> {
 }
 
 fn granularity(text: &str) -> Result<Granularity, String> {
-    match Size::parse(text) {
+    match units::size(text) {
         _ if text == "object" => Ok(Granularity::Objects),
-        Some(Size(bytes)) if bytes > 0 => Ok(Granularity::blocks(bytes)),
+        Some(bytes) if bytes > 0 => Ok(Granularity::blocks(bytes)),
         _ => Err(format!("hint: write `object`, or {SIZE_FORM}")),
     }
 }

@@ -10,7 +10,7 @@ use shoal_history::error::FileError;
 use shoal_history::read::{JobBy, ReadOptions, Reader};
 use shoal_history::run::Passed;
 use shoal_history::{Format, History, HistoryError};
-use shoal_sim::units::{Span, TIME_FORM};
+use shoal_sim::units::{self, TIME_FORM};
 
 use crate::cli::failure::Failure;
 
@@ -182,10 +182,8 @@ fn format(text: &str) -> Result<Wanted, String> {
 
 /// Parses a length of time on the command line.
 pub(super) fn span(text: &str) -> Result<Duration, String> {
-    match Span::parse(text) {
-        Some(Span(span)) if !span.is_zero() => Ok(span),
-        _ => Err(format!("hint: write {TIME_FORM}")),
-    }
+    let span = units::span(text).filter(|span| !span.is_zero());
+    span.ok_or_else(|| format!("hint: write {TIME_FORM}"))
 }
 
 #[cfg(test)]

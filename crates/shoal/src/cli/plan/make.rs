@@ -17,7 +17,7 @@ use shoal_history::{Moment, Templates, Window, forecast};
 use shoal_plan::Document;
 use shoal_plan::model::Objective;
 use shoal_plan::show::plot::picture;
-use shoal_sim::units::{Rate, SIZE_FORM, Size, counted};
+use shoal_sim::units::{self, SIZE_FORM, counted};
 
 use super::draft::{Draft, Terms};
 use super::history::{HistoryFlags, span};
@@ -45,10 +45,10 @@ pub(super) struct Make {
     window: Duration,
     /// Bandwidth of the link to the lake, such as 10Gbit
     #[arg(long, value_name = "RATE", value_parser = bandwidth)]
-    bandwidth: Option<Rate>,
+    bandwidth: Option<f64>,
     /// Room for planned files, in the caches of all nodes together, such as 1TiB
     #[arg(long, value_name = "SIZE", value_parser = size)]
-    cache: Option<Size>,
+    cache: Option<u64>,
     /// What the cache holds at the start: lines of {"path": "s3://...", "bytes": N}; without it, nothing
     #[arg(long, value_name = "FILE")]
     held: Option<PathBuf>,
@@ -113,7 +113,7 @@ impl Make {
 
     /// Learns, forecasts and plans.
     fn document(&self) -> Result<Document, Failure> {
-        let (Some(Rate(bytes_per_second)), Some(Size(capacity_bytes))) = (self.bandwidth, self.cache) else {
+        let (Some(bytes_per_second), Some(capacity_bytes)) = (self.bandwidth, self.cache) else {
             let hint = "say what the link to the lake and the caches of all nodes have: --bandwidth 10Gbit --cache 1TiB";
             return Err(Failure::misused("a plan needs --bandwidth and --cache", hint));
         };
@@ -298,6 +298,6 @@ fn start(text: &str) -> Result<Moment, String> {
     moment.ok_or_else(|| format!("hint: write {MOMENT_FORM}, or `now`"))
 }
 
-fn size(text: &str) -> Result<Size, String> {
-    Size::parse(text).ok_or_else(|| format!("hint: write {SIZE_FORM}"))
+fn size(text: &str) -> Result<u64, String> {
+    units::size(text).ok_or_else(|| format!("hint: write {SIZE_FORM}"))
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use shoal_base::amount::human_amount;
 use shoal_plan::show::what_if::{Change, Effect};
 use shoal_plan::{Plan, Request};
-use shoal_sim::units::{Rate, SIZE_FORM, Size};
+use shoal_sim::units::{self, SIZE_FORM};
 
 /// The form of a bandwidth, for messages.
 const BANDWIDTH_FORM: &str = "a number and Kbit, Mbit, Gbit, or a size a second, such as 10Gbit or 1.2GB/s";
@@ -104,13 +104,13 @@ fn times(text: &str) -> Option<Wanted> {
 
 fn rate(text: &str) -> Result<Wanted, String> {
     times(text)
-        .or_else(|| bandwidth(text).ok().map(|Rate(rate)| Wanted::Value(rate)))
+        .or_else(|| bandwidth(text).ok().map(Wanted::Value))
         .ok_or_else(|| format!("bandwidth is `{text}`\nhint: write {BANDWIDTH_FORM}, or 2x"))
 }
 
 fn size(text: &str) -> Result<Wanted, String> {
     times(text)
-        .or_else(|| Size::parse(text).map(|Size(bytes)| Wanted::Value(bytes as f64)))
+        .or_else(|| units::size(text).map(|bytes| Wanted::Value(bytes as f64)))
         .ok_or_else(|| format!("cache is `{text}`\nhint: write {SIZE_FORM}, or 2x"))
 }
 
@@ -224,10 +224,10 @@ pub(super) fn first_of<T: AsRef<str>>(names: &[T], most: usize) -> String {
 }
 
 /// Reads a bandwidth on the command line: `10Gbit` is `10Gbit/s`.
-pub(super) fn bandwidth(text: &str) -> Result<Rate, String> {
-    Rate::parse(text)
-        .or_else(|| Rate::parse(&format!("{text}/s")))
-        .filter(|Rate(rate)| rate.is_finite())
+pub(super) fn bandwidth(text: &str) -> Result<f64, String> {
+    units::rate(text)
+        .or_else(|| units::rate(&format!("{text}/s")))
+        .filter(|rate| rate.is_finite())
         .ok_or_else(|| format!("hint: write {BANDWIDTH_FORM}"))
 }
 
