@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::{HeaderMap, StatusCode};
+use scopeguard::guard;
 use shoal_cache::obtain::Obtain;
 use shoal_cache::peer::{BlockRequest, CallerName};
 use shoal_cache::read_context::{Purpose, ReadContext};
@@ -25,19 +26,6 @@ pub struct TaskHelper {
     rates: PlannedRates,
     /// Bytes on their way to be pinned.
     pinned_bytes_coming: AtomicU64,
-}
-
-/// Bytes on their way to be pinned, until it is dropped.
-struct Coming<'a> {
-    bytes: u64,
-    count: &'a AtomicU64,
-}
-
-impl Drop for Coming<'_> {
-    fn drop(&mut self) {
-        let before = self.count.fetch_sub(self.bytes, Ordering::Relaxed);
-        debug_assert!(before >= self.bytes, "bytes that come are counted before");
-    }
 }
 
 impl TaskHelper {
@@ -149,13 +137,16 @@ impl TaskHelper {
     }
 
     /// Pins the object of a block that is about to come, if the store can keep the block: otherwise it is not
-    /// worth a request to the lake.
-    async fn pin_block(&self, pin: Pin, version: &Version, index: u32) -> Result<Coming<'_>, Refusal> {
+    /// worth a request to the lake. Its bytes count as on their way until the result is dropped.
+    async fn pin_block(&self, pin: Pin, version: &Version, index: u32) -> Result<impl Sized, Refusal> {
         self.pin(pin, vec![version.object]).await?;
         let (block, bytes) = (version.block(index), version.block_len(index));
         let count = &self.pinned_bytes_coming;
         let all_bytes = count.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        let coming = Coming { bytes, count };
+        let coming = guard((), move |()| {
+            let before = count.fetch_sub(bytes, Ordering::Relaxed);
+            debug_assert!(before >= bytes, "bytes that come are counted before");
+        });
         let store = &self.parts.cache().store;
         if !store.contains(block) {
             store.pinning.admits(block, all_bytes)?;

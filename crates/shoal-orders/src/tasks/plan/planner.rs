@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use scopeguard::guard;
 use shoal_plan::planner::replan::replan;
 use shoal_plan::{Plan, Request};
 use tokio::task::spawn_blocking;
@@ -34,15 +35,6 @@ pub(super) struct NewPlan {
     pub(super) detail: Option<String>,
 }
 
-/// Ends the planner when the node no longer waits for it.
-struct EndOnDrop(Arc<AtomicBool>);
-
-impl Drop for EndOnDrop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Plans a request on the base of a former plan. The planner at `program` makes the better plan; without
 /// `program`, the one beside this program or on the `PATH`. If there is none or it fails, the parts that have
 /// not changed stay and the rest finds a place ([`replan`]). Both work on threads of their own;
@@ -54,7 +46,7 @@ pub(super) async fn plan(
 ) -> Result<NewPlan, String> {
     let program = program.or_else(planner_process::find);
     let stop = Arc::new(AtomicBool::new(false));
-    let _end = EndOnDrop(Arc::clone(&stop));
+    let _end = guard(Arc::clone(&stop), |stop| stop.store(true, Ordering::Relaxed));
     let working = spawn_blocking(move || {
         let mut detail = None;
         if let Some(program) = program {
