@@ -6,9 +6,7 @@ use serde::Serialize;
 use serde_json::json;
 use shoal_net::http::connection::ClientBody;
 use shoal_net::http::pages::{Page, not_allowed, only_read, page, text};
-use shoal_orders::tasks::{
-    OrderError, PlanError, Task, TaskListPart, TaskRefusal, TaskRequest, TaskState, Tasks, is_notification,
-};
+use shoal_orders::tasks::{Task, TaskListPart, TaskRefusal, TaskRequest, TaskState, Tasks, is_notification};
 use shoal_s3::operation::Query;
 
 /// The path of all tasks, and that of the plan in force.
@@ -131,17 +129,21 @@ async fn post(tasks: &Tasks, request: Request<ClientBody>) -> Result<Option<Task
         let order = of_query(query.as_deref()).map_err(refused)?;
         return tasks.post_notification(order, &body).await.map_err(refused);
     }
-    let order = TaskRequest::of_json(&body).map_err(TaskRefusal::from);
-    let task = order.and_then(|order| tasks.post(order));
+    let task = TaskRequest::of_json(&body).and_then(|order| tasks.post(order));
     task.map(Some).map_err(refused)
 }
 
 /// Takes a plan. The identity in whose name it is carried out is in the query.
 async fn post_plan(tasks: &Tasks, request: Request<ClientBody>) -> Result<Task, TaskRefusal> {
+    let refused = |why: String| {
+        TaskRefusal::bad(format!(
+            "{why}\nhint: the only parameter is identity, an access key"
+        ))
+    };
     let query = Query::parse(request.uri().query());
-    let query = query.map_err(|error| PlanError::Query(error.message.to_string()))?;
+    let query = query.map_err(|error| refused(error.message.to_string()))?;
     if let Some((unknown, _)) = query.iter().find(|(name, _)| *name != "identity") {
-        return Err(PlanError::Query(format!("unknown parameter {unknown:?}")).into());
+        return Err(refused(format!("unknown parameter {unknown:?}")));
     }
     let identity = query.get("identity").map(str::to_owned);
     tasks.post_plan(request.into_body(), identity.as_deref()).await
@@ -149,7 +151,7 @@ async fn post_plan(tasks: &Tasks, request: Request<ClientBody>) -> Result<Task, 
 
 /// Returns the order in a query, which has its fields as parameters.
 fn of_query(query: Option<&str>) -> Result<TaskRequest, TaskRefusal> {
-    let query = Query::parse(query).map_err(|error| OrderError::Body(error.message.to_string()))?;
+    let query = Query::parse(query).map_err(|error| TaskRefusal::no_order(error.message))?;
     let fields = query.iter().map(|(name, value)| {
         let value = match name {
             "rate_bytes_per_second" => value
@@ -163,7 +165,7 @@ fn of_query(query: Option<&str>) -> Result<TaskRequest, TaskRefusal> {
         (name.to_owned(), value)
     });
     let fields: serde_json::Map<_, _> = fields.collect();
-    Ok(TaskRequest::of_json(json!(fields).to_string().as_bytes())?)
+    TaskRequest::of_json(json!(fields).to_string().as_bytes())
 }
 
 /// Returns the part of the list of tasks that a query asks for, or what is wrong with the query.
@@ -200,7 +202,7 @@ fn answered(status: StatusCode, answer: Result<impl Serialize, TaskRefusal>) -> 
 }
 
 fn refused(refusal: &TaskRefusal) -> Page {
-    message_page(refusal.status(), &refusal.to_string())
+    message_page(refusal.status, &refusal.why)
 }
 
 /// Returns a line of text.

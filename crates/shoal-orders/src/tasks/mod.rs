@@ -15,16 +15,16 @@ mod refusal;
 mod run;
 mod service;
 
+pub use self::parts::TaskParts;
 pub use self::parts::helper::TaskHelper;
 pub use self::parts::manifest::is_notification;
 pub use self::parts::messages::{QUESTION_BYTES_MAX, Question, TASKS};
 pub use self::parts::order_files::OrderFiles;
-pub use self::parts::{IdentityError, TaskParts};
-pub use self::plan::{PlanConfig, PlanError};
+pub use self::plan::PlanConfig;
 pub use self::records::entry::Task;
 pub use self::records::files::{DocumentFacts, ManifestFacts};
 pub use self::records::moment::{InvalidMoment, Moment};
-pub use self::records::order::{Order, OrderError, TaskKind, TaskRequest};
+pub use self::records::order::{Order, TaskKind, TaskRequest};
 pub use self::records::plan_progress::{Issue, JobCounts, JobNote, PlanProgress, Replanned, TransferNote};
 pub use self::records::progress::{
     ByteCounts, NodeCounts, ObjectCounts, ObjectError, Progress, Tally, TaskState,

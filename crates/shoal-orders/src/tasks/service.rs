@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use http::StatusCode;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use shoal_net::clock;
@@ -19,7 +20,7 @@ use super::parts::TaskParts;
 use super::parts::helper::TaskHelper;
 use super::parts::manifest;
 use super::parts::nodes::Nodes;
-use super::plan::{PlanConfig, PlanError, Plans};
+use super::plan::{self, PlanConfig, Plans};
 use super::records::entry::{Entry, Task, first_pin, oldest_ended};
 use super::records::files::ManifestFacts;
 use super::records::order::{Order, TaskKind, TaskRequest};
@@ -176,7 +177,7 @@ impl Tasks {
         self.make_room(ORDERS_MAX)?;
         let id = self.base.records.next_id(now);
         let kept = self.parts().order_files.keep(id, file).await;
-        kept.map_err(PlanError::from)?;
+        kept.map_err(plan::not_kept)?;
         let _turn = self.succession.lock();
         let former = self.latest_plan();
         let succession = former.as_ref().and_then(Entry::succession);
@@ -225,7 +226,9 @@ impl Tasks {
         if let Some(place) = &request.to
             && self.parts().cache().cooperation.ring_at(Some(place)).is_none()
         {
-            return Err(TaskRefusal::NoNode(place.clone()));
+            let hint = "name a node, or the beginning of a topology such as dc1/cluster-a";
+            let why = format!("no node is at {place:?}\nhint: {hint}; `shoal status` shows both");
+            return Err(TaskRefusal::bad(why));
         }
         Ok(request)
     }
@@ -295,7 +298,7 @@ impl Tasks {
     }
 
     fn entry(&self, id: u128) -> Result<Entry, TaskRefusal> {
-        self.base.records.get(id).ok_or(TaskRefusal::NoTask)
+        self.base.records.get(id).ok_or_else(no_task)
     }
 
     /// Ends a task before its end.
@@ -306,7 +309,8 @@ impl Tasks {
     pub fn cancel(&self, id: &str) -> Result<Task, TaskRefusal> {
         let entry = self.entry(number(id)?)?;
         if !entry.is_live(clock::utc_now()) {
-            return Err(TaskRefusal::Over);
+            let why = "the task is over\nhint: `shoal task ID` shows how it ended";
+            return Err(TaskRefusal::new(StatusCode::CONFLICT, why));
         }
         self.base.records.end_early(entry.id, &entry.order)?;
         self.get(id)
@@ -318,7 +322,10 @@ impl Tasks {
     ///
     /// Fails if there is none.
     pub fn plan(&self) -> Result<Task, TaskRefusal> {
-        let entry = self.latest_plan().ok_or(TaskRefusal::NoPlan)?;
+        let entry = self.latest_plan().ok_or_else(|| {
+            let why = "there is no plan\nhint: hand one over with `shoal plan start FILE`";
+            TaskRefusal::new(StatusCode::NOT_FOUND, why)
+        })?;
         Ok(entry.to_task(clock::utc_now()))
     }
 
@@ -484,5 +491,11 @@ impl Tasks {
 
 /// Returns the number of an id.
 fn number(id: &str) -> Result<u128, TaskRefusal> {
-    Ulid::from_str(id).map(|id| id.0).map_err(|_| TaskRefusal::NoTask)
+    Ulid::from_str(id).map(|id| id.0).map_err(|_| no_task())
+}
+
+fn no_task() -> TaskRefusal {
+    let hint = "`shoal tasks` lists them; tasks are forgotten some days after their end";
+    let why = format!("no task has this id\nhint: {hint}");
+    TaskRefusal::new(StatusCode::NOT_FOUND, why)
 }

@@ -4,11 +4,16 @@
 //! with all bytes percent-encoded that could be mistaken. Both are read line by line, so that no list is ever
 //! in memory as a whole.
 
+use std::fmt::Display;
+
+use http::StatusCode;
 use percent_encoding::percent_decode;
 use serde::Deserialize;
 use shoal_s3::object::ObjectName;
 use shoal_s3::target;
 use shoal_s3::uri::S3Uri;
+
+use crate::tasks::refusal::TaskRefusal;
 
 /// Maximum number of objects of a list.
 pub const OBJECTS_MAX: u64 = 4_000_000;
@@ -19,36 +24,15 @@ pub const BYTES_MAX: u64 = 1 << 30;
 /// The longest line in bytes: a bucket and a key of 1024 bytes, with room to spare.
 const LINE_BYTES_MAX: usize = 4 << 10;
 
-/// The reason why a list is not taken.
-#[derive(Debug, thiserror::Error)]
-pub enum ManifestError {
-    /// A line is not the URI of an object.
-    #[error(
-        "line {line} is not the URI of an object: {why}\nhint: write one URI a line, such as s3://bucket/key"
-    )]
-    Line {
-        /// Its number, from 1.
-        line: u64,
-        /// The reason.
-        why: String,
-    },
-    /// It is too long.
-    #[error("the list has more than {OBJECTS_MAX} objects, or more than 1 GiB\nhint: send it in parts")]
-    TooLong,
-    /// It names nothing.
-    #[error("the list names no object\nhint: write one URI a line, such as s3://bucket/key")]
-    Empty,
-    /// It did not come in full.
-    #[error("the list broke off: {0}")]
-    BrokenOff(String),
-    /// The node cannot keep it.
-    #[error("the node cannot keep the list: {0}")]
-    NotKept(String),
-    /// An announcement of S3 is not understood.
-    #[error(
-        "the notification is not understood: {0}\nhint: send the document of S3 as it is, with its Records"
-    )]
-    Notification(String),
+/// Returns the refusal of a list that is longer than nodes take.
+pub fn too_long() -> TaskRefusal {
+    let why =
+        format!("the list has more than {OBJECTS_MAX} objects, or more than 1 GiB\nhint: send it in parts");
+    TaskRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, why)
+}
+
+fn empty() -> TaskRefusal {
+    TaskRefusal::bad("the list names no object\nhint: write one URI a line, such as s3://bucket/key")
 }
 
 /// Turns the lines of an operator into the lines that nodes keep, as they come.
@@ -68,7 +52,7 @@ impl Lines {
     /// # Errors
     ///
     /// Fails at a line that is not the URI of an object.
-    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<u8>, ManifestError> {
+    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<u8>, TaskRefusal> {
         let mut out = Vec::new();
         let mut parts = bytes.split(|byte| *byte == b'\n');
         let last = parts.next_back().expect("a split has a last part");
@@ -89,16 +73,16 @@ impl Lines {
     /// # Errors
     ///
     /// Fails if that is not the URI of an object, or if there was none at all.
-    pub fn end(&mut self) -> Result<Vec<u8>, ManifestError> {
+    pub fn end(&mut self) -> Result<Vec<u8>, TaskRefusal> {
         let (line, mut out) = (std::mem::take(&mut self.rest), Vec::new());
         self.line(&line, &mut out)?;
         if self.objects == 0 {
-            return Err(ManifestError::Empty);
+            return Err(empty());
         }
         Ok(out)
     }
 
-    fn line(&mut self, line: &[u8], out: &mut Vec<u8>) -> Result<(), ManifestError> {
+    fn line(&mut self, line: &[u8], out: &mut Vec<u8>) -> Result<(), TaskRefusal> {
         self.read += 1;
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         // A comment, or nothing.
@@ -121,16 +105,15 @@ impl Lines {
         write_name(&bucket, key, out);
         self.objects += 1;
         if self.objects > OBJECTS_MAX {
-            return Err(ManifestError::TooLong);
+            return Err(too_long());
         }
         Ok(())
     }
 
-    fn bad(&self, why: &dyn std::fmt::Display) -> ManifestError {
-        ManifestError::Line {
-            line: self.read.max(1),
-            why: why.to_string(),
-        }
+    fn bad(&self, why: &dyn Display) -> TaskRefusal {
+        let (line, hint) = (self.read.max(1), "write one URI a line, such as s3://bucket/key");
+        let why = format!("line {line} is not the URI of an object: {why}\nhint: {hint}");
+        TaskRefusal::bad(why)
     }
 }
 
@@ -223,11 +206,14 @@ pub fn is_notification(body: &[u8]) -> bool {
 /// # Errors
 ///
 /// Fails if it is no such document, or announces nothing.
-pub fn of_notification(body: &[u8]) -> Result<(Vec<u8>, u64), ManifestError> {
-    let misread = |why: &dyn std::fmt::Display| ManifestError::Notification(why.to_string());
+pub fn of_notification(body: &[u8]) -> Result<(Vec<u8>, u64), TaskRefusal> {
+    let misread = |why: &dyn Display| {
+        let hint = "send the document of S3 as it is, with its Records";
+        TaskRefusal::bad(format!("the notification is not understood: {why}\nhint: {hint}"))
+    };
     let notification: Notification = serde_json::from_slice(body).map_err(|error| misread(&error))?;
     if notification.records.is_empty() {
-        return Err(ManifestError::Empty);
+        return Err(empty());
     }
     let (mut out, mut objects) = (Vec::new(), 0);
     let there = notification.records.iter().filter(|record| !record.removes());
@@ -249,10 +235,10 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::{any, proptest};
 
-    use super::{Lines, ManifestError, is_notification, of_notification, read_name};
+    use super::{Lines, TaskRefusal, empty, is_notification, of_notification, read_name};
 
     /// Returns the names in a list that comes in pieces of `piece` bytes.
-    fn names(list: &[u8], piece: usize) -> Result<Vec<(String, Vec<u8>)>, ManifestError> {
+    fn names(list: &[u8], piece: usize) -> Result<Vec<(String, Vec<u8>)>, TaskRefusal> {
         let (mut lines, mut out) = (Lines::default(), Vec::new());
         for piece in list.chunks(piece.max(1)) {
             out.extend(lines.push(piece)?);
@@ -298,17 +284,14 @@ mod tests {
             (&endless, 1, "too long"),
         ] {
             let error = names(list.as_bytes(), 100).unwrap_err();
-            let ManifestError::Line {
-                line: found,
-                why: because,
-            } = &error
-            else {
-                panic!("{error}");
-            };
-            assert_eq!((*found, because.contains(why)), (line, true), "{error}");
+            let begins = format!("line {line} is not the URI of an object: ");
+            assert!(
+                error.why.starts_with(&begins) && error.why.contains(why),
+                "{error}"
+            );
             assert!(error.to_string().contains("\nhint: "));
         }
-        assert!(matches!(names(b"\n# nothing\n", 9), Err(ManifestError::Empty)));
+        assert_eq!(names(b"\n# nothing\n", 9), Err(empty()));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use shoal_s3::identity::{Caller, Identities};
 
 use self::order_files::OrderFiles;
 use super::records::order::Order;
+use super::refusal::TaskRefusal;
 
 /// The parts of a node that tasks work with.
 pub struct TaskParts {
@@ -33,19 +34,6 @@ pub struct TaskParts {
     pub order_files: Arc<OrderFiles>,
 }
 
-/// The reason why an order means no identity.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum IdentityError {
-    /// No identity has this access key.
-    #[error("no [[identity]] has the access key {0:?}\nhint: name one of the configuration of the nodes")]
-    Unknown(String),
-    /// There are several identities.
-    #[error(
-        "the order names no identity, and there are {0}\nhint: name the access key in whose name the lake is asked: --as, or identity"
-    )]
-    Several(usize),
-}
-
 impl TaskParts {
     /// The parts of the cache.
     pub(in crate::tasks) fn cache(&self) -> &CacheParts {
@@ -53,15 +41,23 @@ impl TaskParts {
     }
 
     /// Returns the access key of the identity that an order means.
-    pub(in crate::tasks) fn identity(&self, given: Option<&str>) -> Result<Option<String>, IdentityError> {
+    pub(in crate::tasks) fn identity(&self, given: Option<&str>) -> Result<Option<String>, TaskRefusal> {
         let known = &self.identities;
         match given {
             Some(given) if known.get(given).is_some() => Ok(Some(given.into())),
-            Some(given) => Err(IdentityError::Unknown(given.into())),
+            Some(given) => {
+                let hint = "name one of the configuration of the nodes";
+                let why = format!("no [[identity]] has the access key {given:?}\nhint: {hint}");
+                Err(TaskRefusal::bad(why))
+            }
             None => match &known.all()[..] {
                 [] => Ok(None),
                 [only] => Ok(Some(only.access_key.clone())),
-                several => Err(IdentityError::Several(several.len())),
+                several => {
+                    let why = format!("the order names no identity, and there are {}", several.len());
+                    let hint = "name the access key in whose name the lake is asked: --as, or identity";
+                    Err(TaskRefusal::bad(format!("{why}\nhint: {hint}")))
+                }
             },
         }
     }

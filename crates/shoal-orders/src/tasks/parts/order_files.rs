@@ -2,6 +2,7 @@
 //! the records of all nodes.
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt::Display;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::TryStreamExt as _;
+use http::StatusCode;
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
 use shoal_net::http::connection::ClientBody;
@@ -18,9 +20,10 @@ use tempfile::NamedTempFile;
 use tokio::task::spawn_blocking;
 use ulid::Ulid;
 
-use super::manifest::{BYTES_MAX, Lines, ManifestError, read_name};
+use super::manifest::{BYTES_MAX, Lines, read_name, too_long};
 use super::messages::MANIFEST_PART_BYTES;
 use crate::tasks::records::files::ManifestFacts;
+use crate::tasks::refusal::TaskRefusal;
 
 /// Lists and documents on the disk of this node.
 pub struct OrderFiles {
@@ -86,7 +89,7 @@ impl OrderFiles {
     /// # Errors
     ///
     /// The list is not one, does not come in full, or cannot be kept. Nothing is left of it then.
-    pub async fn receive(&self, id: u128, body: ClientBody) -> Result<ManifestFacts, ManifestError> {
+    pub async fn receive(&self, id: u128, body: ClientBody) -> Result<ManifestFacts, TaskRefusal> {
         let (mut file, mut lines) = (self.begin(BYTES_MAX).await?, Lines::default());
         let mut body = body.into_data_stream();
         while let Some(bytes) = body.try_next().await.map_err(broken_off)? {
@@ -102,7 +105,7 @@ impl OrderFiles {
     /// # Errors
     ///
     /// The list cannot be kept.
-    pub async fn take(&self, id: u128, lines: Vec<u8>) -> Result<u64, ManifestError> {
+    pub async fn take(&self, id: u128, lines: Vec<u8>) -> Result<u64, TaskRefusal> {
         let file = self.begin(BYTES_MAX).await?.add(lines).await?;
         self.keep(id, file).await
     }
@@ -113,12 +116,12 @@ impl OrderFiles {
     /// # Errors
     ///
     /// The lines cannot be kept. The list is unchanged then.
-    pub async fn append(&self, id: u128, lines: Vec<u8>) -> Result<u64, ManifestError> {
+    pub async fn append(&self, id: u128, lines: Vec<u8>) -> Result<u64, TaskRefusal> {
         let known = |kept: &KeptFile| (kept.bytes, Arc::clone(&kept.room));
         let (bytes, room) = self.kept.lock().get(&id).map(known).ok_or_else(lost)?;
         let grown = bytes + lines.len() as u64;
         if grown > BYTES_MAX {
-            return Err(ManifestError::TooLong);
+            return Err(too_long());
         }
         let path = self.path(id);
         on_disk(move || {
@@ -148,7 +151,7 @@ impl OrderFiles {
     /// # Errors
     ///
     /// The document does not come in full, is too long, or cannot be written.
-    pub async fn spool(&self, body: ClientBody, bytes_max: u64) -> Result<NewFile, ManifestError> {
+    pub async fn spool(&self, body: ClientBody, bytes_max: u64) -> Result<NewFile, TaskRefusal> {
         let (mut file, mut body) = (self.begin(bytes_max).await?, body.into_data_stream());
         while let Some(bytes) = body.try_next().await.map_err(broken_off)? {
             file = file.add(bytes.into()).await?;
@@ -166,7 +169,7 @@ impl OrderFiles {
         id: u128,
         bytes: u64,
         part: impl Fn(u64) -> P,
-    ) -> Result<(), ManifestError> {
+    ) -> Result<(), TaskRefusal> {
         let incomplete = || broken_off("the other node does not have all of it");
         let mut file = self.begin(BYTES_MAX).await?;
         while file.bytes < bytes {
@@ -210,7 +213,7 @@ impl OrderFiles {
         id: u128,
         offset: u64,
         most: usize,
-    ) -> Result<(Vec<ObjectName>, u64), ManifestError> {
+    ) -> Result<(Vec<ObjectName>, u64), TaskRefusal> {
         let damaged = || not_kept("it is damaged");
         let part = self.part(id, offset).await.ok_or_else(lost)?;
         let (mut names, mut next) = (Vec::new(), offset);
@@ -237,7 +240,7 @@ impl OrderFiles {
         }
     }
 
-    async fn begin(&self, bytes_max: u64) -> Result<NewFile, ManifestError> {
+    async fn begin(&self, bytes_max: u64) -> Result<NewFile, TaskRefusal> {
         let (folder, room) = (self.folder.clone(), FileRoom::new(&self.store));
         let file = on_disk(|| NamedTempFile::new_in(folder).map_err(not_kept));
         Ok(NewFile {
@@ -253,7 +256,7 @@ impl OrderFiles {
     /// # Errors
     ///
     /// The disk fails.
-    pub async fn keep(&self, id: u128, file: NewFile) -> Result<u64, ManifestError> {
+    pub async fn keep(&self, id: u128, file: NewFile) -> Result<u64, TaskRefusal> {
         let path = self.path(id);
         let NewFile {
             file, room, bytes, ..
@@ -281,17 +284,17 @@ impl NewFile {
     /// # Errors
     ///
     /// The disk fails.
-    pub async fn read(&self) -> Result<Vec<u8>, ManifestError> {
+    pub async fn read(&self) -> Result<Vec<u8>, TaskRefusal> {
         let path = self.file.path().to_owned();
         on_disk(|| fs::read(path).map_err(not_kept)).await
     }
 
     /// Adds bytes to its end. Blocks may have to leave for them.
-    async fn add(mut self, bytes: Vec<u8>) -> Result<Self, ManifestError> {
+    async fn add(mut self, bytes: Vec<u8>) -> Result<Self, TaskRefusal> {
         on_disk(move || {
             self.bytes += bytes.len() as u64;
             if self.bytes > self.bytes_max {
-                return Err(ManifestError::TooLong);
+                return Err(too_long());
             }
             self.room.hold(self.bytes).map_err(no_room)?;
             self.file.write_all(&bytes).map_err(not_kept)?;
@@ -303,24 +306,25 @@ impl NewFile {
 
 /// Does work that may wait for the disk.
 async fn on_disk<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ManifestError> + Send + 'static,
-) -> Result<T, ManifestError> {
+    work: impl FnOnce() -> Result<T, TaskRefusal> + Send + 'static,
+) -> Result<T, TaskRefusal> {
     spawn_blocking(work).await.map_err(not_kept)?
 }
 
-fn no_room(why: impl std::fmt::Display) -> ManifestError {
-    ManifestError::NotKept(format!("the store has no room ({why})"))
+fn no_room(why: impl Display) -> TaskRefusal {
+    not_kept(format!("the store has no room ({why})"))
 }
 
-fn not_kept(error: impl std::fmt::Display) -> ManifestError {
-    ManifestError::NotKept(error.to_string())
+fn not_kept(error: impl Display) -> TaskRefusal {
+    let why = format!("the node cannot keep the list: {error}");
+    TaskRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why)
 }
 
-fn broken_off(error: impl std::fmt::Display) -> ManifestError {
-    ManifestError::BrokenOff(error.to_string())
+fn broken_off(error: impl Display) -> TaskRefusal {
+    TaskRefusal::bad(format!("the list broke off: {error}"))
 }
 
-fn lost() -> ManifestError {
+fn lost() -> TaskRefusal {
     not_kept("it is not on this disk any more")
 }
 

@@ -1,19 +1,20 @@
 //! The document of a plan, the facts about it in its order, and the reasons why one is not taken.
 
+use std::fmt::Display;
 use std::str::FromStr as _;
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
 use shoal_base::moment::since_1970;
 use shoal_plan::Document;
-use shoal_plan::document::{DocumentError, ExpectedFile, Extent};
+use shoal_plan::document::{ExpectedFile, Extent};
 use shoal_plan::execution::TRANSFERS_MAX;
 use shoal_plan::plan::Outcome;
 use shoal_s3::uri::S3Uri;
 
-use crate::tasks::parts::manifest::ManifestError;
 use crate::tasks::records::files::DocumentFacts;
 use crate::tasks::records::moment::Moment;
+use crate::tasks::refusal::TaskRefusal;
 
 /// The longest document: a day of 20,000 jobs has some 30 MB.
 pub(super) const DOCUMENT_BYTES_MAX: usize = 64 << 20;
@@ -21,71 +22,29 @@ pub(super) const DOCUMENT_BYTES_MAX: usize = 64 << 20;
 /// The longest time until the end of a plan.
 const LIFE_MAX: Duration = Duration::from_hours(8 * 24);
 
-/// The reason why a plan is not taken.
-#[derive(Debug, thiserror::Error)]
-pub enum PlanError {
-    /// The body is no document.
-    #[error(
-        "the body is not a plan: {0}\nhint: send what `shoal plan HISTORY --bandwidth RATE --cache SIZE` writes; docs/reference/plan.md describes it"
-    )]
-    Body(String),
-    /// The query is not one.
-    #[error("{0}\nhint: the only parameter is identity, an access key")]
-    Query(String),
-    /// The document contradicts itself.
-    #[error(transparent)]
-    Document(#[from] DocumentError),
-    /// A file has no place in the lake.
-    #[error(
-        "file {0} cannot be fetched: {1}\nhint: name an object as s3://bucket/key, and a prefix as s3://bucket/prefix/"
-    )]
-    File(String, String),
-    /// It plans too much.
-    #[error(
-        "the plan has {0} transfers and evictions, and at most {TRANSFERS_MAX} are carried out\nhint: plan a shorter window"
-    )]
-    TooMany(usize),
-    /// It plans nothing.
-    #[error("the plan has no jobs\nhint: look at the forecast with `shoal plan predict`")]
-    Empty,
-    /// It is over.
-    #[error("the plan is over since {0}\nhint: plan anew, for a window that is still to come")]
-    Over(Moment),
-    /// It is for a time far ahead.
-    #[error("the plan ends at {0}, more than 8 days from now\nhint: plan a nearer window")]
-    TooLate(Moment),
-    /// It is too long.
-    #[error("a plan has at most {} MiB, or did not come in full\nhint: plan a shorter window", DOCUMENT_BYTES_MAX >> 20)]
-    TooLong,
-    /// The disk has no room for it.
-    #[error("the plan is not kept: {0}\nhint: the disk of the node needs room for it")]
-    NotKept(String),
+/// Returns the refusal of a body that is no document.
+pub(super) fn no_plan(why: impl Display) -> TaskRefusal {
+    let form = "what `shoal plan HISTORY --bandwidth RATE --cache SIZE` writes";
+    let hint = format!("send {form}; docs/reference/plan.md describes it");
+    TaskRefusal::bad(format!("the body is not a plan: {why}\nhint: {hint}"))
 }
 
-impl From<ManifestError> for PlanError {
-    fn from(error: ManifestError) -> Self {
-        match error {
-            ManifestError::TooLong | ManifestError::BrokenOff(_) => Self::TooLong,
-            error => Self::NotKept(error.to_string()),
-        }
+/// Returns the refusal of a document whose file is not taken.
+pub(in crate::tasks) fn not_kept(refusal: TaskRefusal) -> TaskRefusal {
+    let TaskRefusal { status, why } = refusal;
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        let why = format!("the plan is not kept: {why}\nhint: the disk of the node needs room for it");
+        return TaskRefusal::new(status, why);
     }
-}
-
-impl PlanError {
-    /// Returns the status of the answer.
-    pub const fn status(&self) -> StatusCode {
-        match self {
-            Self::TooLong => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::NotKept(_) => StatusCode::SERVICE_UNAVAILABLE,
-            _ => StatusCode::BAD_REQUEST,
-        }
-    }
+    let most = DOCUMENT_BYTES_MAX >> 20;
+    let why = format!("a plan has at most {most} MiB, or did not come in full\nhint: plan a shorter window");
+    TaskRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, why)
 }
 
 impl DocumentFacts {
     /// Returns the facts about a document that came at `now`, if it can be carried out.
-    pub(super) fn checked(body: &[u8], now: SystemTime) -> Result<Self, PlanError> {
-        let document = read(body).map_err(PlanError::Body)?;
+    pub(super) fn checked(body: &[u8], now: SystemTime) -> Result<Self, TaskRefusal> {
+        let document = read(body).map_err(no_plan)?;
         check(&document, now)?;
         let Document { plan, request, .. } = &document;
         let planned = plan.jobs.iter().filter(|job| job.outcome == Outcome::Planned);
@@ -128,24 +87,39 @@ fn transfers(document: &Document) -> usize {
 }
 
 /// Checks a document that came at `now`.
-fn check(document: &Document, now: SystemTime) -> Result<(), PlanError> {
-    document.check()?;
+fn check(document: &Document, now: SystemTime) -> Result<(), TaskRefusal> {
+    let bad = |why: String| Err(TaskRefusal::bad(why));
+    document
+        .check()
+        .map_err(|error| TaskRefusal::bad(error.to_string()))?;
     for (file, expected) in document.request.files.iter().zip(&document.files) {
-        place_of(expected).map_err(|why| PlanError::File(file.name.clone(), why))?;
+        if let Err(why) = place_of(expected) {
+            let hint = "name an object as s3://bucket/key, and a prefix as s3://bucket/prefix/";
+            return bad(format!(
+                "file {} cannot be fetched: {why}\nhint: {hint}",
+                file.name
+            ));
+        }
     }
     let found = transfers(document);
     if found > TRANSFERS_MAX {
-        return Err(PlanError::TooMany(found));
+        let most = format!("at most {TRANSFERS_MAX} are carried out\nhint: plan a shorter window");
+        return bad(format!(
+            "the plan has {found} transfers and evictions, and {most}"
+        ));
     }
     if document.request.jobs.is_empty() {
-        return Err(PlanError::Empty);
+        return bad("the plan has no jobs\nhint: look at the forecast with `shoal plan predict`".into());
     }
     let ends = moment(document.epoch_ms, document.request.ends_s());
     if ends.after(now).is_zero() {
-        return Err(PlanError::Over(ends));
+        let hint = "plan anew, for a window that is still to come";
+        return bad(format!("the plan is over since {ends}\nhint: {hint}"));
     }
     if ends.after(now) > LIFE_MAX {
-        return Err(PlanError::TooLate(ends));
+        return bad(format!(
+            "the plan ends at {ends}, more than 8 days from now\nhint: plan a nearer window"
+        ));
     }
     Ok(())
 }

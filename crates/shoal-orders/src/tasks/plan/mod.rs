@@ -23,15 +23,15 @@ use shoal_plan::Document;
 use tokio::sync::Mutex as Turn;
 use tokio::task::spawn_blocking;
 
-pub use self::document::PlanError;
-
-use self::document::{DOCUMENT_BYTES_MAX, read};
+pub(super) use self::document::not_kept;
+use self::document::{DOCUMENT_BYTES_MAX, no_plan, read};
 use self::executor::Executor;
 use super::parts::nodes::Nodes;
 use super::parts::order_files::NewFile;
 use super::records::files::DocumentFacts;
 use super::records::order::Order;
 use super::records::progress::{Progress, TaskState};
+use super::refusal::TaskRefusal;
 
 /// The interval at which a node looks for a document that no other node has sent it.
 const LOOK: Duration = Duration::from_secs(1);
@@ -66,17 +66,14 @@ impl Plans {
         &self,
         body: ClientBody,
         now: SystemTime,
-    ) -> Result<(NewFile, DocumentFacts), PlanError> {
-        let file = self
-            .nodes
-            .parts
-            .order_files
-            .spool(body, DOCUMENT_BYTES_MAX as u64)
-            .await?;
+    ) -> Result<(NewFile, DocumentFacts), TaskRefusal> {
+        let order_files = &self.nodes.parts.order_files;
+        let file = order_files.spool(body, DOCUMENT_BYTES_MAX as u64).await;
+        let file = file.map_err(not_kept)?;
         let _alone = self.reading.lock().await;
-        let body = file.read().await?;
+        let body = file.read().await.map_err(not_kept)?;
         let checked = spawn_blocking(move || DocumentFacts::checked(&body, now)).await;
-        let facts = checked.map_err(|error| PlanError::Body(error.to_string()))??;
+        let facts = checked.map_err(no_plan)??;
         Ok((file, facts))
     }
 

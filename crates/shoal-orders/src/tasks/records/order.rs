@@ -13,6 +13,7 @@ use shoal_s3::uri::{S3Uri, S3UriError};
 
 use super::files::{DocumentFacts, ManifestFacts};
 use super::moment::Moment;
+use crate::tasks::refusal::TaskRefusal;
 
 /// Maximum duration of a task.
 const LIFE: Duration = Duration::from_hours(7 * 24);
@@ -117,56 +118,6 @@ pub struct Selection {
     pub keys: KeyPattern,
 }
 
-/// The reason why an order cannot be carried out.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OrderError {
-    /// The body is not an order.
-    #[error(
-        "the body is not an order: {0}\nhint: send JSON such as {{\"kind\": \"prefetch\", \"uri\": \"s3://bucket/prefix\"}}"
-    )]
-    Body(String),
-    /// The body has a field that no order has.
-    #[error("unknown field {0:?}\nhint: {1}")]
-    Field(String, String),
-    /// The URI is not well-formed.
-    #[error("uri: {0}\nhint: write s3://bucket/prefix, or wildcards such as s3://bucket/t/*.parquet")]
-    Uri(#[from] S3UriError),
-    /// The pattern of keys is not well-formed.
-    #[error("uri: {0}")]
-    Pattern(#[from] KeyPatternError),
-    /// A plan is no order without its document.
-    #[error(
-        "a plan comes with its document\nhint: `shoal plan start FILE` hands one over, or a POST of /plan"
-    )]
-    Plan,
-    /// The order has neither a URI nor a list of objects.
-    #[error(
-        "the order names no objects\nhint: give a uri, or send a list of objects as text/plain, one URI a line"
-    )]
-    NoObjects,
-    /// The order has both a URI and a list of objects.
-    #[error("the order has a uri and a list of objects\nhint: send one of them")]
-    TwiceObjects,
-    /// A pin has no end.
-    #[error("a pin needs its end\nhint: give until, such as 2026-11-27T18:00:00Z")]
-    NoEnd,
-    /// A pin ends too late.
-    #[error("until is more than 400 days ahead\nhint: pin for a shorter time, and again before its end")]
-    EndTooLate,
-    /// Nodes would have to remember the task for too long.
-    #[error("deadline is more than 400 days ahead\nhint: give an earlier one, or a rate")]
-    DeadlineTooLate,
-    /// A time is over.
-    #[error("{0} is not in the future\nhint: give a later time")]
-    Over(&'static str),
-    /// The field means nothing for this kind.
-    #[error("{0} means nothing for {1}\nhint: leave it out")]
-    Idle(&'static str, &'static str),
-    /// Nothing could ever be fetched.
-    #[error("rate_bytes_per_second is 0\nhint: give a rate of 1 or more, or leave it out")]
-    NoRate,
-}
-
 impl TaskKind {
     /// Returns true if it brings objects into the cache.
     pub const fn fetches(self) -> bool {
@@ -195,17 +146,16 @@ impl TaskRequest {
     /// # Errors
     ///
     /// Fails if it is not a request, with the reason.
-    pub fn of_json(body: &[u8]) -> Result<Self, OrderError> {
-        let not_an_order = |error: serde_json::Error| OrderError::Body(error.to_string());
-        let fields: BTreeMap<String, Value> = serde_json::from_slice(body).map_err(not_an_order)?;
+    pub fn of_json(body: &[u8]) -> Result<Self, TaskRefusal> {
+        let fields: BTreeMap<String, Value> = serde_json::from_slice(body).map_err(TaskRefusal::no_order)?;
         if let Some(field) = fields.keys().find(|field| !FIELDS.contains(&field.as_str())) {
             let hint = suggestion(field, FIELDS).map_or_else(
                 || format!("the fields are {}", FIELDS.join(", ")),
                 |known| format!("did you mean {known:?}?"),
             );
-            return Err(OrderError::Field(field.clone(), hint));
+            return Err(TaskRefusal::bad(format!("unknown field {field:?}\nhint: {hint}")));
         }
-        serde_json::from_slice(body).map_err(not_an_order)
+        serde_json::from_slice(body).map_err(TaskRefusal::no_order)
     }
 
     /// Checks a request that came at `now`, with a list of objects or without.
@@ -213,39 +163,57 @@ impl TaskRequest {
     /// # Errors
     ///
     /// Fails if it cannot be carried out, with the reason.
-    pub fn check(&self, has_manifest: bool, now: SystemTime) -> Result<(), OrderError> {
-        let ensure = |holds: bool, error: OrderError| if holds { Ok(()) } else { Err(error) };
-        ensure(self.kind != TaskKind::Plan, OrderError::Plan)?;
-        match &self.uri {
-            Some(_) if has_manifest => return Err(OrderError::TwiceObjects),
-            Some(uri) => drop(Selection::parse(uri)?),
-            None => ensure(has_manifest, OrderError::NoObjects)?,
+    pub fn check(&self, has_manifest: bool, now: SystemTime) -> Result<(), TaskRefusal> {
+        let ensure = |holds: bool, why: &str, hint: &str| match holds {
+            true => Ok(()),
+            false => Err(TaskRefusal::bad(format!("{why}\nhint: {hint}"))),
+        };
+        ensure(
+            self.kind != TaskKind::Plan,
+            "a plan comes with its document",
+            "`shoal plan start FILE` hands one over, or a POST of /plan",
+        )?;
+        ensure(
+            self.uri.is_some() || has_manifest,
+            "the order names no objects",
+            "give a uri, or send a list of objects as text/plain, one URI a line",
+        )?;
+        if let Some(uri) = &self.uri {
+            let twice = "the order has a uri and a list of objects";
+            ensure(!has_manifest, twice, "send one of them")?;
+            Selection::parse(uri)?;
         }
         let kind = self.kind.as_str();
-        let means_nothing = |field, is_given: bool| ensure(!is_given, OrderError::Idle(field, kind));
+        let means_nothing = |field: &str, is_given: bool| {
+            let why = format!("{field} means nothing for {kind}");
+            ensure(!is_given, &why, "leave it out")
+        };
+        let [until, deadline] = [self.until, self.deadline].map(|end| end.map(|end| end.after(now)));
+        let is_near = |left: Option<Duration>| left.is_none_or(|left| left <= AHEAD_MAX);
         if self.kind == TaskKind::Pin {
-            let until = self.until.ok_or(OrderError::NoEnd)?;
-            ensure(until.after(now) <= AHEAD_MAX, OrderError::EndTooLate)?;
+            let hint = "give until, such as 2026-11-27T18:00:00Z";
+            ensure(until.is_some(), "a pin needs its end", hint)?;
+            let hint = "pin for a shorter time, and again before its end";
+            ensure(is_near(until), "until is more than 400 days ahead", hint)?;
         } else {
-            means_nothing("until", self.until.is_some())?;
+            means_nothing("until", until.is_some())?;
         }
         if !self.kind.fetches() {
             means_nothing("to", self.to.is_some())?;
             means_nothing("rate_bytes_per_second", self.rate_bytes_per_second.is_some())?;
-            means_nothing("deadline", self.deadline.is_some())?;
+            means_nothing("deadline", deadline.is_some())?;
             // An order that is to count must not remove.
             means_nothing("dry_run", self.dry_run)?;
         }
-        let left = |moment: Moment| moment.after(now);
-        ensure(
-            self.until.is_none_or(|until| !left(until).is_zero()),
-            OrderError::Over("until"),
-        )?;
-        if let Some(left) = self.deadline.map(left) {
-            ensure(!left.is_zero(), OrderError::Over("deadline"))?;
-            ensure(left <= AHEAD_MAX, OrderError::DeadlineTooLate)?;
+        for (field, left) in [("until", until), ("deadline", deadline)] {
+            let why = format!("{field} is not in the future");
+            ensure(left != Some(Duration::ZERO), &why, "give a later time")?;
         }
-        ensure(self.rate_bytes_per_second != Some(0), OrderError::NoRate)
+        let hint = "give an earlier one, or a rate";
+        ensure(is_near(deadline), "deadline is more than 400 days ahead", hint)?;
+        let hint = "give a rate of 1 or more, or leave it out";
+        let is_zero = self.rate_bytes_per_second == Some(0);
+        ensure(!is_zero, "rate_bytes_per_second is 0", hint)
     }
 }
 
@@ -347,9 +315,12 @@ impl Selection {
     /// # Errors
     ///
     /// Fails if the text is not one, with the reason.
-    pub fn parse(uri: &str) -> Result<Self, OrderError> {
-        let S3Uri { bucket, key } = uri.parse()?;
-        let keys = KeyPattern::parse(key.as_bytes())?;
+    pub fn parse(uri: &str) -> Result<Self, TaskRefusal> {
+        let hint = "write s3://bucket/prefix, or wildcards such as s3://bucket/t/*.parquet";
+        let no_uri = |error: S3UriError| TaskRefusal::bad(format!("uri: {error}\nhint: {hint}"));
+        let S3Uri { bucket, key } = uri.parse().map_err(no_uri)?;
+        let no_keys = |error: KeyPatternError| TaskRefusal::bad(format!("uri: {error}"));
+        let keys = KeyPattern::parse(key.as_bytes()).map_err(no_keys)?;
         Ok(Self { bucket, keys })
     }
 
@@ -365,7 +336,7 @@ mod tests {
 
     use serde_json::json;
 
-    use super::{Moment, Order, OrderError, TaskKind, TaskRequest};
+    use super::{Moment, Order, TaskKind, TaskRequest};
 
     const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 
@@ -411,78 +382,84 @@ mod tests {
                     uri: None,
                     ..prefetch()
                 },
-                OrderError::NoObjects,
+                "the order names no objects",
             ),
-            (request(TaskKind::Plan), OrderError::Plan),
-            (request(TaskKind::Pin), OrderError::NoEnd),
+            (request(TaskKind::Plan), "a plan comes with its document"),
+            (request(TaskKind::Pin), "a pin needs its end"),
             (
                 TaskRequest {
                     until: Some(at(0)),
                     ..pin()
                 },
-                OrderError::Over("until"),
+                "until is not in the future",
             ),
             (
                 TaskRequest {
                     until: Some(at(401 * 86_400)),
                     ..pin()
                 },
-                OrderError::EndTooLate,
+                "until is more than 400 days ahead",
             ),
             (
                 TaskRequest {
                     deadline: Some(at(0)),
                     ..prefetch()
                 },
-                OrderError::Over("deadline"),
+                "deadline is not in the future",
             ),
             (
                 TaskRequest {
                     deadline: Some(at(401 * 86_400)),
                     ..prefetch()
                 },
-                OrderError::DeadlineTooLate,
+                "deadline is more than 400 days ahead",
             ),
             (
                 TaskRequest {
                     until: Some(at(60)),
                     ..prefetch()
                 },
-                OrderError::Idle("until", "prefetch"),
+                "until means nothing for prefetch",
             ),
             (
                 TaskRequest {
                     to: Some("dc1".into()),
                     ..request(TaskKind::Evict)
                 },
-                OrderError::Idle("to", "evict"),
+                "to means nothing for evict",
             ),
             (
                 TaskRequest {
                     dry_run: true,
                     ..request(TaskKind::Evict)
                 },
-                OrderError::Idle("dry_run", "evict"),
+                "dry_run means nothing for evict",
             ),
             (
                 TaskRequest {
                     dry_run: true,
                     ..request(TaskKind::Unpin)
                 },
-                OrderError::Idle("dry_run", "unpin"),
+                "dry_run means nothing for unpin",
             ),
             (
                 TaskRequest {
                     rate_bytes_per_second: Some(0),
                     ..prefetch()
                 },
-                OrderError::NoRate,
+                "rate_bytes_per_second is 0",
             ),
         ];
-        for (request, error) in bad {
-            assert_eq!(request.check(false, NOW), Err(error), "{request:?}");
+        for (request, why) in bad {
+            let refusal = request.check(false, NOW).unwrap_err();
+            assert!(refusal.why.starts_with(why), "{refusal} {request:?}");
+            assert!(refusal.why.contains("\nhint: "), "{refusal}");
         }
-        assert_eq!(prefetch().check(true, NOW), Err(OrderError::TwiceObjects));
+        let refusal = prefetch().check(true, NOW).unwrap_err();
+        assert!(
+            refusal.why.starts_with("the order has a uri and a list"),
+            "{refusal}"
+        );
         for uri in ["b/p", "s3://", "s3://b*/k", "s3://b/[", "s3://b/\\"] {
             let request = TaskRequest {
                 uri: Some(uri.into()),
