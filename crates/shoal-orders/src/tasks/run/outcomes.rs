@@ -53,28 +53,21 @@ impl Outcomes {
     ///
     /// Fails if the task has to end for it, with the reason.
     pub(super) fn note(&self, name: &ObjectName, outcome: Result<(), ObjectFailure>) -> Result<(), String> {
-        let why = match outcome {
-            Ok(()) => {
-                self.count(|tally| tally.objects.done += 1);
-                self.end_refusals();
-                return Ok(());
+        self.count(|tally| match &outcome {
+            Ok(()) => tally.objects.done += 1,
+            Err(ObjectFailure::Skipped(why)) => tally.skipped(name, why),
+            Err(ObjectFailure::Failed(why) | ObjectFailure::Refused(why)) => tally.failed(name, why),
+        });
+        match outcome {
+            Ok(()) | Err(ObjectFailure::Skipped(_)) => self.end_refusals(),
+            Err(ObjectFailure::Failed(_)) => {}
+            Err(ObjectFailure::Refused(why)) => {
+                if self.refusals.fetch_add(1, Ordering::Relaxed) + 1 >= REFUSALS_MAX {
+                    return Err(format!("the lake refused {REFUSALS_MAX} objects in a row: {why}"));
+                }
             }
-            Err(ObjectFailure::Skipped(why)) => {
-                self.count(|tally| tally.skipped(name, &why));
-                self.end_refusals();
-                return Ok(());
-            }
-            Err(ObjectFailure::Failed(error)) => {
-                self.count(|tally| tally.failed(name, &error));
-                return Ok(());
-            }
-            Err(ObjectFailure::Refused(error)) => error,
-        };
-        self.count(|tally| tally.failed(name, &why));
-        if self.refusals.fetch_add(1, Ordering::Relaxed) + 1 < REFUSALS_MAX {
-            return Ok(());
         }
-        Err(format!("the lake refused {REFUSALS_MAX} objects in a row: {why}"))
+        Ok(())
     }
 
     /// Ends a row of refusals: the lake has sent something, or an object is left alone.
