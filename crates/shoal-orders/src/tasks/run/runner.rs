@@ -22,7 +22,7 @@ use super::catalogue::{Catalogue, NoPage, Page};
 use super::outcomes::Outcomes;
 use super::unpinned::Unpinned;
 use crate::tasks::parts::lake_view::{LakeView, ObjectFailure};
-use crate::tasks::parts::messages::Pin;
+use crate::tasks::parts::messages::{Pin, Question};
 use crate::tasks::parts::nodes::{Nodes, TRIES, pauses};
 use crate::tasks::parts::placer::{Placer, questions};
 use crate::tasks::records::order::{Order, TaskKind};
@@ -156,8 +156,11 @@ impl<'a> Runner<'a> {
             }
             TaskKind::Prefetch | TaskKind::Pin => self.fetch_part(part).await?,
             TaskKind::Cached => self.count_cached(part).await,
-            TaskKind::Unpin => self.unpin_part(part).await?,
-            TaskKind::Evict => self.evict_part(part).await?,
+            TaskKind::Unpin => {
+                let unpin = |objects| Question::Unpin(self.id, objects);
+                self.order_part(part, unpin).await?;
+            }
+            TaskKind::Evict => self.order_part(part, Question::Evict).await?,
             TaskKind::Plan => unreachable!("a plan has no catalogue"),
         }
         Ok(())

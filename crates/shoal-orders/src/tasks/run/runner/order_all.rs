@@ -5,60 +5,47 @@ use std::collections::HashSet;
 use shoal_policy::ObjectId;
 
 use super::{Candidate, ObjectFailure, Runner};
-use crate::tasks::parts::messages::{Answer, Question};
+use crate::tasks::parts::messages::{Answer, Evicted, Question};
 
 impl Runner<'_> {
-    /// Ends the pins of some objects.
-    pub(super) async fn unpin_part(&self, part: &[Candidate]) -> Result<(), String> {
-        let objects = objects_of(part);
-        let mut pinned = HashSet::new();
-        let unpin = |objects| Question::Unpin(self.id, objects);
-        self.nodes
-            .ask_all(unpin, &objects, |node, answer| {
-                let Answer::Kept(freed) = answer else { return };
-                let mut progress = self.progress.lock();
-                for (object, freed) in objects.iter().zip(freed) {
-                    if freed.blocks > 0 {
-                        pinned.insert(*object);
-                        progress.tally.at(node, freed.blocks, freed.bytes);
-                    }
-                }
-            })
-            .await?;
-        self.count_changed(part, &pinned, &HashSet::new()).await
-    }
-
-    /// Removes the blocks of some objects.
-    pub(super) async fn evict_part(&self, part: &[Candidate]) -> Result<(), String> {
-        let objects = objects_of(part);
-        let (mut removed, mut pinned) = (HashSet::new(), HashSet::new());
-        self.nodes
-            .ask_all(Question::Evict, &objects, |node, answer| {
-                let Answer::Evicted(evicted) = answer else { return };
-                let mut progress = self.progress.lock();
-                for (object, evicted) in objects.iter().zip(evicted) {
-                    if evicted.is_pinned {
-                        pinned.insert(*object);
-                    }
-                    if evicted.blocks > 0 {
-                        removed.insert(*object);
-                        progress.tally.bytes.removed += evicted.bytes;
-                        progress.tally.at(node, evicted.blocks, evicted.bytes);
-                    }
-                }
-            })
-            .await?;
-        self.count_changed(part, &removed, &pinned).await
-    }
-
-    /// Counts objects. Those that are `pinned` failed, and there was nothing to do for those that are not
-    /// among the `changed` ones.
-    async fn count_changed(
+    /// Asks all nodes to end the pins of some objects, or to remove their blocks, and counts the objects.
+    /// Objects that stay because they are pinned failed, and there was nothing to do for those that no node
+    /// has changed.
+    pub(super) async fn order_part(
         &self,
         part: &[Candidate],
-        changed: &HashSet<ObjectId>,
-        pinned: &HashSet<ObjectId>,
+        order: impl Fn(Vec<ObjectId>) -> Question,
     ) -> Result<(), String> {
+        let objects: Vec<_> = part.iter().map(|candidate| candidate.version.object).collect();
+        let (mut changed, mut pinned) = (HashSet::new(), HashSet::new());
+        self.nodes
+            .ask_all(order, &objects, |node, answer| {
+                let (is_removal, changes) = match answer {
+                    Answer::Evicted(evicted) => (true, evicted),
+                    Answer::Kept(freed) => {
+                        let freed = freed.iter().map(|freed| Evicted {
+                            blocks: freed.blocks,
+                            bytes: freed.bytes,
+                            is_pinned: false,
+                        });
+                        (false, freed.collect())
+                    }
+                    _ => return,
+                };
+                let tally = &mut self.progress.lock().tally;
+                for (object, change) in objects.iter().zip(changes) {
+                    if change.is_pinned {
+                        pinned.insert(*object);
+                    }
+                    if change.blocks > 0 {
+                        changed.insert(*object);
+                        tally.at(node, change.blocks, change.bytes);
+                        tally.bytes.removed += if is_removal { change.bytes } else { 0 };
+                    }
+                }
+            })
+            .await?;
+        let (changed, pinned) = (&changed, &pinned);
         self.each(part, |candidate| async move {
             let object = candidate.version.object;
             if pinned.contains(&object) {
@@ -72,8 +59,4 @@ impl Runner<'_> {
         })
         .await
     }
-}
-
-fn objects_of(part: &[Candidate]) -> Vec<ObjectId> {
-    part.iter().map(|candidate| candidate.version.object).collect()
 }
