@@ -17,11 +17,11 @@ pub enum AccessLog {
 impl AccessLog {
     /// Recognizes an access log by its first line.
     pub fn guess(line: &str) -> Option<Self> {
-        let has = |words: &[&str]| words.iter().any(|word| line.contains(word));
         if line.starts_with('{') {
-            return has(&["\"target\":"]).then_some(Self::Node);
+            return line.contains("\"target\":").then_some(Self::Node);
         }
-        (line.contains(" [") && has(&S3_OPERATIONS)).then_some(Self::S3Server)
+        let has_operation = S3_OPERATIONS.iter().any(|word| line.contains(word));
+        (line.contains(" [") && has_operation).then_some(Self::S3Server)
     }
 
     /// Parses one line; `None` if it is no request.

@@ -56,6 +56,8 @@ pub fn request(line: &str) -> Result<Option<Request<'_>>, Mismatch> {
         _ => RequestKind::Other,
     };
     Ok(Some(Request {
+        at,
+        kind,
         bucket: line.bucket.map(Cow::Owned),
         key: line.key.map(Cow::Owned),
         bytes: line.bytes.unwrap_or(0),
@@ -66,7 +68,6 @@ pub fn request(line: &str) -> Result<Option<Request<'_>>, Mismatch> {
         identity: line.caller.map(Cow::Owned),
         job: line.job.map(Cow::Owned),
         user_agent: line.user_agent.map(Cow::Owned),
-        ..Request::new(at, kind)
     }))
 }
 

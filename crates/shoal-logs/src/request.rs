@@ -45,23 +45,3 @@ pub struct Request<'line> {
     /// The header `User-Agent`.
     pub user_agent: Option<Cow<'line, str>>,
 }
-
-impl Request<'_> {
-    /// Returns a request with no other information.
-    pub(crate) fn new(at: OffsetDateTime, kind: RequestKind) -> Self {
-        Self {
-            at,
-            kind,
-            bucket: None,
-            key: None,
-            bytes: 0,
-            offset_bytes: None,
-            object_bytes: None,
-            duration_ms: None,
-            client: Cow::Borrowed(""),
-            identity: None,
-            job: None,
-            user_agent: None,
-        }
-    }
-}

@@ -50,40 +50,18 @@ pub fn request(line: &str) -> Result<Request<'_>, Mismatch> {
         _ => RequestKind::Other,
     };
     // The numbers of a request that moved nothing are not read.
-    if kind == RequestKind::Other {
-        return Ok(named(Request::new(at, kind), &fields));
-    }
-    let bytes_of = |name: &str, field: usize| match fields[field] {
-        // Stands for none.
-        "-" => Ok(None),
-        value => value.parse().map(Some).map_err(|_| {
-            let found = format!("`{value}` where the {name} stand");
-            Mismatch::new(found, "a whole number of bytes, or -")
-        }),
+    let moved = |field: usize| fields.get(field).copied().filter(|_| kind != RequestKind::Other);
+    let bytes_of = |name: &str, field: usize| {
+        let value = moved(field).filter(|value| *value != "-");
+        let parsed = value.map(|value| {
+            let found = || format!("`{value}` where the {name} stand");
+            let parsed = value.parse::<u64>();
+            parsed.map_err(|_| Mismatch::new(found(), "a whole number of bytes, or -"))
+        });
+        parsed.transpose()
     };
-    let sent_bytes: u64 = bytes_of("bytes sent", BYTES_SENT)?.unwrap_or(0);
+    let sent_bytes = bytes_of("bytes sent", BYTES_SENT)?.unwrap_or(0);
     let object_bytes = bytes_of("bytes of the object", OBJECT_SIZE)?;
-    let request = Request {
-        bytes: match kind {
-            RequestKind::Read => sent_bytes,
-            _ => object_bytes.unwrap_or(sent_bytes),
-        },
-        object_bytes,
-        duration_ms: fields.get(TOTAL_MS).and_then(|ms| ms.parse().ok()),
-        ..Request::new(at, kind)
-    };
-    Ok(named(request, &fields))
-}
-
-/// Decodes a key to the spelling of clients. AWS encodes some characters of the field twice.
-fn decoded_key(key: &str) -> Cow<'_, str> {
-    match decoded(key) {
-        Cow::Owned(once) => Cow::Owned(decoded(&once).into_owned()),
-        unchanged @ Cow::Borrowed(_) => unchanged,
-    }
-}
-
-fn named<'line>(request: Request<'line>, fields: &[&'line str]) -> Request<'line> {
     let word = |field: usize| {
         fields
             .get(field)
@@ -91,13 +69,30 @@ fn named<'line>(request: Request<'line>, fields: &[&'line str]) -> Request<'line
             .filter(|word| !matches!(*word, "-" | ""))
     };
     let text = |field: usize| word(field).map(Cow::Borrowed);
-    Request {
+    Ok(Request {
+        at,
+        kind,
         bucket: text(BUCKET),
         key: word(KEY).map(decoded_key),
+        bytes: match kind {
+            RequestKind::Read => sent_bytes,
+            _ => object_bytes.unwrap_or(sent_bytes),
+        },
+        offset_bytes: None,
+        object_bytes,
+        duration_ms: moved(TOTAL_MS).and_then(|ms| ms.parse().ok()),
         client: Cow::Borrowed(fields[ADDRESS]),
         identity: text(REQUESTER),
+        job: None,
         user_agent: text(USER_AGENT),
-        ..request
+    })
+}
+
+/// Decodes a key to the spelling of clients. AWS encodes some characters of the field twice.
+fn decoded_key(key: &str) -> Cow<'_, str> {
+    match decoded(key) {
+        Cow::Owned(once) => Cow::Owned(decoded(&once).into_owned()),
+        unchanged @ Cow::Borrowed(_) => unchanged,
     }
 }
 
