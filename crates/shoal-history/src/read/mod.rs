@@ -55,26 +55,19 @@ impl Default for ReadOptions {
 }
 
 /// Reads files into one history.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Reader {
     history: History,
     spark: Spark,
     requests: Requests,
 }
 
-impl Default for Reader {
-    fn default() -> Self {
-        Self::new(ReadOptions::default())
-    }
-}
-
 impl Reader {
     /// Creates a reader with an empty history.
     pub fn new(options: ReadOptions) -> Self {
         Self {
-            history: History::default(),
-            spark: Spark::default(),
             requests: Requests::new(options),
+            ..Self::default()
         }
     }
 
