@@ -1,19 +1,26 @@
 //! The paths of a history and their prefixes, each parsed once.
 
+use std::ops::Index;
+
 use super::{DATES_MAX, Dated, Padding, PathDate, generalized, parent};
 use crate::run::interned::Interned;
 
 /// Id of a path or a prefix. Paths of the history keep their ids.
 pub(crate) type PathId = u32;
 
+/// A parsed path.
 #[derive(Clone, Debug)]
-struct Parts {
-    shape: u32,
-    /// Id of the shape without ids and numbers.
-    general: u32,
-    parent: Option<PathId>,
-    dates: Box<[PathDate]>,
-    padding: Padding,
+pub(crate) struct Parts {
+    /// Id of its shape.
+    pub(crate) shape: u32,
+    /// Id of its shape without ids and numbers.
+    pub(crate) general: u32,
+    /// Its parent prefix; `None` if that is a whole bucket.
+    pub(crate) parent: Option<PathId>,
+    /// Its dates.
+    pub(crate) dates: Box<[PathDate]>,
+    /// The digits of its dates.
+    pub(crate) padding: Padding,
 }
 
 /// Parsed paths.
@@ -23,6 +30,14 @@ pub(crate) struct Paths {
     shapes: Interned,
     generals: Interned,
     parts: Vec<Parts>,
+}
+
+impl Index<PathId> for Paths {
+    type Output = Parts;
+
+    fn index(&self, path: PathId) -> &Parts {
+        &self.parts[path as usize]
+    }
 }
 
 impl Paths {
@@ -61,34 +76,9 @@ impl Paths {
         self.texts.find(text)
     }
 
-    /// Returns the id of its shape.
-    pub(crate) fn shape(&self, path: PathId) -> u32 {
-        self.parts[path as usize].shape
-    }
-
     /// Returns the text of a shape.
     pub(crate) fn shape_text(&self, shape: u32) -> &str {
         self.shapes.text(shape)
-    }
-
-    /// Returns the id of its shape without ids and numbers.
-    pub(crate) fn general(&self, path: PathId) -> u32 {
-        self.parts[path as usize].general
-    }
-
-    /// Returns its dates.
-    pub(crate) fn dates(&self, path: PathId) -> &[PathDate] {
-        &self.parts[path as usize].dates
-    }
-
-    /// Returns the digits of its dates.
-    pub(crate) fn padding(&self, path: PathId) -> Padding {
-        self.parts[path as usize].padding
-    }
-
-    /// Returns its parent prefix; `None` if that is a whole bucket.
-    pub(crate) fn parent(&self, path: PathId) -> Option<PathId> {
-        self.parts[path as usize].parent
     }
 
     /// Returns true if it is a prefix and not an object.
@@ -107,12 +97,12 @@ mod tests {
         let mut texts = Interned::default();
         let path = texts.number("s3://b/t/dt=2026-11-20/part-00000.parquet");
         let paths = Paths::new(&texts);
-        let day = paths.parent(path).unwrap();
+        let day = paths[path].parent.unwrap();
         assert_eq!(paths.text(day), "s3://b/t/dt=2026-11-20/");
         assert!(paths.is_prefix(day) && !paths.is_prefix(path));
-        let table = paths.parent(day).unwrap();
-        assert_eq!((paths.text(table), paths.parent(table)), ("s3://b/t/", None));
-        assert_eq!((paths.dates(day).len(), paths.dates(table).len()), (1, 0));
+        let table = paths[day].parent.unwrap();
+        assert_eq!((paths.text(table), paths[table].parent), ("s3://b/t/", None));
+        assert_eq!((paths[day].dates.len(), paths[table].dates.len()), (1, 0));
         assert_eq!(paths.find("s3://b/t/"), Some(table));
     }
 }

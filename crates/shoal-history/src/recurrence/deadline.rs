@@ -81,7 +81,7 @@ fn spellings(paths: &Paths, path: PathId) -> Vec<PathId> {
                 .strip_suffix('/')
                 .and_then(|text| paths.find(text)),
         );
-        at = paths.parent(path);
+        at = paths[path].parent;
     }
     all
 }

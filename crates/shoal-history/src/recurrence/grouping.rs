@@ -25,7 +25,7 @@ pub(crate) type Features = Box<[u32]>;
 
 /// Returns the inputs of a run, apart from dates, ids and numbers.
 pub(crate) fn features(run: &StoredRun, paths: &Paths) -> Features {
-    let general = run.inputs.iter().map(|input| paths.general(input.path));
+    let general = run.inputs.iter().map(|input| paths[input.path].general);
     let mut features: Vec<u32> = general.collect::<BTreeSet<_>>().into_iter().collect();
     features.truncate(FEATURES_MAX);
     features.into_boxed_slice()

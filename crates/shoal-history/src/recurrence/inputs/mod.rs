@@ -171,7 +171,7 @@ impl Learning<'_, '_> {
 
     /// Returns the path with dates relative to the due time of a run; `None` if it has no dates.
     fn dated(&self, path: PathId, occurrence: usize) -> Option<Place> {
-        let dates = self.paths.dates(path);
+        let dates = &self.paths[path].dates;
         if dates.is_empty() {
             return None;
         }
@@ -184,7 +184,7 @@ impl Learning<'_, '_> {
             });
         }
         Some(Place::Dated {
-            shape: self.paths.shape(path),
+            shape: self.paths[path].shape,
             offsets,
         })
     }
@@ -267,7 +267,7 @@ impl Learning<'_, '_> {
             item.explained_by = Some(number);
             // Only some runs show how a month below ten is written.
             let padding = &mut self.found[number].padding;
-            *padding = padding.and(self.paths.padding(path));
+            *padding = padding.and(self.paths[path].padding);
         }
         if level > 0 {
             self.absorb(&numbers);
@@ -279,7 +279,7 @@ impl Learning<'_, '_> {
     fn leave_crowds(&self, level: usize, places: &mut [Option<Place>]) {
         let crowd = |item: &Item| {
             let path = item.at?;
-            let parent = self.paths.parent(path)?;
+            let parent = self.paths[path].parent?;
             let members_max = match self.adds_dates(path, parent) {
                 true => DATES_LISTED_MAX,
                 false if level == 0 => OBJECTS_MAX,
@@ -308,7 +308,7 @@ impl Learning<'_, '_> {
 
     /// Returns true if a path has dates that its prefix does not have.
     fn adds_dates(&self, path: PathId, prefix: PathId) -> bool {
-        self.paths.dates(path).len() > self.paths.dates(prefix).len()
+        self.paths[path].dates.len() > self.paths[prefix].dates.len()
     }
 
     /// Assigns the items below new prefixes to these prefixes, so that nothing is expected twice.
@@ -331,8 +331,8 @@ impl Learning<'_, '_> {
             let Some(path) = item.at.filter(|_| item.explained_by.is_none()) else {
                 continue;
             };
-            if let &[date] = self.paths.dates(path) {
-                let key = (self.paths.shape(path), date.grain);
+            if let [date] = *self.paths[path].dates {
+                let key = (self.paths[path].shape, date.grain);
                 by_shape.entry(key).or_default().push((at, date));
             }
         }
@@ -359,7 +359,7 @@ impl Learning<'_, '_> {
                 .iter()
                 .filter_map(|&(at, _)| self.items[at].at)
                 .fold(Padding::default(), |padding, path| {
-                    padding.and(self.paths.padding(path))
+                    padding.and(self.paths[path].padding)
                 });
             self.found.push(Candidate {
                 place: Place::Range {
@@ -380,7 +380,7 @@ impl Learning<'_, '_> {
     /// Replaces each path by its parent prefix.
     fn climb(&mut self) {
         for item in &mut self.items {
-            item.at = item.at.and_then(|path| self.paths.parent(path));
+            item.at = item.at.and_then(|path| self.paths[path].parent);
         }
     }
 
@@ -439,12 +439,12 @@ impl Learning<'_, '_> {
 
     /// Returns the prefix `level` levels above a path.
     fn ancestor(&self, path: PathId, level: usize) -> Option<PathId> {
-        (0..level).try_fold(path, |path, _| self.paths.parent(path))
+        (0..level).try_fold(path, |path, _| self.paths[path].parent)
     }
 
     fn date_at(&self, path: PathId, level: usize) -> i64 {
         let prefix = self.ancestor(path, level).unwrap_or(path);
-        self.paths.dates(prefix).first().map_or(0, |date| date.count)
+        self.paths[prefix].dates.first().map_or(0, |date| date.count)
     }
 
     /// Returns the rate at which a run read these items. If the history has rates, it is all bytes over the
@@ -514,8 +514,8 @@ fn are_many(some: usize, all: usize) -> bool {
 /// time of its creation, as in Trino's file names.
 fn is_of_a_date(paths: &Paths, path: PathId) -> bool {
     let is_date = |date: &PathDate| date.grain != Grain::Second || paths.is_prefix(path);
-    paths
-        .parent(path)
-        .is_some_and(|prefix| paths.dates(prefix).is_empty())
-        && paths.dates(path).iter().any(is_date)
+    paths[path]
+        .parent
+        .is_some_and(|prefix| paths[prefix].dates.is_empty())
+        && paths[path].dates.iter().any(is_date)
 }

@@ -68,7 +68,7 @@ fn in_prefixes(inputs: &[StoredInput], paths: &Paths) -> Vec<StoredInput> {
     // Number of inputs below each prefix, and how many of them have a date.
     let mut of_prefix: HashMap<PathId, (usize, usize)> = HashMap::new();
     for input in inputs {
-        if let Some(prefix) = paths.parent(input.path) {
+        if let Some(prefix) = paths[input.path].parent {
             let (all, of_dates) = of_prefix.entry(prefix).or_default();
             *all += 1;
             *of_dates += usize::from(is_of_a_date(paths, input.path));
@@ -80,7 +80,7 @@ fn in_prefixes(inputs: &[StoredInput], paths: &Paths) -> Vec<StoredInput> {
     };
     let mut bytes_of: BTreeMap<PathId, (u64, u64)> = BTreeMap::new();
     for input in inputs {
-        let path = paths.parent(input.path).filter(is_crowd).unwrap_or(input.path);
+        let path = paths[input.path].parent.filter(is_crowd).unwrap_or(input.path);
         let (bytes, bytes_per_s) = bytes_of.entry(path).or_default();
         *bytes = bytes.saturating_add(input.bytes);
         *bytes_per_s = bytes_per_s.saturating_add(input.bytes_per_s);
