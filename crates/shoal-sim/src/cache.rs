@@ -14,7 +14,8 @@ use crate::trace::{Access, Operation};
 /// A cache of blocks: the real [`Residency`], whose victims leave at once.
 #[derive(Debug)]
 pub struct Cache<P: ?Sized> {
-    residency: Residency<Block, P>,
+    /// The blocks and their policy, for operations that the cache does not wrap.
+    pub residency: Residency<Block, P>,
 }
 
 /// Counts of hits and misses.
@@ -146,16 +147,6 @@ impl<P: Eviction<Block> + ?Sized> Cache<P> {
         }
     }
 
-    /// The policy, for operations that the cache does not wrap.
-    pub const fn policy(&self) -> &P {
-        self.residency.policy()
-    }
-
-    /// The policy, for operations that the cache does not wrap.
-    pub const fn policy_mut(&mut self) -> &mut P {
-        self.residency.policy_mut()
-    }
-
     /// Returns true if `bytes` more fit without an eviction.
     pub const fn has_room(&self, bytes: u64) -> bool {
         self.residency.room().taken_bytes() + bytes <= self.residency.room().capacity_bytes()
@@ -212,18 +203,6 @@ impl<P: Eviction<Block> + ?Sized> Cache<P> {
     /// Returns true if `block` is held.
     pub fn contains(&self, block: Block) -> bool {
         self.residency.contains(&block)
-    }
-
-    /// Changes the room to `capacity_bytes`; blocks that no longer fit leave.
-    pub fn resize(&mut self, capacity_bytes: u64) {
-        while self.residency.room().used_bytes() > capacity_bytes {
-            let victim = self
-                .residency
-                .evict(&mut |_| true)
-                .expect("a cache that holds something has a victim");
-            self.residency.left(victim);
-        }
-        self.residency.resize(capacity_bytes);
     }
 
     /// Bytes in use.

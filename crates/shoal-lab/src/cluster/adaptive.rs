@@ -7,9 +7,11 @@ use shoal_policy::Layer;
 use shoal_policy::hash::KeyMap;
 use shoal_policy::mrc::{Reach, ReuseDistances};
 use shoal_policy::partition::{Pace, Partition};
-use shoal_sim::Time;
+use shoal_policy::residency::Watermarks;
 use shoal_sim::block::Block;
 use shoal_sim::cluster::{Arrival, Cooperation, Hierarchy, NodeIndex, Push, Route, Wanted};
+use shoal_sim::policy::Policy;
+use shoal_sim::{Cache, Time};
 
 use super::{Room, Simulated};
 
@@ -64,8 +66,8 @@ impl Adaptive {
     /// Gives each layer the room that its partition says.
     fn resize(&mut self) {
         for (layers, split) in self.nodes.nodes.iter_mut().zip(&self.splits) {
-            layers.l1.resize(split.partition.size_bytes(Layer::L1));
-            layers.l2.resize(split.partition.size_bytes(Layer::L2));
+            resize(&mut layers.l1, split.partition.size_bytes(Layer::L1));
+            resize(&mut layers.l2, split.partition.size_bytes(Layer::L2));
         }
     }
 
@@ -85,6 +87,15 @@ impl Adaptive {
             partition.missed(layer, arrival.now - since);
         }
     }
+}
+
+/// Changes the room of a cache; blocks that no longer fit leave.
+fn resize<P: Policy>(Cache { residency }: &mut Cache<P>, capacity_bytes: u64) {
+    while residency.room().used_bytes() > capacity_bytes {
+        let victim = residency.evict(&mut |_| true);
+        residency.left(victim.expect("a cache that holds something has a victim"));
+    }
+    residency.resize(capacity_bytes, Watermarks::from_capacity(capacity_bytes));
 }
 
 impl Split {

@@ -59,7 +59,7 @@ impl Cooperation for Prefetch {
         let route = Route::Lake { through: None };
         let cache = &mut self.nodes.caches[push.to];
         if cache.keep(&Arrival { wanted, route, now }, |_| ()) {
-            cache.policy_mut().added(&push.block);
+            cache.residency.policy_mut().added(&push.block);
         }
         Vec::new()
     }

@@ -60,7 +60,7 @@ impl StorageC2p {
         self.gather();
         for (from, outbox) in self.outboxes.iter_mut().enumerate() {
             for (to, events) in outbox.take_due(now.since_start(), |_| true) {
-                let policy = self.caches[to].policy_mut();
+                let policy = self.caches[to].residency.policy_mut();
                 for event in &events {
                     policy.receive(NodeId(from as u64), event);
                     received(to, policy, event);
@@ -72,7 +72,7 @@ impl StorageC2p {
     /// Queues the events of every node for its peers.
     fn gather(&mut self) {
         for (index, cache) in self.caches.iter_mut().enumerate() {
-            for event in cache.policy_mut().take_events() {
+            for event in cache.residency.policy_mut().take_events() {
                 let blocks = self.objects.get(&event.key.object).copied().unwrap_or(0);
                 for peer in peers(self.placement, index, event.key, blocks) {
                     // A dropped event costs accuracy only.

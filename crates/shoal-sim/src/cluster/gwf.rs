@@ -85,7 +85,7 @@ impl DirectoryGwf {
             return;
         }
         if let Some(worth) = worth {
-            self.caches[node].policy_mut().weigh(&block, worth);
+            self.caches[node].residency.policy_mut().weigh(&block, worth);
         }
         self.sizes.insert(block, bytes);
         self.holders.add(block, node);
@@ -94,7 +94,7 @@ impl DirectoryGwf {
     /// Decides about the block of least weight on `node` and executes the decision. Returns true if there was
     /// one.
     fn part_with_least(&mut self, node: NodeIndex, may_push: bool, pushes: &mut Vec<Push>) -> bool {
-        let Some(candidate) = self.caches[node].policy().candidate(&mut |_| true) else {
+        let Some(candidate) = self.caches[node].residency.policy().candidate(&mut |_| true) else {
             return false;
         };
         let block = candidate.key;
@@ -104,7 +104,7 @@ impl DirectoryGwf {
             global_weight: self.global_weights.get(&block).copied().unwrap_or(Weight::ZERO),
             is_last_copy: self.holders.is_last(block, node),
             next_rank: candidate.next_rank,
-            age: self.caches[node].policy().age(),
+            age: self.caches[node].residency.policy().age(),
             peers: &peers,
         };
         for action in decide(&facts, self.reading) {
@@ -127,10 +127,10 @@ impl DirectoryGwf {
                 }
                 Action::RaiseAge(age) => {
                     for cache in &mut self.caches {
-                        cache.policy_mut().learn_age(age);
+                        cache.residency.policy_mut().learn_age(age);
                     }
                 }
-                Action::Keep { local } => self.caches[node].policy_mut().weigh(&block, local),
+                Action::Keep { local } => self.caches[node].residency.policy_mut().weigh(&block, local),
                 Action::Drop => {
                     self.caches[node].remove(block);
                     self.holders.remove(block, node);
@@ -148,13 +148,13 @@ impl DirectoryGwf {
         });
         others.map(|(node, cache)| Peer {
             node,
-            average_rank: cache.policy().average_rank(),
+            average_rank: cache.residency.policy().average_rank(),
         })
     }
 
     /// Records that a block comes to its reader from another node: it is worth more to all.
     pub fn comes_from_peer(&mut self, wanted: &Wanted) {
-        let use_weight = self.caches[wanted.node].policy().use_weight();
+        let use_weight = self.caches[wanted.node].residency.policy().use_weight();
         self.add_global_weight(wanted.block, use_weight);
     }
 
@@ -185,7 +185,7 @@ impl Cooperation for DirectoryGwf {
         match arrival.route {
             Route::Local => Vec::new(),
             Route::Peer { .. } => {
-                let worth = self.caches[node].policy().worth_now(Weight::ZERO);
+                let worth = self.caches[node].residency.policy().worth_now(Weight::ZERO);
                 self.take_in(node, block, bytes, Some(worth))
             }
             Route::Lake { .. } => self.take_in(node, block, bytes, None),
@@ -299,7 +299,7 @@ mod tests {
         // The copy of weight 2 leaves node 0, and leaves its weight to the one on node 1.
         read(&mut nodes, 0, 1);
         assert_eq!(nodes.global_weights.get(&block), Some(&Weight::from(3)));
-        assert_eq!(nodes.caches[1].policy().age(), Weight::from(3));
+        assert_eq!(nodes.caches[1].residency.policy().age(), Weight::from(3));
     }
 
     #[test]
