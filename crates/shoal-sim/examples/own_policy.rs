@@ -11,7 +11,7 @@ use std::path::Path;
 
 use shoal_policy::admission::Always;
 use shoal_policy::eviction::{Eviction, PolicyName};
-use shoal_sim::trace::Trace;
+use shoal_sim::trace::{Format, Trace};
 use shoal_sim::units;
 use shoal_sim::{Block, Cache, Granularity, Tally};
 
@@ -65,7 +65,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn misses<P: Eviction<Block> + ?Sized>(trace: &str, mut cache: Cache<P>) -> Result<String, Box<dyn Error>> {
     let granularity = Granularity::blocks(4 << 20);
     let mut tally = Tally::default();
-    for access in Trace::open(Path::new(trace), None, granularity)?.accesses() {
+    let path = Path::new(trace);
+    for access in Trace::open(path, Format::of_file(path)?, granularity)?.accesses() {
         cache.replay(&access?, granularity, &mut Always, &mut tally);
     }
     Ok(format!(

@@ -1,6 +1,5 @@
 //! Simulated time: whole nanoseconds since the start of a run or of a trace.
 
-use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
@@ -53,12 +52,6 @@ impl Sub for Time {
     /// The time since `earlier`; zero if `earlier` is not earlier.
     fn sub(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
-    }
-}
-
-impl fmt::Display for Time {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.6} s", self.as_secs_f64())
     }
 }
 

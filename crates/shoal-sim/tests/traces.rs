@@ -13,7 +13,7 @@ use shoal_sim::trace::{Access, Format, Operation, Trace};
 fn the_beginning_of_a_swim_workload_is_read() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/swim/FB-2010-with-input-paths.tsv");
     assert_eq!(Format::of_file(&path).unwrap(), Format::Swim);
-    let accesses: Vec<Access> = Trace::open(&path, None, Granularity::Objects)
+    let accesses: Vec<Access> = Trace::open(&path, Format::Swim, Granularity::Objects)
         .unwrap()
         .accesses()
         .map(Result::unwrap)
@@ -41,13 +41,13 @@ fn a_packed_trace_is_read_and_one_of_another_packer_is_refused() {
     file.write_all(b"object,bytes\na,5\n").unwrap();
     file.finish().unwrap();
     assert_eq!(Format::of_file(&packed).unwrap(), Format::Csv);
-    let trace = Trace::open(&packed, None, Granularity::Objects).unwrap();
+    let trace = Trace::open(&packed, Format::Csv, Granularity::Objects).unwrap();
     let bytes: Vec<_> = trace.accesses().map(|access| access.unwrap().bytes).collect();
     assert_eq!(bytes, [5]);
 
     let other = folder.path().join("t.csv.xz");
     fs::write(&other, b"\xfd7zXZ\0...").unwrap();
-    let refused = Trace::open(&other, Some(Format::Csv), Granularity::Objects)
+    let refused = Trace::open(&other, Format::Csv, Granularity::Objects)
         .err()
         .unwrap();
     assert!(

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use shoal_sim::Granularity;
 use shoal_sim::compare::{Comparison, Contender};
-use shoal_sim::trace::Trace;
+use shoal_sim::trace::{Format, Trace};
 use shoal_sim::units::{self, Capacity};
 
 use super::threads;
@@ -49,7 +49,8 @@ impl Policies {
             threads: threads(),
         };
         let granularity = comparison.granularity;
-        let open = || Trace::open(&self.trace, None, granularity).map(Trace::accesses);
+        let format = Format::of_file(&self.trace)?;
+        let open = || Trace::open(&self.trace, format, granularity).map(Trace::accesses);
         let compared = comparison.run(&open, &mut |_| ())?;
         for row in &compared.rows {
             println!(

@@ -242,6 +242,10 @@ impl WorkloadSettings {
         format: Option<Format>,
         granularity: Granularity,
     ) -> Result<Workload, TraceError> {
+        let format = match format {
+            Some(format) => format,
+            None => Format::of_file(path)?,
+        };
         let jobs: trace::Jobs = match Trace::open(path, format, Granularity::Objects)? {
             Trace::Jobs(jobs) => jobs,
             Trace::Accesses(accesses) => Box::new(accesses.map(|access| access.map(job_of))),

@@ -225,7 +225,7 @@ impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Policy(policy, AdmissionName::Always) => write!(f, "{policy}"),
-            Self::Policy(policy, admission) => write!(f, "{policy}+{admission}"),
+            Self::Policy(policy, admission) => write!(f, "{policy}+{}", admission.as_str()),
             Self::Belady => f.write_str("belady"),
         }
     }

@@ -1,7 +1,5 @@
 //! Admission policies by name.
 
-use std::fmt;
-
 use shoal_base::words;
 use shoal_policy::admission::{Admission, Always, ScanResistant, SecondMiss};
 
@@ -37,11 +35,5 @@ impl AdmissionName {
             Self::SecondMiss => Box::new(SecondMiss::new(blocks)),
             Self::ScanResistant => Box::new(ScanResistant::new(SCAN_BLOCKS * block_bytes, blocks)),
         }
-    }
-}
-
-impl fmt::Display for AdmissionName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }

@@ -1,6 +1,5 @@
 //! The formats of recordings by name.
 
-use std::fmt;
 use std::str::FromStr;
 
 use serde::Deserialize;
@@ -43,12 +42,6 @@ impl Format {
             Self::OracleGeneral | Self::Swim => Granularity::Objects,
             _ => Granularity::blocks(4 << 20),
         }
-    }
-}
-
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

@@ -24,7 +24,8 @@ pub(super) struct Log {
     limits: Limits,
     objects: Names,
     clients: Names,
-    since: Since,
+    /// The time of the first line.
+    first: Option<OffsetDateTime>,
     /// The greatest length that each object has had.
     lengths: Vec<u64>,
 }
@@ -37,7 +38,7 @@ impl Log {
             limits,
             objects: Names::default(),
             clients: Names::default(),
-            since: Since::default(),
+            first: None,
             lengths: Vec::new(),
         }
     }
@@ -59,7 +60,10 @@ impl Log {
         let Some(request) = self.kind.request(line)? else {
             return Ok(None);
         };
-        let at = self.since.first_line(request.at);
+        // Merged logs of several servers are only roughly in order: a time before the first line counts as
+        // that of the first line.
+        let nanos = (request.at - *self.first.get_or_insert(request.at)).whole_nanoseconds();
+        let at = Time(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX));
         if self.kind == AccessLog::Node && (request.bucket.is_none() || request.key.is_none()) {
             return Ok(None);
         }
@@ -106,22 +110,5 @@ const fn operation(kind: RequestKind) -> Option<Operation> {
         RequestKind::Write => Some(Operation::Write),
         RequestKind::Delete => Some(Operation::Delete),
         RequestKind::Other => None,
-    }
-}
-
-/// Times of a log, counted from its first line.
-///
-/// Merged logs of several servers are only roughly in order: a time before the first line counts as that of
-/// the first line.
-#[derive(Debug, Default)]
-struct Since {
-    first: Option<OffsetDateTime>,
-}
-
-impl Since {
-    /// Converts `at` to the time of the trace.
-    fn first_line(&mut self, at: OffsetDateTime) -> Time {
-        let nanos = (at - *self.first.get_or_insert(at)).whole_nanoseconds();
-        Time(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
     }
 }

@@ -52,18 +52,14 @@ pub enum Trace {
 }
 
 impl Trace {
-    /// Opens the recording at `path`, compressed or not; without a `format`, its name and its beginning
-    /// identify the format. The reader refuses an object that `granularity` does not allow.
+    /// Opens the recording at `path`, compressed or not. The reader refuses an object that `granularity` does
+    /// not allow.
     ///
     /// # Errors
     ///
-    /// Fails if the file cannot be read or unpacked, or without a `format` if it is of an unknown format.
-    pub fn open(path: &Path, format: Option<Format>, granularity: Granularity) -> Result<Self, TraceError> {
-        let (start, file) = opened(path)?;
-        let format = match format {
-            Some(format) => format,
-            None => Format::guess(&path.to_string_lossy(), &start)?,
-        };
+    /// Fails if the file cannot be read or unpacked.
+    pub fn open(path: &Path, format: Format, granularity: Granularity) -> Result<Self, TraceError> {
+        let (_, file) = opened(path)?;
         Self::read(file, path, format, granularity)
     }
 
@@ -201,7 +197,7 @@ pub(crate) mod tests {
             Granularity::Objects,
         )? {
             Trace::Jobs(jobs) => jobs.collect(),
-            Trace::Accesses(_) => panic!("{format} records jobs"),
+            Trace::Accesses(_) => panic!("{} records jobs", format.as_str()),
         }
     }
 

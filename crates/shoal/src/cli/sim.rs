@@ -163,7 +163,7 @@ impl TraceFlags {
             None => Format::of_file(&path).map_err(refused)?,
         };
         let granularity = self.block.unwrap_or_else(|| format.granularity());
-        let open = move || Trace::open(&path, Some(format), granularity).map(Trace::accesses);
+        let open = move || Trace::open(&path, format, granularity).map(Trace::accesses);
         Ok((granularity, open))
     }
 }
