@@ -8,5 +8,5 @@ mod sound;
 pub mod table1;
 pub mod workload;
 
-pub use self::small_solver::SmallSolver;
+pub use self::small_solver::{SmallSolver, cost};
 pub use self::sound::check;

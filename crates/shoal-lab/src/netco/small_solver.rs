@@ -15,6 +15,12 @@ const TOLERANCE: f64 = 1e-6;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SmallSolver;
 
+/// Returns the price of `values` in a program.
+pub fn cost(program: &LinearProgram, values: &[f64]) -> f64 {
+    let columns = program.columns().iter().zip(values);
+    columns.map(|(column, value)| column.cost * value).sum()
+}
+
 impl LpSolver for SmallSolver {
     fn solve(&self, program: &LinearProgram) -> Result<Solution, SolveError> {
         let entries = program.entries().len();

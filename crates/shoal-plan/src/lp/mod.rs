@@ -111,15 +111,6 @@ impl LinearProgram {
         &self.entries
     }
 
-    /// Returns the price of `values`.
-    pub fn cost(&self, values: &[f64]) -> f64 {
-        self.columns
-            .iter()
-            .zip(values)
-            .map(|(column, value)| column.cost * value)
-            .sum()
-    }
-
     /// Returns a lower bound for the cost of every solution, by Lagrange duality, for any prices of the rows.
     /// Better prices give a bound nearer to the optimum; wrong prices give a low bound, never a false one.
     /// Minus infinity if the relaxed problem is unbounded.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 use shoal_lab::netco::execution::{Policy, Scenario, run};
 use shoal_lab::netco::workload::{Sharing, Unit, Workload};
-use shoal_lab::netco::{SmallSolver, check};
+use shoal_lab::netco::{SmallSolver, check, cost};
 use shoal_plan::instance::Instance;
 use shoal_plan::lp::{LinearProgram, LpSolver};
 use shoal_plan::model::{Objective, Options, Paging, Request, Rounding};
@@ -244,11 +244,11 @@ proptest! {
         // Least -x - 2y with x, y in 0..=4, x + y <= 5, x - y >= -2, x + 3y = 9: at (2.25, 2.25)? the solver
         // says.
         let mut program = LinearProgram::default();
-        let [x, y] = [-1.0, -2.0].map(|cost| program.column(cost, 0.0..=4.0));
+        let [x, y] = [-1.0, -2.0].map(|price| program.column(price, 0.0..=4.0));
         program.row(f64::NEG_INFINITY..=5.0, [(x, 1.0), (y, 1.0)]);
         program.row(-2.0..=f64::INFINITY, [(x, 1.0), (y, -1.0)]);
         program.row(9.0..=9.0, [(x, 1.0), (y, 3.0)]);
-        let optimum = program.cost(&SmallSolver.solve(&program).unwrap().values);
+        let optimum = cost(&program, &SmallSolver.solve(&program).unwrap().values);
         prop_assert!(program.bound(&prices) <= optimum + 1e-9);
     }
 }
