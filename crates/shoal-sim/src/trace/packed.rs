@@ -19,33 +19,8 @@ struct Packed {
     part: Option<(u64, u64)>,
 }
 
-/// Requests in pieces, each of which can be decoded without the previous ones.
-#[derive(Debug, Default)]
-pub(super) struct PackedTrace {
-    pieces: Vec<Box<[u8]>>,
-    bytes: usize,
-}
-
-impl PackedTrace {
-    /// Adds requests. Returns true if the tape is within `bytes_max`.
-    pub(super) fn record(&mut self, accesses: &[Access], bytes_max: usize) -> bool {
-        let piece = encode(accesses);
-        self.bytes += piece.len();
-        self.pieces.push(piece);
-        self.bytes <= bytes_max
-    }
-
-    /// Replays the requests in the chunks in which they were recorded.
-    pub(super) fn replay(&self, mut take: impl FnMut(&[Access])) {
-        let mut accesses = Vec::new();
-        for piece in &self.pieces {
-            decode(piece, &mut accesses);
-            take(&accesses);
-        }
-    }
-}
-
-fn encode(accesses: &[Access]) -> Box<[u8]> {
+/// Encodes requests, so that they can be decoded without those before them.
+pub(super) fn encode(accesses: &[Access]) -> Box<[u8]> {
     let mut bytes = Vec::with_capacity(12 * accesses.len());
     let mut at = Time::ZERO;
     for access in accesses {
@@ -66,7 +41,8 @@ fn encode(accesses: &[Access]) -> Box<[u8]> {
     bytes.into_boxed_slice()
 }
 
-fn decode(mut bytes: &[u8], accesses: &mut Vec<Access>) {
+/// Decodes requests in place of those in `accesses`.
+pub(super) fn decode(mut bytes: &[u8], accesses: &mut Vec<Access>) {
     accesses.clear();
     let mut at = Time::ZERO;
     while !bytes.is_empty() {
@@ -92,7 +68,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::{ProptestConfig, any, proptest};
 
-    use super::PackedTrace;
+    use super::{decode, encode};
     use crate::clock::Time;
     use crate::trace::{Access, Operation};
 
@@ -124,12 +100,12 @@ mod tests {
             piece in 1..20_usize,
         ) {
             let accesses: Vec<_> = fields.into_iter().map(|(who, what, how)| access(who, what, how)).collect();
-            let mut packed = PackedTrace::default();
-            for accesses in accesses.chunks(piece) {
-                assert!(packed.record(accesses, usize::MAX));
+            let pieces: Vec<_> = accesses.chunks(piece).map(encode).collect();
+            let (mut decoded, mut replayed) = (Vec::new(), Vec::new());
+            for piece in pieces {
+                decode(&piece, &mut decoded);
+                replayed.extend_from_slice(&decoded);
             }
-            let mut replayed = Vec::new();
-            packed.replay(|accesses| replayed.extend_from_slice(accesses));
             assert_eq!(replayed, accesses);
         }
     }
@@ -139,8 +115,7 @@ mod tests {
         let accesses: Vec<_> = (0..1000)
             .map(|object| access((0, 0, object), (4096, None), 0))
             .collect();
-        let mut packed = PackedTrace::default();
-        assert!(!packed.record(&accesses, 1000));
-        assert!(packed.bytes <= 8 * accesses.len(), "{}", packed.bytes);
+        let bytes = encode(&accesses).len();
+        assert!(bytes <= 8 * accesses.len(), "{bytes}");
     }
 }

@@ -1,6 +1,6 @@
 //! A trace that is replayed several times but read once: its requests are kept in compact form.
 
-use super::packed::PackedTrace;
+use super::packed::{decode, encode};
 use super::{Access, Accesses, TraceError};
 
 /// The number of requests per chunk.
@@ -12,7 +12,8 @@ const TAPE_BYTES_MAX: usize = 1 << 31;
 /// A trace that has been read to its end.
 pub(crate) struct Recording<'trace> {
     open: &'trace dyn Fn() -> Result<Accesses, TraceError>,
-    packed: Option<PackedTrace>,
+    /// Its chunks; `None` if they are too large.
+    packed: Option<Vec<Box<[u8]>>>,
 }
 
 impl<'trace> Recording<'trace> {
@@ -32,15 +33,15 @@ impl<'trace> Recording<'trace> {
         progress: &mut dyn FnMut(u64),
         mut take: impl FnMut(&[Access]) -> Result<(), TraceError>,
     ) -> Result<Self, TraceError> {
-        let mut packed = Some(PackedTrace::default());
+        let (mut packed, mut bytes) = (Some(Vec::new()), 0);
         in_chunks(open()?, |chunk| {
             take(chunk)?;
-            if packed
-                .as_mut()
-                .is_some_and(|packed| !packed.record(chunk, bytes_max))
-            {
-                packed = None;
-            }
+            packed = packed.take().and_then(|mut pieces: Vec<Box<[u8]>>| {
+                let piece = encode(chunk);
+                bytes += piece.len();
+                pieces.push(piece);
+                (bytes <= bytes_max).then_some(pieces)
+            });
             progress(chunk.len() as u64);
             Ok(())
         })?;
@@ -58,7 +59,13 @@ impl<'trace> Recording<'trace> {
             progress(chunk.len() as u64);
         };
         match &self.packed {
-            Some(packed) => packed.replay(take),
+            Some(pieces) => {
+                let mut chunk = Vec::new();
+                for piece in pieces {
+                    decode(piece, &mut chunk);
+                    take(&chunk);
+                }
+            }
             None => in_chunks((self.open)()?, |chunk| {
                 take(chunk);
                 Ok(())
