@@ -104,19 +104,10 @@ fn date_length(text: &str, count: usize) -> Option<usize> {
 }
 
 fn uuid_length(text: &str) -> Option<usize> {
-    const GROUPS: [usize; 5] = [8, 4, 4, 4, 12];
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    for (number, length) in GROUPS.into_iter().enumerate() {
-        if number > 0 {
-            (bytes.get(at) == Some(&b'-')).then_some(())?;
-            at += 1;
-        }
-        let group = bytes.get(at..at + length)?;
-        group.iter().all(u8::is_ascii_hexdigit).then_some(())?;
-        at += length;
-    }
-    Some(at)
+    let uuid = text.get(..36)?;
+    let is_digit = |character: char| character == '-' || character.is_ascii_hexdigit();
+    let groups = uuid.split('-').map(str::len);
+    (groups.eq([8, 4, 4, 4, 12]) && uuid.chars().all(is_digit)).then_some(uuid.len())
 }
 
 /// Returns true if a word is an id: long, with mixed letters and digits, like hashes and ULIDs.

@@ -83,7 +83,7 @@ impl Reader {
         format: Option<Format>,
         input: impl Read + 'static,
     ) -> Result<Option<Format>, HistoryError> {
-        self.history.next_file();
+        self.history.file += 1;
         let (start, input) = unpacked(name, input, START_BYTES)?;
         // Spark marks the state of an application with an empty file.
         if start.is_empty() {

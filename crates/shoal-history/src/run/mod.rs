@@ -130,7 +130,7 @@ pub struct History {
     /// End of the period that the logs cover.
     end: Moment,
     /// Number of the file being read.
-    file: u32,
+    pub(crate) file: u32,
 }
 
 impl History {
@@ -235,11 +235,6 @@ impl History {
             let count = self.passed.entry(reason).or_default();
             *count = count.saturating_add(times);
         }
-    }
-
-    /// Starts the next file.
-    pub(crate) fn next_file(&mut self) {
-        self.file += 1;
     }
 
     /// Sorts the runs by submission, and removes those already read from an earlier file. Two equal runs
