@@ -1,5 +1,5 @@
-//! Nodes in two layers that divide their room again every period ([`shoal_policy::partition`]), beginning with
-//! equal parts.
+//! Nodes in two layers that divide their room again every period ([`shoal_policy::partition`]), beginning
+//! with equal parts.
 
 use std::time::Duration;
 
