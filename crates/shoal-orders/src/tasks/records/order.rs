@@ -164,9 +164,11 @@ impl TaskRequest {
     ///
     /// Fails if it cannot be carried out, with the reason.
     pub fn check(&self, has_manifest: bool, now: SystemTime) -> Result<(), TaskRefusal> {
-        let ensure = |holds: bool, why: &str, hint: &str| match holds {
-            true => Ok(()),
-            false => Err(TaskRefusal::bad(format!("{why}\nhint: {hint}"))),
+        let ensure = |holds: bool, why: &str, hint: &str| {
+            if holds {
+                return Ok(());
+            }
+            Err(TaskRefusal::bad(format!("{why}\nhint: {hint}")))
         };
         ensure(
             self.kind != TaskKind::Plan,
