@@ -70,7 +70,7 @@ async fn measure(store: &Arc<Store>, size_bytes: u64, count: u32) {
 
 fn hit(store: &Store, blocks: &[BlockId], hits: u32) {
     for block in blocks.iter().cycle().take(hits as usize) {
-        let bytes = store.get_resident(*block);
+        let bytes = store.resident(*block, true);
         assert!(black_box(bytes).is_some(), "the block is mapped");
     }
 }

@@ -141,9 +141,9 @@ impl Ledger {
 
 /// Reads.
 impl Ledger {
-    /// Returns the block if it is mapped and all of it is in memory.
-    pub(super) fn get_resident(&self, block: BlockId) -> Option<Bytes> {
-        let hit = self.mappings.get(block, clock::instant())?;
+    /// Returns the block if it is mapped and all of it is in memory, and counts a use if `is_used`.
+    pub(super) fn resident(&self, block: BlockId, is_used: bool) -> Option<Bytes> {
+        let hit = self.mappings.get(block, clock::instant(), is_used)?;
         if let Some(uses) = hit.uses {
             self.state.lock().touch(&uses);
         }

@@ -5,7 +5,7 @@
 //! name always refers to a complete block. No code outside this crate deals with block files: a block goes in
 //! as pieces and comes out as [`Bytes`].
 //!
-//! **A hit costs no I/O and no copy.** [`Store::get_resident`] returns slices of kept mappings whose pages
+//! **A hit costs no I/O and no copy.** [`Store::resident`] returns slices of kept mappings whose pages
 //! are in memory. Operations that might wait for the disk ([`Store::load`], [`Publisher::put`],
 //! [`Store::describe`]) run on the blocking pool or on the threads of the writers.
 //!
@@ -56,7 +56,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use shoal_base::clock;
 use shoal_policy::{BlockId, ObjectId, VersionId};
 use shoal_s3::object::Version;
 
@@ -138,30 +137,19 @@ impl Store {
 
 /// Reading.
 impl Store {
-    /// Returns the block if its bytes are mapped and in memory. Never blocks on I/O.
-    pub fn get_resident(&self, block: BlockId) -> Option<Bytes> {
-        self.ground.ledger.get_resident(block)
+    /// Returns the block if its bytes are mapped and in memory. Never blocks on I/O. Reports a use to the
+    /// policy if `is_used`; otherwise the use counts elsewhere.
+    pub fn resident(&self, block: BlockId, is_used: bool) -> Option<Bytes> {
+        self.ground.ledger.resident(block, is_used)
     }
 
-    /// As [`Store::get_resident`], without reporting a use to the policy, because the use counts elsewhere.
-    pub fn peek_resident(&self, block: BlockId) -> Option<Bytes> {
-        self.ground.ledger.mappings.peek(block, clock::instant())
-    }
-
-    /// As [`Store::load`], without reporting a use to the policy, because the use counts elsewhere.
-    pub async fn peek(&self, block: BlockId) -> Option<Bytes> {
+    /// Reads the block from disk, verifies and maps it. `None` if it is not stored or is damaged. `is_used` as
+    /// in [`Store::resident`].
+    pub async fn load(&self, block: BlockId, is_used: bool) -> Option<Bytes> {
         if !self.contains(block) {
             return None;
         }
-        read(&self.loader, move |loader| loader.load(block, false)).await
-    }
-
-    /// Reads the block from disk, verifies and maps it. `None` if it is not stored or is damaged.
-    pub async fn load(&self, block: BlockId) -> Option<Bytes> {
-        if !self.contains(block) {
-            return None;
-        }
-        read(&self.loader, move |loader| loader.load(block, true)).await
+        read(&self.loader, move |loader| loader.load(block, is_used)).await
     }
 
     /// Returns true if the block is stored.

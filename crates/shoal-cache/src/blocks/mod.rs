@@ -136,32 +136,14 @@ impl BlockState {
 }
 
 impl BlockReader {
-    /// Returns true if this read serves another node, which counts the use itself.
-    fn is_used_elsewhere(&self, id: BlockId) -> bool {
+    /// Returns false if this read serves another node, which counts the use itself.
+    fn is_used_here(&self, id: BlockId) -> bool {
         let block_bytes = self.version.block_len(id.index);
-        self.obtain.is_passive() && self.fetcher.counts_uses_by_reader(block_bytes)
+        !self.obtain.is_passive() || !self.fetcher.counts_uses_by_reader(block_bytes)
     }
 
     fn store(&self) -> &Store {
         &self.fetcher.parts.store
-    }
-
-    /// Returns the block if its bytes are available without disk I/O.
-    fn resident(&self, id: BlockId) -> Option<Bytes> {
-        if self.is_used_elsewhere(id) {
-            self.store().peek_resident(id)
-        } else {
-            self.store().get_resident(id)
-        }
-    }
-
-    /// Reads the block from disk.
-    async fn load(&self, id: BlockId) -> Option<Bytes> {
-        if self.is_used_elsewhere(id) {
-            self.store().peek(id).await
-        } else {
-            self.store().load(id).await
-        }
     }
 
     /// Opens the block on this node's disk, or joins its fetch.
@@ -178,7 +160,7 @@ impl BlockReader {
                 return BlockState::Fetching(running);
             }
             if self.store().contains(id)
-                && let Some(block) = self.load(id).await
+                && let Some(block) = self.store().load(id, self.is_used_here(id)).await
             {
                 self.fetcher.hit(&self.version, index);
                 return BlockState::Resident(block);
@@ -305,7 +287,11 @@ impl BlockStream {
             .and_then(|stream_handle| stream_handle.take_first(block));
         let (state, sender) = if let Some(joined) = first {
             (BlockState::Fetching(joined).at(wanted), Some(Sender::Other))
-        } else if let Some(block) = self.reader.resident(block) {
+        } else if let Some(block) = self
+            .reader
+            .store()
+            .resident(block, self.reader.is_used_here(block))
+        {
             self.reader.fetcher.hit(version, index);
             (BlockState::Resident(block), Some(Sender::Other))
         } else {

@@ -181,7 +181,12 @@ impl WriteThrough {
             let part = &parts[at];
             let blocks = vec![part.block_bytes; part.block_count() as usize];
             for (block, inner) in overlaps(&blocks, within) {
-                let bytes = self.fetcher.parts.store.load(part.block(block as u32)).await?;
+                let bytes = self
+                    .fetcher
+                    .parts
+                    .store
+                    .load(part.block(block as u32), true)
+                    .await?;
                 pieces.push(bytes.slice(inner.start as usize..inner.end as usize));
             }
         }

@@ -27,11 +27,7 @@ impl Loader {
     pub(crate) fn load(&self, block: BlockId, is_used: bool) -> Option<Bytes> {
         let _read = self.ground.ledger.begin_read(block)?;
         // Another reader may have loaded it while this one waited for a thread.
-        let resident = if is_used {
-            self.ground.ledger.get_resident(block)
-        } else {
-            self.ground.ledger.mappings.peek(block, clock::instant())
-        };
+        let resident = self.ground.ledger.resident(block, is_used);
         if resident.is_some() {
             return resident;
         }

@@ -61,19 +61,17 @@ impl Mappings {
         }
     }
 
-    /// Returns the block if it is mapped and all of it is in memory.
-    pub(crate) fn get(&self, block: BlockId, now: Instant) -> Option<Hit> {
+    /// Returns the block if it is mapped and all of it is in memory, and counts a use if `is_used`.
+    pub(crate) fn get(&self, block: BlockId, now: Instant, is_used: bool) -> Option<Hit> {
         let mut shard = self.shard(block);
         let bytes = shard.blocks.get_mut(&block)?.resident(now)?;
+        if !is_used {
+            return Some(Hit { bytes, uses: None });
+        }
         shard.uses.push(block);
         let uses =
             (shard.uses.len() >= USES).then(|| std::mem::replace(&mut shard.uses, Vec::with_capacity(USES)));
         Some(Hit { bytes, uses })
-    }
-
-    /// As [`Mappings::get`], without counting a use.
-    pub(crate) fn peek(&self, block: BlockId, now: Instant) -> Option<Bytes> {
-        self.shard(block).blocks.get_mut(&block)?.resident(now)
     }
 
     /// Returns true if the block is mapped, in memory or not.
@@ -192,24 +190,27 @@ mod tests {
         let (mappings, now) = (Mappings::new(), clock::instant());
         let stored = mappings.insert(block(0), mapping(7), now);
         for later in [now, now + RETEST_AFTER] {
-            let hit = mappings.get(block(0), later).unwrap();
+            let hit = mappings.get(block(0), later, true).unwrap();
             assert_eq!(hit.bytes.as_ptr(), stored.as_ptr());
             assert!(hit.bytes.iter().all(|&byte| byte == 7));
         }
-        assert!(mappings.get(block(1), now).is_none());
+        assert!(mappings.get(block(1), now, true).is_none());
     }
 
     #[test]
     fn a_block_is_in_use_until_the_last_slice_of_it_is_dropped() {
         let (mappings, now) = (Mappings::new(), clock::instant());
         let slice = mappings.insert(block(0), mapping(7), now).slice(10..20);
-        let other = mappings.get(block(0), now).unwrap().bytes;
+        let other = mappings.get(block(0), now, true).unwrap().bytes;
         assert!(mappings.is_in_use(block(0)));
         drop(slice);
         assert!(mappings.is_in_use(block(0)));
         drop(other);
         assert!(!mappings.is_in_use(block(0)));
-        assert!(mappings.get(block(0), now).is_some(), "asking does not end it");
+        assert!(
+            mappings.get(block(0), now, true).is_some(),
+            "asking does not end it"
+        );
     }
 
     #[test]
@@ -217,7 +218,7 @@ mod tests {
         let (mappings, now) = (Mappings::new(), clock::instant());
         let bytes = mappings.insert(block(0), mapping(7), now);
         let removed = Arc::downgrade(&mappings.remove(block(0)).unwrap());
-        assert!(mappings.get(block(0), now).is_none());
+        assert!(mappings.get(block(0), now, true).is_none());
         assert!(bytes.iter().all(|&byte| byte == 7));
         assert_eq!(removed.strong_count(), 1);
         drop(bytes);
@@ -238,7 +239,7 @@ mod tests {
         mappings.insert(block(0), mapping(7), now);
         let hits = USES * 2 + 3;
         let reported: usize = (0..hits)
-            .filter_map(|_| mappings.get(block(0), now).unwrap().uses)
+            .filter_map(|_| mappings.get(block(0), now, true).unwrap().uses)
             .map(|uses| uses.len())
             .sum();
         assert_eq!(reported, USES * 2);

@@ -22,7 +22,7 @@ async fn a_full_store_makes_room_and_never_exceeds_its_capacity() {
         assert!(lab.disk_bytes() <= lab.config.capacity_bytes);
         assert!(store.counters().taken_bytes <= lab.config.capacity_bytes);
         assert_eq!(
-            store.get_resident(version.block(0)).unwrap(),
+            store.resident(version.block(0), true).unwrap(),
             data(&version, 0),
             "the newest is here"
         );
@@ -43,7 +43,7 @@ async fn the_least_recently_used_block_leaves_first() {
     for number in 1..50 {
         put(&store, &version(number, "a", BLOCK), 0).await.unwrap();
         assert!(
-            store.get_resident(first.block(0)).is_some(),
+            store.resident(first.block(0), true).is_some(),
             "used before each of {number} others came"
         );
     }
@@ -160,7 +160,7 @@ async fn concurrent_puts_at_capacity_keep_the_promise() {
                     if let Ok(bytes) = put(&store, &version, 0).await {
                         assert_eq!(bytes, data(&version, 0));
                     }
-                    if let Some(bytes) = store.load(version.block(0)).await {
+                    if let Some(bytes) = store.load(version.block(0), true).await {
                         assert_eq!(bytes, data(&version, 0));
                     }
                     if round % 7 == 0 {

@@ -43,7 +43,7 @@ async fn a_flipped_bit_in_any_region_is_a_miss_and_the_block_can_be_stored_again
         store = cold(&lab, store).await;
         flip(&lab.path(&version, 0), position);
         assert!(
-            store.load(version.block(0)).await.is_none(),
+            store.load(version.block(0), true).await.is_none(),
             "position {position}"
         );
         assert!(!store.contains(version.block(0)));
@@ -52,7 +52,7 @@ async fn a_flipped_bit_in_any_region_is_a_miss_and_the_block_can_be_stored_again
         quarantined += 1;
         assert_eq!(lab.quarantine(), quarantined);
         assert_eq!(
-            store.load(version.block(1)).await.unwrap(),
+            store.load(version.block(1), true).await.unwrap(),
             data(&version, 1),
             "its neighbour is well"
         );
@@ -75,9 +75,12 @@ async fn a_flipped_bit_in_a_footer_is_found_at_start_and_one_in_the_data_when_it
     flip(&lab.path(&version, 1), 3);
     let (store, recovery) = lab.open();
     assert_eq!((recovery.blocks, recovery.quarantined), (2, 1));
-    assert!(store.load(version.block(0)).await.is_none());
-    assert!(store.load(version.block(1)).await.is_none());
-    assert_eq!(store.load(version.block(2)).await.unwrap(), data(&version, 2));
+    assert!(store.load(version.block(0), true).await.is_none());
+    assert!(store.load(version.block(1), true).await.is_none());
+    assert_eq!(
+        store.load(version.block(2), true).await.unwrap(),
+        data(&version, 2)
+    );
     assert_eq!(
         (store.counters().quarantined, store.counters().corrupt_blocks),
         (2, 1)
@@ -116,7 +119,7 @@ async fn a_file_cut_or_lengthened_anywhere_is_quarantined_at_start() {
         (store, recovery) = lab.open();
         assert_eq!((recovery.blocks, recovery.quarantined), (1, 1), "cut to {cut}");
         assert_eq!(lab.quarantine(), turn + 1);
-        assert!(store.load(version.block(0)).await.is_none());
+        assert!(store.load(version.block(0), true).await.is_none());
         put(&store, &version, 0).await.unwrap();
     }
 }
@@ -134,7 +137,7 @@ async fn a_file_cut_while_the_store_runs_is_a_miss() {
         .unwrap()
         .set_len(20)
         .unwrap();
-    assert!(store.load(version.block(0)).await.is_none());
+    assert!(store.load(version.block(0), true).await.is_none());
     assert_eq!(store.counters().corrupt_blocks, 1);
 }
 
@@ -146,7 +149,7 @@ async fn a_file_that_vanished_is_a_miss_and_no_failure_of_the_disk() {
     put_all(&store, &version).await;
     let store = cold(&lab, store).await;
     fs::remove_file(lab.path(&version, 0)).unwrap();
-    assert!(store.load(version.block(0)).await.is_none());
+    assert!(store.load(version.block(0), true).await.is_none());
     assert_eq!(evictions(&store, RemovalReason::Unreadable), 1);
     assert_eq!(store.counters().io_errors, 0);
     put(&store, &version, 0).await.expect("fills go on");
@@ -160,7 +163,10 @@ async fn a_block_under_the_name_of_another_is_not_served_for_it() {
     put_all(&store, &version).await;
     let store = cold(&lab, store).await;
     fs::copy(lab.path(&version, 1), lab.path(&version, 0)).unwrap();
-    assert!(store.load(version.block(0)).await.is_none(), "while it runs");
+    assert!(
+        store.load(version.block(0), true).await.is_none(),
+        "while it runs"
+    );
     fs::copy(lab.path(&version, 1), lab.path(&version, 2)).unwrap();
     let (_store, recovery) = lab.reopen(store).await;
     assert_eq!((recovery.blocks, recovery.quarantined), (1, 1), "at start");
@@ -199,7 +205,10 @@ async fn strange_files_are_moved_out_of_the_way_and_the_rest_is_served() {
         (1, 5, 1),
         "{recovery:?}"
     );
-    assert_eq!(store.load(version.block(0)).await.unwrap(), data(&version, 0));
+    assert_eq!(
+        store.load(version.block(0), true).await.unwrap(),
+        data(&version, 0)
+    );
     assert_eq!(lab.quarantine(), 5);
     assert!(
         blocks.join("00/folder").exists(),
@@ -217,7 +226,7 @@ async fn the_quarantine_is_bounded_and_survives_restarts_in_order() {
         store = cold(&lab, store).await;
         for index in 0..50 {
             flip(&lab.path(&version, index), 0);
-            assert!(store.load(version.block(index)).await.is_none());
+            assert!(store.load(version.block(index), true).await.is_none());
         }
         assert_eq!(lab.quarantine(), 32, "round {round}");
         assert!(lab.disk_bytes() <= store.counters().taken_bytes);

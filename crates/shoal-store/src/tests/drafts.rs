@@ -35,7 +35,7 @@ async fn a_draft_becomes_a_block_like_any_other() {
         );
         draft.name(Arc::clone(&version), index).await.unwrap();
         assert_eq!(
-            store.get_resident(version.block(index)).unwrap(),
+            store.resident(version.block(index), true).unwrap(),
             data(&version, index)
         );
     }
@@ -43,7 +43,7 @@ async fn a_draft_becomes_a_block_like_any_other() {
     assert_eq!(recovery.blocks, 3);
     for index in 0..3 {
         assert_eq!(
-            store.load(version.block(index)).await.unwrap(),
+            store.load(version.block(index), true).await.unwrap(),
             data(&version, index)
         );
     }

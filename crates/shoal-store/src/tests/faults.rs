@@ -45,7 +45,7 @@ async fn folders_that_were_taken_away_are_made_again_by_the_probe() {
     };
     assert!(why.starts_with("name a block: "), "{why}");
     assert_eq!(
-        store.get_resident(gone.block(0)).unwrap(),
+        store.resident(gone.block(0), true).unwrap(),
         data(&gone, 0),
         "what is mapped is served"
     );
@@ -80,7 +80,7 @@ async fn a_folder_in_the_place_of_a_block_costs_that_block_and_is_kept() {
     let store = lab.reopen(store).await.0;
     std::fs::remove_file(lab.path(&other, 0)).unwrap();
     std::fs::create_dir(lab.path(&other, 0)).unwrap();
-    assert!(store.load(other.block(0)).await.is_none());
+    assert!(store.load(other.block(0), true).await.is_none());
     assert_eq!(
         store.health(),
         Health::Serving,
@@ -115,7 +115,7 @@ async fn a_disk_that_takes_no_writes_pauses_fills_and_still_serves_until_a_probe
             );
             assert_eq!(store.counters().io_errors, 1);
             assert_eq!(
-                store.get_resident(here.block(0)).unwrap(),
+                store.resident(here.block(0), true).unwrap(),
                 data(&here, 0),
                 "what is here is served"
             );
@@ -145,12 +145,15 @@ async fn a_block_the_disk_cannot_read_is_a_miss_and_the_disk_is_marked() {
     super::close(store).await;
     let store = lab.open_failing(faults.hook());
     faults.set(&[(DiskOp::Read, libc::EIO)]);
-    assert!(store.load(version.block(0)).await.is_none());
+    assert!(store.load(version.block(0), true).await.is_none());
     assert!(!store.contains(version.block(0)), "it is not asked again");
     assert_eq!(evictions(&store, RemovalReason::Unreadable), 1);
     assert!(matches!(store.health(), Health::Paused { .. }));
     faults.set(&[]);
-    assert_eq!(store.load(version.block(1)).await.unwrap(), data(&version, 1));
+    assert_eq!(
+        store.load(version.block(1), true).await.unwrap(),
+        data(&version, 1)
+    );
     assert_eq!(store.probe(), Health::Serving);
     put(&store, &version, 0).await.unwrap();
 }
@@ -165,11 +168,11 @@ async fn want_of_descriptors_is_no_failure_of_the_disk() {
     let store = lab.open_failing(faults.hook());
     faults.set(&[(DiskOp::Write, libc::EMFILE), (DiskOp::Read, libc::EMFILE)]);
     assert_eq!(put(&store, &absent, 0).await.unwrap_err(), Refusal::Exhausted);
-    assert!(store.load(here.block(0)).await.is_none());
+    assert!(store.load(here.block(0), true).await.is_none());
     assert_eq!(store.health(), Health::Serving);
     faults.set(&[]);
     assert_eq!(
-        store.load(here.block(0)).await.unwrap(),
+        store.load(here.block(0), true).await.unwrap(),
         data(&here, 0),
         "it was not given up"
     );
@@ -209,7 +212,10 @@ async fn a_block_stored_again_before_its_old_file_could_be_unlinked_stays() {
     until("the old room is free", || store.counters().taken_bytes == full).await;
     assert!(lab.path(&version, 0).exists());
     let (store, _) = lab.reopen(store).await;
-    assert_eq!(store.load(version.block(0)).await.unwrap(), data(&version, 0));
+    assert_eq!(
+        store.load(version.block(0), true).await.unwrap(),
+        data(&version, 0)
+    );
 }
 
 #[tokio::test]
@@ -222,5 +228,5 @@ async fn a_start_on_a_disk_that_cannot_read_finds_nothing_and_serves() {
     faults.set(&[(DiskOp::Read, libc::EIO)]);
     let (store, recovery) = opening::open(&lab.config, 0, 1, Some(faults.hook()), Duration::ZERO).unwrap();
     assert_eq!((recovery.blocks, recovery.unreadable), (0, 3));
-    assert!(store.load(version.block(0)).await.is_none());
+    assert!(store.load(version.block(0), true).await.is_none());
 }

@@ -52,7 +52,7 @@ async fn an_evictor_is_called_when_room_is_short_and_decides_what_is_evicted() {
     until("the evictor is called", || calls.load(Ordering::Relaxed) > 0).await;
     assert!(store.contains(block(0)), "nothing left without the evictor");
     // A use adds to the weight; the least are those that were not used.
-    store.get_resident(block(0)).unwrap();
+    store.resident(block(0), true).unwrap();
     let least = store.worths.least(false, 64, &nothing);
     assert!(!least.is_empty() && least.len() < 10, "{least:?}");
     assert_eq!((least[0].block, least[0].worth), (block(1), worth(1, 1)));
@@ -66,7 +66,7 @@ async fn an_evictor_is_called_when_room_is_short_and_decides_what_is_evicted() {
     let candidate = store.worths.candidate(&spared).unwrap().candidate;
     assert!(!spared.contains_key(&candidate.key));
 
-    let reader = store.get_resident(least[1].block).unwrap();
+    let reader = store.resident(least[1].block, true).unwrap();
     let parting = [RemovalReason::Copied, RemovalReason::Pushed];
     let parting = least
         .iter()
@@ -88,7 +88,7 @@ async fn without_an_evictor_and_without_room_the_least_leaves_at_once() {
     let lab = lab();
     let (store, _) = lab.open();
     fill(&store, 0..30).await;
-    store.get_resident(block(0)).unwrap();
+    store.resident(block(0), true).unwrap();
     fill(&store, 30..BLOCKS).await;
     store.evictor.evict_ahead().await;
     assert!(store.contains(block(0)) && !store.contains(block(1)));
@@ -139,11 +139,11 @@ async fn uses_that_count_elsewhere_and_copies_weigh_nothing() {
     let (store, _) = lab.open();
     fill(&store, 0..3).await;
     for _ in 0..3 {
-        drop(store.peek_resident(block(0)));
-        store.peek(block(0)).await.unwrap();
+        drop(store.resident(block(0), false));
+        store.load(block(0), false).await.unwrap();
     }
     assert_eq!(store.worths.worth(block(0)), Some(worth(1, 1)));
-    store.load(block(0)).await.unwrap();
+    store.load(block(0), true).await.unwrap();
     drop(store.worths.least(true, 1, &HashMap::new()));
     assert_eq!(store.worths.worth(block(0)), Some(worth(2, 1)));
 

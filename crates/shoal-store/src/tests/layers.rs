@@ -63,7 +63,7 @@ fn belonging(store: &Store, version: &Version) -> [usize; 2] {
 
 async fn assert_whole(store: &Arc<Store>, version: &Version) {
     for index in 0..version.block_count() {
-        let block = store.load(version.block(index)).await.unwrap();
+        let block = store.load(version.block(index), true).await.unwrap();
         assert_eq!(block, data(version, index), "block {index}");
     }
 }

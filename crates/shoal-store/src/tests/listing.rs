@@ -14,7 +14,7 @@ async fn the_block_used_last_is_listed_first() {
         put_all(&store, version).await;
     }
     let [first, second, third] = versions.map(|version| version.block(0));
-    store.get_resident(first).unwrap();
+    store.resident(first, true).unwrap();
     assert_eq!(store.blocks_by_use(0).await, [first, third, second]);
     let (store, _) = lab.reopen(store).await;
     assert_eq!(
@@ -22,7 +22,7 @@ async fn the_block_used_last_is_listed_first() {
         [third, second, first],
         "as they were stored"
     );
-    store.load(second).await.unwrap();
+    store.load(second, true).await.unwrap();
     assert_eq!(store.blocks_by_use(0).await, [second, third, first]);
 }
 

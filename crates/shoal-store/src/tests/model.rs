@@ -200,9 +200,9 @@ impl World {
     async fn get(&mut self, name: BlockName) {
         let (version, store) = (name.version(), Arc::clone(self.store()));
         let block = version.block(name.index);
-        let served = match store.get_resident(block) {
+        let served = match store.resident(block, true) {
             Some(bytes) => Some(bytes),
-            None => store.load(block).await,
+            None => store.load(block, true).await,
         };
         match (served, self.expected.get(&name)) {
             (Some(bytes), Some(Expected::Whole)) => {

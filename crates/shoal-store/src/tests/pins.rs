@@ -26,7 +26,7 @@ async fn scan(store: &Arc<Store>, blocks: u32) {
     let large = version(200, "large", BLOCK * u64::from(blocks));
     for index in 0..blocks {
         put(store, &large, index).await.unwrap();
-        store.load(large.block(index)).await;
+        store.load(large.block(index), true).await;
     }
 }
 

@@ -30,8 +30,8 @@ async fn blocks_of_every_length_come_back_as_they_were_put() {
         for index in 0..version.block_count() {
             let expected = data(&version, index);
             assert_eq!(put(&store, &version, index).await.unwrap(), expected);
-            assert_eq!(store.get_resident(version.block(index)).unwrap(), expected);
-            assert_eq!(store.load(version.block(index)).await.unwrap(), expected);
+            assert_eq!(store.resident(version.block(index), true).unwrap(), expected);
+            assert_eq!(store.load(version.block(index), true).await.unwrap(), expected);
         }
     }
 }
@@ -44,8 +44,8 @@ async fn a_block_that_is_not_here_is_none_everywhere() {
     put(&store, &here, 0).await.unwrap();
     for block in [here.block(1), absent.block(0)] {
         assert!(!store.contains(block));
-        assert!(store.get_resident(block).is_none());
-        assert!(store.load(block).await.is_none());
+        assert!(store.resident(block, true).is_none());
+        assert!(store.load(block, true).await.is_none());
     }
     assert_eq!(newest(&store, object(2)), None);
     assert!(store.describe(object(2)).await.is_none());
@@ -58,7 +58,7 @@ async fn a_hit_is_a_slice_of_one_mapping() {
     let (store, _) = lab.open();
     let version = version(1, "a", BLOCK);
     let stored = put(&store, &version, 0).await.unwrap();
-    let hit = store.get_resident(version.block(0)).unwrap();
+    let hit = store.resident(version.block(0), true).unwrap();
     assert_eq!(hit.as_ptr(), stored.as_ptr());
     assert_eq!(hit.slice(100..200), &data(&version, 0)[100..200]);
     assert_eq!(store.counters().mapped_blocks, 1);
@@ -173,16 +173,16 @@ async fn invalidation_forgets_at_once_and_spares_others() {
         put_all(&store, version).await;
     }
     store.removal.remove_version(one.id);
-    assert!(store.get_resident(one.block(0)).is_none());
+    assert!(store.resident(one.block(0), true).is_none());
     assert!(!lab.path(&one, 0).exists());
     assert!(store.contains(two.block(1)));
     store.removal.remove_version(two.id);
     assert_eq!(newest(&store, object(1)), None);
-    assert_eq!(store.get_resident(other.block(0)).unwrap(), data(&other, 0));
+    assert_eq!(store.resident(other.block(0), true).unwrap(), data(&other, 0));
     assert_eq!(evictions(&store, RemovalReason::Invalidated), 5);
     put_all(&store, &one).await;
     assert_eq!(
-        store.load(one.block(2)).await.unwrap(),
+        store.load(one.block(2), true).await.unwrap(),
         data(&one, 2),
         "what was invalidated may return"
     );
@@ -214,12 +214,15 @@ async fn mappings_are_bounded_and_blocks_beyond_are_loaded_again() {
     put_all(&store, &version).await;
     assert_eq!(store.counters().mapped_bytes, 3 * BLOCK);
     assert!(
-        store.get_resident(version.block(0)).is_none(),
+        store.resident(version.block(0), true).is_none(),
         "the first was unmapped for the others"
     );
-    assert!(store.get_resident(version.block(9)).is_some());
-    assert_eq!(store.load(version.block(0)).await.unwrap(), data(&version, 0));
-    assert!(store.get_resident(version.block(0)).is_some());
+    assert!(store.resident(version.block(9), true).is_some());
+    assert_eq!(
+        store.load(version.block(0), true).await.unwrap(),
+        data(&version, 0)
+    );
+    assert!(store.resident(version.block(0), true).is_some());
     assert_eq!(store.counters().mapped_blocks, 3);
 }
 
@@ -233,8 +236,8 @@ async fn blocks_that_readers_hold_stay_mapped_beyond_the_bound() {
         put(&store, &version, 0).await.unwrap(),
         put(&store, &version, 1).await.unwrap(),
     ];
-    assert!(store.get_resident(version.block(0)).is_some());
+    assert!(store.resident(version.block(0), true).is_some());
     drop(held);
     put(&store, &version, 2).await.unwrap();
-    assert!(store.get_resident(version.block(0)).is_none());
+    assert!(store.resident(version.block(0), true).is_none());
 }

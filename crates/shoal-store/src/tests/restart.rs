@@ -33,11 +33,11 @@ async fn a_restart_is_warm() {
     for version in [&old, &new] {
         for index in 0..version.block_count() {
             assert!(
-                store.get_resident(version.block(index)).is_none(),
+                store.resident(version.block(index), true).is_none(),
                 "nothing is served unverified"
             );
             assert_eq!(
-                store.load(version.block(index)).await.unwrap(),
+                store.load(version.block(index), true).await.unwrap(),
                 data(version, index)
             );
         }
@@ -92,7 +92,7 @@ async fn a_smaller_capacity_keeps_what_was_stored_last() {
     assert!(lab.disk_bytes() <= lab.config.capacity_bytes);
     assert!(!store.contains(versions[0].block(0)));
     assert_eq!(
-        store.load(versions[19].block(0)).await.unwrap(),
+        store.load(versions[19].block(0), true).await.unwrap(),
         data(&versions[19], 0)
     );
 }
