@@ -36,7 +36,7 @@ impl PlainLake {
     ///
     /// As for [`Self::send_admitted`].
     pub(super) async fn pass_on(&self, admitted: Box<Admitted>) -> Result<Response<ResponseBody>, S3Error> {
-        let relocation = self.parts.addresses.relocation(&admitted);
+        let relocation = self.addresses.relocation(&admitted);
         // The node does not read the response if the request changes no object, so the client may get it
         // encoded. The response to a change may report an error in its document.
         let is_unread =

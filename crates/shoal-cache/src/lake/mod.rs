@@ -25,7 +25,7 @@ use shoal_s3::object::{ObjectName, Uncacheable, Version};
 use shoal_s3::operation::Classified;
 use shoal_s3::xml::ListedObject;
 
-pub use self::plain::{PlainLake, PlainLakeParts};
+pub use self::plain::PlainLake;
 pub use self::request::{NoBytes, ReadRequest};
 pub use self::survey::{LakeRefusal, PAGE_KEYS, PageRequest};
 pub use self::verdict::{Verdict, judged, unknown};

@@ -28,8 +28,8 @@ use crate::nodes::obtain::KeptBytes;
 use crate::single_flight::Underway;
 use crate::write::{WriteMode, WriteThrough};
 
-/// The parts of a node that [`PlainLake`] uses.
-pub struct PlainLakeParts {
+/// The lake, asked in the name of each caller.
+pub struct PlainLake {
     /// Fetches blocks from peers and from the lake, with the parts that it uses.
     pub fetcher: Arc<Fetcher>,
     /// Tracks changes to coherent objects; `None` if no object is coherent.
@@ -38,14 +38,9 @@ pub struct PlainLakeParts {
     pub through: Arc<WriteThrough>,
     /// The addresses at which clients reach this node.
     pub addresses: Arc<Addresses>,
-}
-
-/// The lake, asked in the name of each caller.
-pub struct PlainLake {
-    pub(super) parts: PlainLakeParts,
     /// Objects that are opened for the first time, each by one read. Like nginx's `proxy_cache_lock`, other
     /// reads wait until it finishes.
-    opening: Underway,
+    pub opening: Underway,
 }
 
 impl Lake for PlainLake {
@@ -167,16 +162,10 @@ impl Lake for PlainLake {
 }
 
 impl PlainLake {
-    /// Asks the lake, and remembers its answers.
-    pub fn new(parts: PlainLakeParts) -> Self {
-        let opening = Underway::default();
-        Self { parts, opening }
-    }
-
     /// Returns a stamp for a request to the lake that is about to be sent. It accompanies the response.
     async fn stamp(&self, request: &ReadRequest) -> QuestionStamp {
         let stamp = self.stamp_now(request);
-        match &self.parts.coherence {
+        match &self.coherence {
             Some(coherence) if request.reuse.coherent => {
                 stamp.with_tokens(coherence.tokens(&request.name).await)
             }
@@ -186,7 +175,7 @@ impl PlainLake {
 
     /// Returns the parts of the cache.
     pub(super) fn cache(&self) -> &CacheParts {
-        &self.parts.fetcher.parts
+        &self.fetcher.parts
     }
 
     pub(super) fn stamp_now(&self, request: &ReadRequest) -> QuestionStamp {
@@ -314,8 +303,7 @@ impl PlainLake {
             Ok((version, range)) => {
                 let caller_headers = Some(Box::new(of_caller(response.headers())));
                 let stream_handle =
-                    self.parts
-                        .fetcher
+                    self.fetcher
                         .stream(&version, range, response.into_body(), &request.context);
                 Ok(PinOutcome::Version(Pinned {
                     caller_headers,

@@ -27,7 +27,7 @@ impl PlainLake {
         let Admitted {
             parts, classified, ..
         } = &*admitted;
-        let gathering = self.parts.through.gather(classified, parts);
+        let gathering = self.through.gather(classified, parts);
         let mut relayed = relay(
             self.send_admitted(admitted, gathering.as_ref().ok().cloned())
                 .await?,
@@ -38,9 +38,7 @@ impl PlainLake {
         let object = name.id(self.cache().lake.url());
         let cached = gathering.and_then(|gathering| {
             let answer = relayed.headers();
-            self.parts
-                .through
-                .commit(&gathering, (object, answer), Spread::Homes)
+            self.through.commit(&gathering, (object, answer), Spread::Homes)
         });
         respond::written(relayed.headers_mut(), cached);
         Ok(relayed)
@@ -55,7 +53,6 @@ impl PlainLake {
     ) -> Result<Response<ResponseBody>, S3Error> {
         let object = name.id(self.cache().lake.url());
         let gathered = self
-            .parts
             .through
             .gather_part(object, &admitted.classified, &admitted.parts.headers);
         let gathering = gathered.as_ref().ok().map(|(_, gathering)| gathering.clone());
@@ -63,7 +60,7 @@ impl PlainLake {
         if relayed.status() == StatusCode::OK {
             let kept = gathered.and_then(|(part, gathering)| {
                 let etag = relayed.headers().get(header::ETAG);
-                self.parts.through.keep_part(part, &gathering, etag)
+                self.through.keep_part(part, &gathering, etag)
             });
             respond::written(relayed.headers_mut(), kept);
         }
@@ -81,7 +78,7 @@ impl PlainLake {
         let mut relayed = self.pass_on(admitted).await?;
         if relayed.status() == StatusCode::OK {
             let upload = upload.ok_or(Uncached::Multipart);
-            let committed = upload.and_then(|upload| self.parts.through.commit_upload(&upload));
+            let committed = upload.and_then(|upload| self.through.commit_upload(&upload));
             respond::written(relayed.headers_mut(), committed);
         }
         Ok(relayed)
@@ -96,7 +93,7 @@ impl PlainLake {
         let upload = Upload::named(name.id(self.cache().lake.url()), &admitted.classified);
         let response = self.pass_on(admitted).await?;
         if let Some(upload) = upload.filter(|_| response.status().is_success()) {
-            self.parts.through.forget_upload(&upload);
+            self.through.forget_upload(&upload);
         }
         Ok(response)
     }

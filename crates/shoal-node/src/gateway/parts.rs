@@ -7,8 +7,9 @@ use futures_util::future::FutureExt;
 use hyper::service::service_fn;
 use parking_lot::Mutex;
 use shoal_cache::exchange::location;
-use shoal_cache::lake::{Lake, PlainLake, PlainLakeParts};
+use shoal_cache::lake::{Lake, PlainLake};
 use shoal_cache::lake_health::LakeHealthCheck;
+use shoal_cache::single_flight::Underway;
 use shoal_net::http::connection::ClientBody;
 use shoal_net::http::listener::{self, ConnectionLimits, RemoteEnd};
 use shoal_net::http::tls::TlsReloader;
@@ -56,12 +57,13 @@ impl Parts {
         };
         let dirty = Arc::new(DirtyObjects::open(parts, &tiers, settings).await?);
         let addresses = Arc::new(addresses(&core));
-        let lake = Arc::new(PlainLake::new(PlainLakeParts {
+        let lake = Arc::new(PlainLake {
             fetcher: Arc::clone(&core.fetcher),
             coherence: core.coherence.clone(),
             through: Arc::clone(&core.write_through),
             addresses: Arc::clone(&addresses),
-        }));
+            opening: Underway::default(),
+        });
         let lake = TieredLake::new(TieredLakeParts {
             dirty: Arc::clone(&dirty),
             within: lake,
