@@ -21,7 +21,6 @@ pub struct ResponseBody {
 }
 
 enum Content {
-    Empty,
     /// The body of a response to a HEAD: has a length, but no bytes.
     Head(u64),
     Full(Bytes),
@@ -36,7 +35,7 @@ enum Content {
 impl ResponseBody {
     /// An empty body.
     pub fn empty() -> Self {
-        Content::Empty.into()
+        Self::full(Bytes::new())
     }
 
     /// A body with the length of an object, but no bytes.
@@ -84,7 +83,7 @@ impl ResponseBody {
 
     /// Drops the content, to turn a response into that of a HEAD.
     pub fn without_content(&mut self) {
-        self.content = Content::Empty;
+        self.content = Content::Full(Bytes::new());
     }
 }
 
@@ -110,10 +109,9 @@ impl Body for ResponseBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
         let frame = match &mut this.content {
-            Content::Empty | Content::Head(_) => Poll::Ready(None),
+            Content::Head(_) => Poll::Ready(None),
             Content::Full(bytes) => {
                 let bytes = std::mem::take(bytes);
-                this.content = Content::Empty;
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
             }
             Content::Blocks { stream, remaining } => stream.poll_next(cx).map(|piece| {
@@ -141,7 +139,7 @@ impl Body for ResponseBody {
 
     fn is_end_stream(&self) -> bool {
         match &self.content {
-            Content::Empty | Content::Head(_) => true,
+            Content::Head(_) => true,
             Content::Full(bytes) => bytes.is_empty(),
             Content::Blocks { remaining, .. } => *remaining == 0,
             Content::Lake(body) => body.is_end_stream(),
@@ -151,7 +149,6 @@ impl Body for ResponseBody {
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
-            Content::Empty => SizeHint::with_exact(0),
             Content::Head(len) => SizeHint::with_exact(*len),
             Content::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Content::Blocks { remaining, .. } => SizeHint::with_exact(*remaining),
