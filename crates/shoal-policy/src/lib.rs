@@ -102,6 +102,7 @@ impl Layer {
 words! {
     /// Where the bytes of a block came from. The same words appear in headers, metric labels, log fields and
     /// legends.
+    #[derive(Default)]
     pub enum Source {
         /// This node's own store.
         Local = "local",
@@ -110,6 +111,7 @@ words! {
         /// The durable tier near the writers.
         Tier = "tier",
         /// The S3 store that Shoal extends.
+        #[default]
         Lake = "lake",
     }
 }

@@ -95,12 +95,12 @@ struct Fetch {
     waiters_changed: Arc<Notify>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     /// In order of arrival. No piece holds both the last byte of the block and the first.
     pieces: Vec<Bytes>,
     received: u64,
-    /// Current source of bytes.
+    /// Current source of bytes: the lake, until another one is set.
     source: Source,
     /// Sender of these bytes, once known.
     sender: Option<Sender>,
@@ -147,9 +147,10 @@ pub enum Awaited {
     Claimant,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 enum FetchPhase {
     /// Bytes are still coming.
+    #[default]
     Receiving,
     /// All bytes are in memory: the store has not taken the block yet, or refused it.
     Received,
@@ -183,20 +184,7 @@ impl SingleFlight {
         }
         let fetch = Arc::new(Fetch {
             span,
-            state: Mutex::new(State {
-                pieces: Vec::new(),
-                received: 0,
-                source: Source::Lake,
-                sender: None,
-                is_far: false,
-                awaited: None,
-                phase: FetchPhase::Receiving,
-                is_over: false,
-                wakers: Vec::new(),
-                transfer: None,
-                is_hurried: false,
-                memory: Vec::new(),
-            }),
+            state: Mutex::default(),
             waiters: AtomicUsize::new(0),
             waiters_changed: Arc::clone(waiters_changed),
         });
