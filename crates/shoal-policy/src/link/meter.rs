@@ -49,8 +49,6 @@ const GIVEN_UP_MAX: usize = 256;
 #[derive(Debug)]
 pub struct Meter<T> {
     total: Bucket,
-    quantum: u64,
-    first_quantum: u64,
     /// The sum of the rates that plans reserve, in bytes per second, before it is capped.
     asked_reserved: u64,
     reserved: Bucket,
@@ -108,15 +106,6 @@ enum Place<T> {
     Promised(u64),
 }
 
-/// The kind of transfer that goes next.
-#[derive(Clone, Copy, Debug)]
-enum Turn {
-    /// A transfer of the class.
-    Of(Class),
-    /// Promised bytes of a client, from the reservation.
-    Promise,
-}
-
 /// A transfer that was granted permission.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Granted<T> {
@@ -136,11 +125,8 @@ impl<T> Meter<T> {
     /// Creates a meter for `bandwidth` bytes per second; 0 counts as 1.
     pub fn new(bandwidth: u64, now: Duration) -> Self {
         let bandwidth = bandwidth.max(1);
-        let quantum = quantum(bandwidth);
         Self {
             total: Bucket::new(bandwidth, burst(bandwidth), now),
-            quantum,
-            first_quantum: first_quantum(bandwidth),
             asked_reserved: 0,
             reserved: Bucket::new(0, guarantee_burst(bandwidth), now),
             cleaning: Bucket::new(part(bandwidth, CLEANING_PART), guarantee_burst(bandwidth), now),
@@ -165,16 +151,14 @@ impl<T> Meter<T> {
     /// next ones when it has moved half of them.
     pub fn quantum(&self, class: Class) -> u64 {
         match class {
-            Class::Client | Class::Planned => self.first_quantum,
-            Class::Prefetch | Class::Cleaning => self.quantum,
+            Class::Client | Class::Planned => first_quantum(self.bandwidth()),
+            Class::Prefetch | Class::Cleaning => quantum(self.bandwidth()),
         }
     }
 
     /// Changes the bandwidth from `now` on.
     pub fn set_bandwidth(&mut self, bandwidth: u64, now: Duration) {
         let bandwidth = bandwidth.max(1);
-        self.quantum = quantum(bandwidth);
-        self.first_quantum = first_quantum(bandwidth);
         self.total.set(bandwidth, burst(bandwidth), now);
         let burst = guarantee_burst(bandwidth);
         self.cleaning.set(part(bandwidth, CLEANING_PART), burst, now);
@@ -282,8 +266,7 @@ impl<T> Meter<T> {
     pub fn next(&mut self, now: Duration, is_wanted: impl Fn(&T) -> bool) -> Option<Granted<T>> {
         self.refill(now);
         loop {
-            let turn = self.next_turn()?;
-            let (goes_as, place) = self.pop(turn);
+            let (goes_as, place) = self.pop()?;
             let waiting = match place {
                 Place::Own(waiting) => Some(waiting),
                 Place::Promised(number) => self.promised.remove(&number),
@@ -379,41 +362,30 @@ impl<T> Meter<T> {
         self.cleaning.refill(now);
     }
 
-    /// The next turn that may be granted now.
-    fn next_turn(&self) -> Option<Turn> {
+    /// Removes the next transfer that may be granted now from its queue, and returns it with the class to
+    /// charge.
+    fn pop(&mut self) -> Option<(Class, Place<T>)> {
         if !self.total.exceeds(0) {
             return None;
         }
-        if self.reserved.exceeds(0) && self.queues.may_go_on(Class::Planned) {
-            return Some(Turn::Of(Class::Planned));
-        }
-        if self.has_room_for_promises() && !self.promised.is_empty() {
-            return Some(Turn::Promise);
-        }
-        if self.cleaning.exceeds(0) && self.queues.may_go_on(Class::Cleaning) {
-            return Some(Turn::Of(Class::Cleaning));
-        }
-        if self.queues.may_go_on(Class::Client) {
-            return Some(Turn::Of(Class::Client));
-        }
-        let class = self.queues.first_waiting()?;
-        let may_go = self.now >= self.held_until && self.total.exceeds(self.quantum(class));
-        may_go.then_some(Turn::Of(class))
-    }
-
-    /// Removes the next transfer of `turn` from its queue, and returns it with the class to charge.
-    fn pop(&mut self, turn: Turn) -> (Class, Place<T>) {
-        match turn {
-            Turn::Promise => {
-                let number = self.promised_order.pop_front();
-                let number = number.expect("all that is promised is in order");
-                (Class::Planned, Place::Promised(number))
+        let class = if self.reserved.exceeds(0) && self.queues.may_go_on(Class::Planned) {
+            Class::Planned
+        } else if self.has_room_for_promises() && !self.promised.is_empty() {
+            let number = self.promised_order.pop_front();
+            let number = number.expect("all that is promised is in order");
+            return Some((Class::Planned, Place::Promised(number)));
+        } else if self.cleaning.exceeds(0) && self.queues.may_go_on(Class::Cleaning) {
+            Class::Cleaning
+        } else {
+            let class = self.queues.first_waiting()?;
+            let may_go = self.now >= self.held_until && self.total.exceeds(self.quantum(class));
+            if class != Class::Client && !may_go {
+                return None;
             }
-            Turn::Of(class) => {
-                let place = self.queues.pop(class);
-                (class, place.expect("the class was chosen because it waits"))
-            }
-        }
+            class
+        };
+        let place = self.queues.pop(class);
+        Some((class, place.expect("the class was chosen because it waits")))
     }
 
     /// Queues promised bytes for the reservation; returns their place in the queue of clients.
