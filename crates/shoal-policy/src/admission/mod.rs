@@ -79,8 +79,6 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
