@@ -176,7 +176,7 @@ fn blocks(known: &[VersionId]) -> impl Iterator<Item = BlockId> + use<> {
 
 fn peer(address: SocketAddr, name: &str, sender: &str, secret: &str) -> Arc<Peer> {
     let channel = Arc::new(Channel::new(sender, [secret], 10));
-    Arc::new(Peer::new(node_id(name), name, address, &channel))
+    Arc::new(Peer::new(name, address, &channel))
 }
 
 /// As `CacheEventMessage` stands on the wire: an event in L2.

@@ -51,7 +51,7 @@ impl Cluster {
         let address = me.address;
         let key = ClusterKey::new(config.cooperation.secrets());
         let seeds = config.cooperation.seeds.clone();
-        let notices = Arc::clone(cooperation.notices());
+        let notices = Arc::clone(&cooperation.notices);
         notices.agreement.renew(config.digests());
         let sharing = Sharing::of(core.lake.link(), (&me.name, me.id()), me.generation);
         let membership = Membership::join(bound, me, seeds, key, notices, sharing).await?;
@@ -63,7 +63,7 @@ impl Cluster {
                 store.layers.set_hierarchy(hierarchy);
             }
         };
-        let handshake = Handshake::Nodes(Arc::clone(cooperation.channel()));
+        let handshake = Handshake::Nodes(Arc::clone(cooperation.channel));
         let connections = ConnectionMetrics::default();
         let follow = Arc::clone(cooperation).follow(membership.members(), place, stopping.clone());
         let serve = listener::serve(listener, handshake, limits, connections, stopping, move |_| {

@@ -231,7 +231,7 @@ impl Handoff {
     /// Asks every new home of a block to take it over; a home that already has the block answers at once.
     /// Returns `false` if the block has no new home.
     async fn offer(&self, block: BlockId, version: &Version, before: &Hierarchy) -> Result<bool, PeerError> {
-        let request = BlockRequest::offer(version, block.index, self.core.cooperation.me());
+        let request = BlockRequest::offer(version, block.index, self.core.cooperation.me);
         let successors = self.core.cooperation.successors(before, block);
         for successor in &successors {
             successor.offer(&request).await?;

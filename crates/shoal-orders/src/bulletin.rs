@@ -305,7 +305,7 @@ async fn ask<T: for<'a> serde::Deserialize<'a>>(peer: &Peer, message: &Message) 
     match answer {
         Ok(answer) => exchange::read(&answer).ok(),
         Err(error) => {
-            tracing::debug!(peer = peer.name(), %error, "records were not compared");
+            tracing::debug!(peer = peer.name, %error, "records were not compared");
             None
         }
     }

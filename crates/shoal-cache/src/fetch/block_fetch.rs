@@ -66,7 +66,7 @@ impl Fetcher {
     /// Waits for memory for the block.
     async fn reserve(&self, fetch: &WantedBlock) -> Result<Vec<OwnedSemaphorePermit>, FetchError> {
         let len = fetch.leader.span().len;
-        let payer = fetch.context.caller().payer();
+        let payer = fetch.context.caller.payer();
         if let Some(transfer) = fetch.unhurried() {
             tokio::select! {
                 memory = self.memory.reserve_in_background(payer, len) => return memory,
@@ -100,7 +100,7 @@ impl Fetcher {
             .send_with(request, options)
             .await
             .map_err(lake_error)?;
-        let contradicted = self.parts.grants.revoker(context.caller().id(), version.object);
+        let contradicted = self.parts.grants.revoker(context.caller.id(), version.object);
         let skip = bytes_before(version, wanted, &response).inspect_err(|error| {
             if ends_grant(error) {
                 contradicted();

@@ -165,11 +165,11 @@ impl Fetcher {
             Join::Joined(waiter) => Some(hurried(waiter, context)),
             Join::Lead(leader, mut waiter) => {
                 waiter.led = true;
-                let transfer = context.purpose().transfer();
+                let transfer = context.purpose.transfer();
                 if let Some(transfer) = &transfer {
                     leader.carried_by(transfer.clone());
                 }
-                let is_read = matches!(context.purpose(), Purpose::Client);
+                let is_read = matches!(context.purpose, Purpose::Client);
                 let missed = is_read.then(|| self.requested(version, index, false)).flatten();
                 let fetch = WantedBlock {
                     transfer,
@@ -279,7 +279,7 @@ impl Fetcher {
             Obtain::Push(_, worth) => Arrival::Pushed(worth),
             // An operator wants the block here, whatever its source, and no client has used it.
             Obtain::FromHomes(_)
-                if matches!(fetch.context.purpose(), Purpose::Prefetch | Purpose::Planned(_)) =>
+                if matches!(fetch.context.purpose, Purpose::Prefetch | Purpose::Planned(_)) =>
             {
                 Arrival::Used
             }
@@ -338,7 +338,7 @@ impl Fetcher {
 /// Returns the waiter of a read that joined a fetch. If a client reads, the fetch continues in the client's
 /// class.
 fn hurried(waiter: Waiter, context: &ReadContext) -> Waiter {
-    if context.purpose().class() == Class::Client {
+    if context.purpose.class() == Class::Client {
         waiter.hurry();
     }
     waiter

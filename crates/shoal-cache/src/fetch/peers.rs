@@ -245,8 +245,8 @@ impl PeerSource {
             index: fetch.index(),
             part: fetch.missing(),
             obtain: obtain.clone(),
-            caller: fetch.context.caller().into(),
-            name: fetch.context.name().cloned(),
+            caller: (&fetch.context.caller).into(),
+            name: fetch.context.name.clone(),
             headers: fetch.context.headers().clone(),
         };
         debug_assert!(

@@ -19,11 +19,13 @@ pub use shoal_net::link::Purpose;
 #[derive(Debug)]
 pub struct ReadContext {
     account: LakeAccount,
-    caller: Caller,
+    /// The caller of the read.
+    pub caller: Caller,
     client: Arc<Parts>,
     /// The object being read; `None` if the lake must not be asked.
-    name: Option<ObjectName>,
-    purpose: Purpose,
+    pub name: Option<ObjectName>,
+    /// The purpose of the read.
+    pub purpose: Purpose,
     forwarded: OnceLock<Forwarded>,
 }
 
@@ -72,24 +74,9 @@ impl ReadContext {
         self
     }
 
-    /// Returns the purpose of the read.
-    pub fn purpose(&self) -> &Purpose {
-        &self.purpose
-    }
-
-    /// Returns the caller of the read.
-    pub fn caller(&self) -> &Caller {
-        &self.caller
-    }
-
     /// Returns the target of requests to the lake: the object in path style, with only its `versionId`.
     pub fn target(&self) -> &PathAndQuery {
         &self.forwarded().target
-    }
-
-    /// Returns the object being read, if the lake may be asked for it.
-    pub fn name(&self) -> Option<&ObjectName> {
-        self.name.as_ref()
     }
 
     /// Returns the end-to-end headers to forward, without ranges and conditions.

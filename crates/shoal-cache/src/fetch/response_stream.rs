@@ -85,7 +85,7 @@ impl Fetcher {
         };
         let question = RepeatableGet::of(&self.parts.lake, &context.request(Method::GET));
         let part = range.start..range.end;
-        let contradicted = self.parts.grants.revoker(context.caller().id(), version.object);
+        let contradicted = self.parts.grants.revoker(context.caller.id(), version.object);
         let resumption = resumption(question, version, part, contradicted);
         let owner = Arc::new(());
         let mut stream = ResponseStream {
@@ -179,7 +179,7 @@ impl ResponseStream {
 
     async fn bring(&mut self, leader: &Leader) -> Result<(), FetchError> {
         let BlockSpan { len, first, .. } = leader.span();
-        let payer = self.context.caller().payer();
+        let payer = self.context.caller.payer();
         leader.hold_memory(vec![self.fetcher.memory.reserve(payer, len).await?]);
         let check = self.fetcher.peers.integrity.of(&self.version, &self.context)?;
         self.body.fill(leader, len - first, check.as_ref()).await

@@ -171,7 +171,7 @@ impl Keeper {
     async fn exchange(&self) {
         let ranks = self.store().worths.ranks().unwrap_or_default();
         let mine = NodeState {
-            node: self.fetcher.parts.cooperation.me(),
+            node: self.fetcher.parts.cooperation.me,
             age: ranks.age.to_u64_saturating().min(WEIGHT_MAX),
             average_rank: ranks.average.to_u64_saturating(),
             takes_pushes: self.takes_pushes(),
@@ -371,7 +371,7 @@ impl Keeper {
         let Some(version) = self.store().version_of(block).await else {
             return PushOutcome::Gone;
         };
-        let request = BlockRequest::push(&version, block.index, self.fetcher.parts.cooperation.me(), worth);
+        let request = BlockRequest::push(&version, block.index, self.fetcher.parts.cooperation.me, worth);
         match self.fetcher.parts.cooperation.offer(&request, to).await {
             Some(Ok(())) => PushOutcome::Taken,
             Some(Err(PeerError::Refused { .. })) => PushOutcome::Refused,

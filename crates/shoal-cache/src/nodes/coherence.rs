@@ -107,7 +107,7 @@ impl Coherence {
         if !config.has_coherent() {
             return None;
         }
-        let attachment = Attachment::new(cooperation.me(), digest(config), clock::instant());
+        let attachment = Attachment::new(cooperation.me, digest(config), clock::instant());
         Some(Arc::new(Self {
             lake: lake.into(),
             rules: FreshnessRules::new(config),
@@ -248,7 +248,7 @@ impl Coherence {
         let guard = self.directory.guard();
         let attended = guard.ask(Kind::Attend, |directory| directory.attend(mine, at));
         if let Ok(roll) = attended.await {
-            let (members, me) = (self.cooperation.members(), self.cooperation.me());
+            let (members, me) = (self.cooperation.members(), self.cooperation.me);
             let others = members.iter().map(Member::id).filter(|id| *id != me);
             let mut attachment = self.attachment.lock();
             let was_attached = attachment.is_attached();

@@ -191,7 +191,7 @@ impl WriteThrough {
         });
         stream::iter(offers)
             .for_each_concurrent(OFFERS, |(index, node)| async move {
-                let request = BlockRequest::offer(version, index, cooperation.me());
+                let request = BlockRequest::offer(version, index, cooperation.me);
                 // A home that does not accept the block fetches it from the lake when it is read.
                 if let Some(Err(error)) = cooperation.offer(&request, node).await {
                     let peer = cooperation.name_of(node);

@@ -56,7 +56,7 @@ impl Observer {
 
     /// Returns the settings in which another node differs, or `None` if it has not sent its digests.
     fn differences(&self, name: &str) -> Option<Vec<String>> {
-        let parts = self.core.cooperation.notices().agreement.differences(name)?;
+        let parts = self.core.cooperation.notices.agreement.differences(name)?;
         Some(parts.into_iter().map(|part| part.as_str().to_owned()).collect())
     }
 

@@ -83,7 +83,7 @@ impl OtherPage {
 async fn ask(peer: &Arc<shoal_cache::peer::Peer>, asked: String) -> Result<String, String> {
     let answer = peer.ask(PAGES, asked.into_bytes(), PAGE_BYTES_MAX, SILENCE).await;
     let answer = answer.map_err(|error| error.to_string())?;
-    String::from_utf8(answer.into()).map_err(|_| format!("{} sent a page that is no text", peer.name()))
+    String::from_utf8(answer.into()).map_err(|_| format!("{} sent a page that is no text", peer.name))
 }
 
 #[cfg(test)]

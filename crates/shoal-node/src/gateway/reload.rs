@@ -106,7 +106,7 @@ impl Gateway {
             config.log.access,
         );
         // Other nodes compare the settings that must be the same.
-        let agreement = &self.core.cooperation.notices().agreement;
+        let agreement = &self.core.cooperation.notices.agreement;
         agreement.renew(config.digests());
         Ok(plan)
     }

@@ -142,7 +142,7 @@ impl Tier {
         let engine = open_registry(&name, &config.registry).await;
         let engine = engine.map_err(|error| TierError::new(&name, &error))?;
         let (node, folder) = (
-            shared.parts.cache().cooperation.me().0,
+            shared.parts.cache().cooperation.me.0,
             shared.parts.cache().store.node_folder(),
         );
         let names = Names::new(Arc::clone(&engine), node, fence);

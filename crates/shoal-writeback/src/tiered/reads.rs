@@ -26,8 +26,8 @@ impl TieredLake {
     pub(super) async fn pin_by_entry(&self, request: &ReadRequest) -> Result<PinOutcome, ReadError> {
         let (name, context) = (&unversioned(&request.name), &request.context);
         for _ in 0..ATTEMPTS {
-            let lookup = self.look(context.caller(), context.headers(), name).await?;
-            if let Some(manifest) = lookup.written_by(context.caller()) {
+            let lookup = self.look(&context.caller, context.headers(), name).await?;
+            if let Some(manifest) = lookup.written_by(&context.caller) {
                 if request.is_understood() && request.follows_from(&manifest.version) {
                     return Ok(PinOutcome::Version(Pinned {
                         kept: Some(self.bytes(&lookup, manifest)),
@@ -54,8 +54,8 @@ impl TieredLake {
     ) -> Result<Asked, ReadError> {
         let (name, context) = (&unversioned(&request.name), &request.context);
         for _ in 0..ATTEMPTS {
-            let lookup = self.look(context.caller(), context.headers(), name).await?;
-            if let Some(manifest) = lookup.written_by(context.caller()) {
+            let lookup = self.look(&context.caller, context.headers(), name).await?;
+            if let Some(manifest) = lookup.written_by(&context.caller) {
                 let is_answerable = is_answerable && request.is_understood();
                 if is_answerable && request.follows_from(&manifest.version) {
                     return Ok(Asked::Known(Arc::clone(&manifest.version)));

@@ -35,15 +35,18 @@ const NEWCOMER: Duration = Duration::from_mins(10);
 
 /// This node's current view of the cluster.
 pub struct Cooperation {
-    me: NodeId,
+    /// This node.
+    pub me: NodeId,
     topology: String,
     /// Number of layers beyond the node's own.
     rings: usize,
-    channel: Arc<Channel>,
+    /// The channel on which nodes authenticate each other.
+    pub channel: Arc<Channel>,
     view: ArcSwap<View>,
     /// The traffic with peers that have left or moved, by name: no counter of `/metrics` falls.
     departed: Mutex<BTreeMap<String, PeerTraffic>>,
-    notices: Arc<Notices>,
+    /// The notices for operators.
+    pub notices: Arc<Notices>,
 }
 
 struct View {
@@ -93,11 +96,6 @@ impl Cooperation {
         }
     }
 
-    /// Returns the notices for operators.
-    pub fn notices(&self) -> &Arc<Notices> {
-        &self.notices
-    }
-
     /// Returns true if there is no other node to exchange requests with.
     pub fn is_alone(&self) -> bool {
         self.view.load().peers.is_empty()
@@ -126,11 +124,6 @@ impl Cooperation {
             .into_iter()
             .filter_map(|node| peer(node).cloned())
             .collect()
-    }
-
-    /// Returns this node.
-    pub fn me(&self) -> NodeId {
-        self.me
     }
 
     /// Returns true if a node can be asked; this node always can.
@@ -221,15 +214,10 @@ impl Cooperation {
         Arc::clone(&self.view.load().members)
     }
 
-    /// Returns the channel on which nodes authenticate each other.
-    pub fn channel(&self) -> &Arc<Channel> {
-        &self.channel
-    }
-
     /// Every peer.
     pub fn peers(&self) -> Vec<Arc<Peer>> {
         let mut peers: Vec<_> = self.view.load().peers.values().cloned().collect();
-        peers.sort_unstable_by(|a, b| a.name().cmp(b.name()));
+        peers.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         peers
     }
 
@@ -339,9 +327,9 @@ impl Cooperation {
         let mut peers = HashMap::new();
         for member in members.iter().filter(|member| member.id() != self.me) {
             let (id, address) = (member.id(), member.address);
-            let known = known.get(&id).filter(|peer| peer.address() == address);
+            let known = known.get(&id).filter(|peer| peer.address == address);
             let peer = known.cloned();
-            let peer = peer.unwrap_or_else(|| Arc::new(Peer::new(id, &member.name, address, &self.channel)));
+            let peer = peer.unwrap_or_else(|| Arc::new(Peer::new(&member.name, address, &self.channel)));
             if peers.insert(id, peer).is_some() {
                 tracing::error!(
                     node = member.name,
@@ -354,10 +342,7 @@ impl Cooperation {
 }
 
 fn add_traffic(traffic: &mut BTreeMap<String, PeerTraffic>, peer: &Peer) {
-    traffic
-        .entry(peer.name().to_owned())
-        .or_default()
-        .add(peer.traffic());
+    traffic.entry(peer.name.clone()).or_default().add(peer.traffic());
 }
 
 fn same_homes(before: &Hierarchy, after: &Hierarchy) -> bool {

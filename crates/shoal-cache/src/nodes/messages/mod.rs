@@ -249,7 +249,7 @@ impl Messages {
         let Some(peer) = self.cooperation.peer(node).filter(|peer| peer.is_reachable()) else {
             return BatchOutcome::Failed;
         };
-        let body = Batch::of(self.cooperation.me(), messages).to_bytes();
+        let body = Batch::of(self.cooperation.me, messages).to_bytes();
         let bytes = body.len() as u64;
         match peer.send_messages(body).await {
             Ok(()) => {
@@ -261,7 +261,7 @@ impl Messages {
                 BatchOutcome::Unsupported
             }
             Err(error) => {
-                tracing::debug!(peer = peer.name(), %error, "a batch of messages was not delivered");
+                tracing::debug!(peer = peer.name, %error, "a batch of messages was not delivered");
                 BatchOutcome::Failed
             }
         }

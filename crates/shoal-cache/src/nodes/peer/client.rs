@@ -15,7 +15,6 @@ use shoal_net::channel::Channel;
 use shoal_net::clock;
 use shoal_net::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeAccount, LakeBody, RequestBody};
 use shoal_net::link::{Flow, Transfer};
-use shoal_policy::NodeId;
 use shoal_policy::circuit_breaker::CircuitBreaker;
 use shoal_s3::identity::NODE;
 
@@ -33,9 +32,10 @@ const PROBE_PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// Another node that can be asked for blocks.
 pub struct Peer {
-    id: NodeId,
-    name: String,
-    address: SocketAddr,
+    /// The peer's name.
+    pub name: String,
+    /// The address at which the peer is reached.
+    pub(crate) address: SocketAddr,
     endpoint: Endpoint,
     breaker: Mutex<CircuitBreaker>,
     sent: AtomicU64,
@@ -97,9 +97,8 @@ impl PeerTraffic {
 
 impl Peer {
     /// Creates the peer at `address`, reached through `channel`.
-    pub fn new(id: NodeId, name: &str, address: SocketAddr, channel: &Arc<Channel>) -> Self {
+    pub fn new(name: &str, address: SocketAddr, channel: &Arc<Channel>) -> Self {
         Self {
-            id,
             name: name.into(),
             address,
             endpoint: Endpoint::to_node(channel.to(name, address)),
@@ -107,21 +106,6 @@ impl Peer {
             sent: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         }
-    }
-
-    /// The digest of the peer's name.
-    pub fn id(&self) -> NodeId {
-        self.id
-    }
-
-    /// The peer's name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The address at which the peer is reached.
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
     }
 
     /// Returns true unless the circuit breaker advises against a request now.

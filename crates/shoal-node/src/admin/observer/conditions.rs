@@ -64,7 +64,7 @@ impl Observer {
     }
 
     fn of_the_cluster(&self) -> Vec<Condition> {
-        let notices = self.core.cooperation.notices();
+        let notices = &self.core.cooperation.notices;
         let mut conditions = Vec::new();
         if notices.seeds.is_alone() {
             let seeds = self.core.config.cooperation.seeds.join(", ");

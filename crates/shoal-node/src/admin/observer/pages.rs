@@ -114,11 +114,11 @@ impl Snapshot {
         let peers = self.peers.as_ref()?.iter().map(|peer| {
             let traffic = peer.traffic();
             PeerPage {
-                name: peer.name().to_owned(),
+                name: peer.name.clone(),
                 reachable: peer.is_reachable(),
                 asked: traffic.requests,
                 failed: traffic.failures,
-                differs: self.node.differences(peer.name()),
+                differs: self.node.differences(&peer.name),
             }
         });
         Some(CooperationPage {

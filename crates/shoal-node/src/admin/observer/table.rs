@@ -120,13 +120,13 @@ observed! {
     Counter peer_bytes{peer} "Bytes of blocks received from another node." => |s| peers(s, |peer| peer.bytes);
     Gauge peer_reachable{peer}
         "1 while this node sends requests to another node, 0 while it avoids that node after failures."
-        => |s| each(s.peers.iter().flatten().map(|peer| (peer.name(), peer.is_reachable())));
+        => |s| each(s.peers.iter().flatten().map(|peer| (peer.name.as_str(), peer.is_reachable())));
     Counter peer_answers{result} "Requests of other nodes, by outcome."
         => |s| in_cluster(s, s.node.block_server.counts.by_word());
     Counter peer_mistrusted{reason} "Connections from and to other nodes that failed authentication."
-        => |s| in_cluster(s, s.core.cooperation.channel().auth_failures.counts.by_word());
+        => |s| in_cluster(s, s.core.cooperation.channel.auth_failures.counts.by_word());
     Counter gossip_rejected{reason} "Datagrams of other nodes that this node rejected, by reason."
-        => |s| each(s.core.cooperation.notices().rejected.counts.by_word());
+        => |s| each(s.core.cooperation.notices.rejected.counts.by_word());
     Counter messages{kind, outcome}
         "Messages between nodes, by kind and outcome: sent, overflowed (too many events at once), dropped (the queue of a node was full), lost (the peer did not accept them), received, or malformed."
         => |s| each(messages(s));

@@ -114,7 +114,7 @@ impl TaskHelper {
         let filled = async {
             let mut obtain = Obtain::FromHomes(Layer(fill.layer));
             if !self.parts.cache().store.contains(version.block(index)) {
-                let kept = self.parts.lake.kept(context.caller(), &name, &version).await;
+                let kept = self.parts.lake.kept(&context.caller, &name, &version).await;
                 let kept = kept.map_err(|error| NotFilled::Failed(error.to_string()))?;
                 obtain = kept.map_or(obtain, Obtain::Kept);
             }

@@ -43,14 +43,14 @@ impl Nodes {
     pub fn all(&self) -> Vec<NodeId> {
         let members = self.parts.cache().cooperation.members();
         if members.is_empty() {
-            return vec![self.parts.cache().cooperation.me()];
+            return vec![self.parts.cache().cooperation.me];
         }
         members.iter().map(Member::id).collect()
     }
 
     /// Returns the name of a node.
     pub fn name_of(&self, node: NodeId) -> String {
-        if node == self.parts.cache().cooperation.me() {
+        if node == self.parts.cache().cooperation.me {
             return self.parts.name.clone();
         }
         let name = self.parts.cache().cooperation.name_of(node);
@@ -144,7 +144,7 @@ impl Nodes {
     /// Returns the answer of a node, or an error that follows its name.
     async fn answer_of(&self, node: NodeId, question: Question) -> Result<Answer, String> {
         let cooperation = &self.parts.cache().cooperation;
-        if node == cooperation.me() {
+        if node == cooperation.me {
             return Ok(self.helper.answer(question).await);
         }
         let peer = cooperation.peer(node).ok_or("has left")?;
@@ -157,7 +157,7 @@ impl Nodes {
 
     /// Ensures that the file of an order is on this disk: another node may have it.
     pub async fn bring_file(&self, id: u128, bytes: u64) -> Result<(), String> {
-        let (order_files, me) = (&self.parts.order_files, self.parts.cache().cooperation.me());
+        let (order_files, me) = (&self.parts.order_files, self.parts.cache().cooperation.me);
         if order_files.size(id) == Some(bytes) {
             return Ok(());
         }

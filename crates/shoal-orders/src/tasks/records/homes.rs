@@ -66,18 +66,18 @@ impl Homes {
     /// Returns true if this node is the home of a task. Nodes that have received different news may disagree
     /// for a moment.
     pub(in crate::tasks) fn is_mine(&self, id: u128) -> bool {
-        self.home(id) == self.cooperation.me()
+        self.home(id) == self.cooperation.me
     }
 
     /// Returns true if this node is the home of a task, or would be if the home was gone.
     pub(in crate::tasks) fn may_run(&self, id: u128) -> bool {
-        let (me, home) = (self.cooperation.me(), self.home(id));
+        let (me, home) = (self.cooperation.me, self.home(id));
         home == me || self.home_among(id, |node| node != home) == Some(me)
     }
 
     fn home(&self, id: u128) -> NodeId {
         let home = self.home_among(id, |_| true);
-        home.unwrap_or_else(|| self.cooperation.me())
+        home.unwrap_or_else(|| self.cooperation.me)
     }
 
     fn home_among(&self, id: u128, may_be: impl Fn(NodeId) -> bool) -> Option<NodeId> {

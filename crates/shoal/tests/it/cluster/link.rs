@@ -8,8 +8,8 @@ use http::header::ETAG;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body_util::BodyExt as _;
 use shoal_cache::{BlockRequest, CallerName, Obtain, Peer};
+use shoal_net::Channel;
 use shoal_net::link::{PlannedRate, Purpose};
-use shoal_net::{Channel, node_id};
 use shoal_node::config::{BandwidthScope, Config};
 use shoal_policy::{Layer, ObjectId};
 use shoal_s3::object::{ObjectName, Version};
@@ -151,12 +151,7 @@ impl Asker {
         let etag = cluster.lake.object("b", key).unwrap().etag;
         let headers = HeaderMap::from_iter([(ETAG, HeaderValue::try_from(etag).unwrap())]);
         Self {
-            peer: Arc::new(Peer::new(
-                node_id("n0"),
-                "n0",
-                cluster.ways[0].address(),
-                &channel,
-            )),
+            peer: Arc::new(Peer::new("n0", cluster.ways[0].address(), &channel)),
             version: Version::from_response(ObjectId([1; 16]), &headers, blocks * BLOCK, BLOCK).unwrap(),
             name: ObjectName {
                 bucket: "b".into(),

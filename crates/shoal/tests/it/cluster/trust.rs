@@ -174,7 +174,7 @@ async fn peer_that_answers_once() -> (Arc<Peer>, Arc<AtomicU64>) {
     let address = listener.local_addr().unwrap();
     let asked = Arc::<AtomicU64>::default();
     tokio::spawn(answers_once(listener, channel("n1"), Arc::clone(&asked)));
-    let peer = Peer::new(node_id("n1"), "n1", address, &channel("n0"));
+    let peer = Peer::new("n1", address, &channel("n0"));
     (Arc::new(peer), asked)
 }
 

@@ -121,12 +121,7 @@ impl Cluster {
     fn liar_to(&self, node: usize) -> Arc<Peer> {
         let channel = Arc::new(Channel::new("liar", [SECRET], 10));
         let name = format!("n{node}");
-        Arc::new(Peer::new(
-            node_id(&name),
-            &name,
-            self.ways[node].address(),
-            &channel,
-        ))
+        Arc::new(Peer::new(&name, self.ways[node].address(), &channel))
     }
 }
 
