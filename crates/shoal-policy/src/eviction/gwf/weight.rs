@@ -42,16 +42,11 @@ impl Weight {
         Self { mantissa, ..self }.normal()
     }
 
-    const fn normal(self) -> Self {
-        let leading_zeros = self.mantissa.leading_zeros();
-        let shift = if leading_zeros < self.exponent {
-            leading_zeros
-        } else {
-            self.exponent
-        };
+    fn normal(self) -> Self {
         if self.mantissa == 0 {
             return Self::ZERO;
         }
+        let shift = self.exponent.min(self.mantissa.leading_zeros());
         Self {
             exponent: self.exponent - shift,
             mantissa: self.mantissa << shift,
@@ -79,11 +74,7 @@ impl Add for Weight {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        let (less, greater) = if self < other {
-            (self, other)
-        } else {
-            (other, self)
-        };
+        let (less, greater) = (self.min(other), self.max(other));
         let (mantissa, carries) = greater.mantissa.overflowing_add(less.mantissa_for(greater));
         if carries {
             Self {
