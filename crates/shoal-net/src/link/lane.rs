@@ -196,7 +196,7 @@ impl Lane {
                 .iter()
                 .map(|(_, figures)| figures.rate_bytes_per_second)
                 .sum(),
-            promised_bytes: state.meter.promised_bytes(),
+            promised_bytes: state.meter.promised_bytes,
             classes: classes.into(),
         }
     }

@@ -69,14 +69,9 @@ impl Usage {
         }
     }
 
-    pub(super) fn moved(&mut self, bytes: u64, now: Duration) {
-        self.rate = self.rate_at(now) + bytes as f64 / MEMORY.as_secs_f64();
-        self.at = self.at.max(now);
-    }
-
-    /// Subtracts bytes that were counted but not moved.
-    pub(super) fn moved_less(&mut self, bytes: u64, now: Duration) {
-        self.rate = (self.rate_at(now) - bytes as f64 / MEMORY.as_secs_f64()).max(0.0);
+    /// Counts bytes that were moved, or subtracts bytes that were counted but not moved.
+    pub(super) fn moved(&mut self, bytes: f64, now: Duration) {
+        self.rate = (self.rate_at(now) + bytes / MEMORY.as_secs_f64()).max(0.0);
         self.at = self.at.max(now);
     }
 
@@ -119,7 +114,7 @@ mod tests {
     fn a_rate_is_what_was_moved_of_late() {
         let mut usage = Usage::at(Duration::ZERO);
         for step in 1..=5_000 {
-            usage.moved(1_000, ms(step));
+            usage.moved(1_000.0, ms(step));
         }
         let rate = usage.rate(ms(5_000));
         assert!((985_000..1_005_000).contains(&rate), "{rate}");
@@ -129,7 +124,7 @@ mod tests {
     #[test]
     fn a_class_that_waits_wants_more_and_one_that_does_not_wants_a_little_more() {
         let mut usage = Usage::at(Duration::ZERO);
-        usage.moved(1_000, ms(1));
+        usage.moved(1_000.0, ms(1));
         assert_eq!(usage.demand(false, 10, ms(1)), 1_250);
         assert_eq!(usage.demand(true, 10, ms(1)), 2_000);
         assert_eq!(usage.demand(true, 5_000, ms(1)), 5_000);

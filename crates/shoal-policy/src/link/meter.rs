@@ -65,7 +65,8 @@ pub struct Meter<T> {
     may_hold: Bucket,
     now: Duration,
     usage: [Usage; Class::ALL.len()],
-    promised_bytes: u64,
+    /// Promised bytes of clients that were charged as planned.
+    pub promised_bytes: u64,
 }
 
 /// A request of a transfer for permission.
@@ -316,7 +317,7 @@ impl<T> Meter<T> {
     pub fn give_back(&mut self, class: Class, bytes: u64, now: Duration) {
         self.refill(now);
         self.total.give_back(bytes);
-        self.usage[class as usize].moved_less(bytes, now);
+        self.usage[class as usize].moved(-(bytes as f64), now);
     }
 
     /// Charges bytes that a transfer moved beyond its permission.
@@ -340,11 +341,6 @@ impl<T> Meter<T> {
     /// The recent rate of a class in bytes per second.
     pub fn rate(&self, class: Class, now: Duration) -> u64 {
         self.usage[class as usize].rate(now)
-    }
-
-    /// Promised bytes of clients that were charged as planned.
-    pub fn promised_bytes(&self) -> u64 {
-        self.promised_bytes
     }
 
     /// The rates that this direction would use if the link had room. A class that waited recently wants twice
@@ -425,7 +421,7 @@ impl<T> Meter<T> {
     /// Charges bytes to a class and the link, going into debt if there is too little room.
     fn take(&mut self, class: Class, bytes: u64, now: Duration) {
         self.total.take(bytes);
-        self.usage[class as usize].moved(bytes, now);
+        self.usage[class as usize].moved(bytes as f64, now);
         let guarantee = match class {
             Class::Planned => &mut self.reserved,
             Class::Cleaning => &mut self.cleaning,

@@ -199,7 +199,7 @@ fn a_client_has_what_a_plan_promises_it_before_other_clients_and_its_turn_beside
     let (promised, others) = (moved[10] + moved[11], moved[..10].iter().sum::<u64>());
     assert!(promised.abs_diff(GBIT) <= slack, "{promised}");
     assert!(others.abs_diff(3 * GBIT) <= slack, "{others}");
-    let counted = busy.meter.promised_bytes();
+    let counted = busy.meter.promised_bytes;
     assert!(counted.abs_diff(GBIT) <= slack, "{counted}");
     assert_eq!(busy.meter.queues.ahead, [0; 4], "a client waits for it");
 }
