@@ -15,7 +15,9 @@ pub const STEPS: usize = 1000;
 #[derive(Clone, Debug, PartialEq)]
 pub struct MissCurve {
     capacity_bytes: u64,
-    accesses: f64,
+    /// The number of requests that the curve covers; older ones count for less, see
+    /// [`super::ReuseDistances::decay`].
+    pub(super) accesses: f64,
     /// At size i/[`STEPS`] of the capacity; never rising.
     misses: Vec<f64>,
 }
@@ -29,17 +31,6 @@ impl MissCurve {
             accesses,
             misses: (0..=STEPS).map(|step| accesses * ratio(size(step))).collect(),
         }
-    }
-
-    /// The largest size that the curve covers.
-    pub const fn capacity_bytes(&self) -> u64 {
-        self.capacity_bytes
-    }
-
-    /// The number of requests that the curve covers; older ones count for less, see
-    /// [`super::ReuseDistances::decay`].
-    pub const fn accesses(&self) -> f64 {
-        self.accesses
     }
 
     /// The number of requests that a cache of `size_bytes` would have missed; constant beyond the capacity.

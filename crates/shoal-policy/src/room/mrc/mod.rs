@@ -124,8 +124,9 @@ impl ReuseDistances {
 
     /// The misses that each size of the layer would have had up to now.
     pub fn curve(&self) -> MissCurve {
+        let blocks_per_tracked = (1_u64 << 32) as f64 / self.threshold as f64;
         self.histogram
-            .curve(self.reach.capacity_bytes, self.blocks_per_tracked())
+            .curve(self.reach.capacity_bytes, blocks_per_tracked)
     }
 
     /// Ends a period: scales all counts by `kept`, so that the curve is a moving average.
@@ -135,10 +136,6 @@ impl ReuseDistances {
     /// layer that was steady for a day would take another day to adapt.
     pub fn decay(&mut self, kept: f64) {
         self.histogram.scale(kept);
-    }
-
-    fn blocks_per_tracked(&self) -> f64 {
-        (1_u64 << 32) as f64 / self.threshold as f64
     }
 }
 
@@ -199,7 +196,7 @@ mod tests {
                 "{blocks} blocks: {misses}, not {expected}"
             );
         }
-        assert_eq!(curve.accesses(), 20_000.0);
+        assert_eq!(curve.accesses, 20_000.0);
         assert_eq!(
             curve.misses(u64::MAX),
             curve.misses(500 * BLOCK_BYTES),
@@ -247,7 +244,7 @@ mod tests {
         let before = distances.curve();
         distances.decay(0.5);
         let after = distances.curve();
-        assert_eq!(after.accesses(), before.accesses() / 2.0);
+        assert_eq!(after.accesses, before.accesses / 2.0);
         for size_bytes in (0..=100).map(|blocks| blocks * BLOCK_BYTES) {
             assert_eq!(after.misses(size_bytes), before.misses(size_bytes) / 2.0);
         }
@@ -267,7 +264,7 @@ mod tests {
             sampled.record(block, BLOCK_BYTES);
         }
         let (exact, sampled) = (exact.curve(), sampled.curve());
-        assert_eq!(exact.accesses(), sampled.accesses());
+        assert_eq!(exact.accesses, sampled.accesses);
         for step in 1..=STEPS as u64 {
             let size_bytes = step * reach.capacity_bytes / STEPS as u64;
             let error = (exact.ratio(size_bytes) - sampled.ratio(size_bytes)).abs();
@@ -288,7 +285,7 @@ mod tests {
     fn nothing_seen_is_nothing_known() {
         let curve = ReuseDistances::exact(Reach::of_full_blocks(BLOCK_BYTES, BLOCK_BYTES)).curve();
         assert_eq!(
-            (curve.accesses(), curve.misses(0), curve.ratio(BLOCK_BYTES)),
+            (curve.accesses, curve.misses(0), curve.ratio(BLOCK_BYTES)),
             (0.0, 0.0, 1.0)
         );
     }
