@@ -23,8 +23,8 @@ pub type S3Fifo<K> = S3FifoQueues<K, 1>;
 #[derive(Debug, Default)]
 pub struct S3FifoQueues<K, const CHAINS: usize> {
     pub(super) keys: Slab<K, Entry, CHAINS>,
-    small: Queue,
-    main: Queue,
+    /// The small queue and the main one.
+    queues: [Queue; 2],
     ghosts: Slab<K, ()>,
     by_departure: List,
 }
@@ -41,6 +41,10 @@ struct Queue {
     list: List,
     bytes: u64,
 }
+
+/// The places of the two queues.
+const SMALL: usize = 0;
+const MAIN: usize = 1;
 
 /// Uses beyond this number are not counted: two bits.
 const USES_MAX: u8 = 3;
@@ -113,7 +117,8 @@ impl<K: Copy + Eq + Hash, const CHAINS: usize> S3FifoQueues<K, CHAINS> {
 
     /// The slot of the next victim, among the keys that may leave.
     pub(super) fn least(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<Slot> {
-        let small_is_due = self.small.bytes >= (self.small.bytes + self.main.bytes) / 10;
+        let [small, main] = &self.queues;
+        let small_is_due = small.bytes >= (small.bytes + main.bytes) / 10;
         (!small_is_due)
             .then(|| self.least_of_main(may_leave))
             .flatten()
@@ -150,9 +155,9 @@ impl<K: Copy + Eq + Hash, const CHAINS: usize> S3FifoQueues<K, CHAINS> {
 
     /// The oldest key of the small queue that may leave. Moves proven keys on the way to the main queue.
     fn least_of_small(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<Slot> {
-        let mut next = self.small.list.oldest();
+        let mut next = self.queues[SMALL].list.oldest();
         while let Some(slot) = next {
-            next = self.keys.newer(self.small.list, slot);
+            next = self.keys.newer(self.queues[SMALL].list, slot);
             if self.keys[slot].uses >= USES_PROVEN {
                 self.leave(slot);
                 self.keys[slot].uses = 0;
@@ -168,37 +173,29 @@ impl<K: Copy + Eq + Hash, const CHAINS: usize> S3FifoQueues<K, CHAINS> {
     /// The oldest unused key of the main queue that may leave. Used keys on the way are reinserted with one
     /// use less, so the walk meets them again.
     fn least_of_main(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<Slot> {
-        let mut next = self.main.list.oldest();
+        let mut next = self.queues[MAIN].list.oldest();
         while let Some(slot) = next {
             if self.keys[slot].uses > 0 {
                 self.keys[slot].uses -= 1;
-                next = self.keys.newer(self.main.list, slot).or(Some(slot));
-                self.keys.move_newest(&mut self.main.list, slot);
+                next = self.keys.newer(self.queues[MAIN].list, slot).or(Some(slot));
+                self.keys.move_newest(&mut self.queues[MAIN].list, slot);
             } else if may_leave(&self.keys.key(slot)) {
                 return Some(slot);
             } else {
-                next = self.keys.newer(self.main.list, slot);
+                next = self.keys.newer(self.queues[MAIN].list, slot);
             }
         }
         None
     }
 
     fn enter(&mut self, slot: Slot) {
-        let queue = if self.keys[slot].is_in_main {
-            &mut self.main
-        } else {
-            &mut self.small
-        };
+        let queue = &mut self.queues[usize::from(self.keys[slot].is_in_main)];
         queue.bytes += self.keys[slot].bytes;
         self.keys.link_newest(&mut queue.list, slot);
     }
 
     fn leave(&mut self, slot: Slot) {
-        let queue = if self.keys[slot].is_in_main {
-            &mut self.main
-        } else {
-            &mut self.small
-        };
+        let queue = &mut self.queues[usize::from(self.keys[slot].is_in_main)];
         queue.bytes -= self.keys[slot].bytes;
         self.keys.unlink(&mut queue.list, slot);
     }
