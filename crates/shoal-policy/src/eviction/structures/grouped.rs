@@ -28,7 +28,7 @@ struct Part<P> {
     value: P,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Whole<S> {
     state: S,
     held: u32,
@@ -65,17 +65,8 @@ impl<K: Copy + Eq + Hash + PartOf, P: Copy, S: WholeState<P>> Grouped<K, P, S> {
     /// Adds an absent part as the most recently used of its whole.
     pub(crate) fn insert(&mut self, key: K, value: P) {
         let name = key.whole();
-        let whole = self.known.slot(&name).unwrap_or_else(|| {
-            self.known.insert(
-                name,
-                Whole {
-                    state: S::default(),
-                    held: 0,
-                    by_use: List::default(),
-                    place: None,
-                },
-            )
-        });
+        let known = self.known.slot(&name);
+        let whole = known.unwrap_or_else(|| self.known.insert(name, Whole::default()));
         let part = self.parts.insert(key, Part { whole, value });
         self.parts.link_newest(&mut self.known[whole].by_use, part);
         self.known[whole].held += 1;
