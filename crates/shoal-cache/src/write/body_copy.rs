@@ -23,12 +23,9 @@ pub struct BodyCopy(Arc<Mutex<State>>);
 
 struct State {
     fetcher: Arc<Fetcher>,
-    size_bytes: u64,
     received_bytes: u64,
-    /// The blocks that are on disk or being written there.
-    drafts: Drafts,
-    /// The blocks after those, all complete except the last one.
-    in_memory: Vec<InMemory>,
+    /// What was copied so far; the last of the blocks in memory may be incomplete.
+    copied: CopiedBody,
     /// The reason why copying has stopped.
     lost: Option<Uncached>,
 }
@@ -57,9 +54,12 @@ pub(super) struct InMemory {
     room: OwnedSemaphorePermit,
 }
 
-/// All bytes of the write, in order.
+/// The bytes of the write, in order.
+#[derive(Default)]
 pub(super) struct CopiedBody {
+    /// The number of bytes that it has once it is complete.
     pub(super) size_bytes: u64,
+    /// The blocks that are on disk or being written there.
     pub(super) drafts: Drafts,
     /// The blocks after the drafts.
     pub(super) in_memory: Vec<InMemory>,
@@ -70,10 +70,11 @@ impl BodyCopy {
     pub(super) fn new(fetcher: Arc<Fetcher>, size_bytes: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             fetcher,
-            size_bytes,
             received_bytes: 0,
-            drafts: Drafts::default(),
-            in_memory: Vec::new(),
+            copied: CopiedBody {
+                size_bytes,
+                ..CopiedBody::default()
+            },
             lost: None,
         })))
     }
@@ -97,22 +98,19 @@ impl BodyCopy {
         if let Some(why) = state.lost {
             return Err(why);
         }
-        if state.received_bytes != state.size_bytes {
+        let copied = std::mem::take(&mut state.copied);
+        if state.received_bytes != copied.size_bytes {
             return Err(Uncached::Incomplete);
         }
-        let blocks = state.drafts.0.len() + state.in_memory.len();
+        let blocks = copied.drafts.0.len() + copied.in_memory.len();
         assert_eq!(
             blocks as u64,
-            state.size_bytes.div_ceil(state.fetcher.parts.block_bytes),
+            copied.size_bytes.div_ceil(state.fetcher.parts.block_bytes),
             "a copy has every block of its object"
         );
-        let is_whole = state.in_memory.iter().all(|block| block.missing_bytes == 0);
+        let is_whole = copied.in_memory.iter().all(|block| block.missing_bytes == 0);
         assert!(is_whole, "a complete copy has whole blocks");
-        Ok(CopiedBody {
-            size_bytes: state.size_bytes,
-            drafts: std::mem::take(&mut state.drafts),
-            in_memory: std::mem::take(&mut state.in_memory),
-        })
+        Ok(copied)
     }
 }
 
@@ -129,29 +127,25 @@ impl State {
 
     /// Returns the block that the next bytes belong to.
     fn growing(&mut self) -> Result<&mut InMemory, Uncached> {
-        let is_growing = self.in_memory.last().is_some_and(|last| last.missing_bytes > 0);
+        let last = self.copied.in_memory.last();
+        let is_growing = last.is_some_and(|last| last.missing_bytes > 0);
         if !is_growing {
             // An object that will not fit in memory starts to move to disk at once, which gives the disk more
             // time.
-            if self
-                .fetcher
-                .memory
-                .is_filling(self.size_bytes - self.received_bytes)
-            {
+            // A copy that was taken wants no more bytes.
+            let left_bytes = self.copied.size_bytes.saturating_sub(self.received_bytes);
+            if self.fetcher.memory.is_filling(left_bytes) {
                 self.set_aside();
             }
-            let next = self.begin_block()?;
-            self.in_memory.push(next);
+            let next = self.begin_block(left_bytes)?;
+            self.copied.in_memory.push(next);
         }
-        Ok(self.in_memory.last_mut().expect("a block was just begun"))
+        let last = self.copied.in_memory.last_mut();
+        Ok(last.expect("a block was just begun"))
     }
 
-    fn begin_block(&self) -> Result<InMemory, Uncached> {
-        let missing_bytes = self
-            .fetcher
-            .parts
-            .block_bytes
-            .min(self.size_bytes - self.received_bytes);
+    fn begin_block(&self, left_bytes: u64) -> Result<InMemory, Uncached> {
+        let missing_bytes = self.fetcher.parts.block_bytes.min(left_bytes);
         if missing_bytes == 0 {
             return Err(Uncached::Incomplete);
         }
@@ -169,10 +163,10 @@ impl State {
 
     /// Writes the complete blocks to disk, which frees their memory once they are there.
     fn set_aside(&mut self) {
-        for complete in self.in_memory.drain(..) {
+        for complete in self.copied.in_memory.drain(..) {
             let store = Arc::clone(&self.fetcher.parts.store);
             let (pieces, room) = complete.into_pieces();
-            self.drafts.0.push(tokio::spawn(async move {
+            self.copied.drafts.0.push(tokio::spawn(async move {
                 let draft = store.publisher.draft(pieces).await;
                 drop(room);
                 draft
@@ -182,8 +176,7 @@ impl State {
 
     fn lose(&mut self, why: Uncached) {
         self.lost = Some(why);
-        self.in_memory.clear();
-        self.drafts = Drafts::default();
+        self.copied = CopiedBody::default();
     }
 }
 
