@@ -78,17 +78,12 @@ impl WriteThrough {
         etag: HeaderValue,
         size_bytes: u64,
     ) -> Result<Version, Uncached> {
-        let object = URL_SAFE_NO_PAD.encode(part.upload.object.0);
+        let UploadPart { upload, number } = part;
+        let object = URL_SAFE_NO_PAD.encode(upload.object.0);
+        let key = format!("{object}/{}/{number}/{:016x}", upload.id, chance::bits());
         let name = ObjectName {
             bucket: "part".into(),
-            key: format!(
-                "{object}/{}/{}/{:016x}",
-                part.upload.id,
-                part.number,
-                chance::bits()
-            )
-            .into_bytes()
-            .into(),
+            key: key.into_bytes().into(),
             version: None,
         };
         let mut headers = HeaderMap::new();
