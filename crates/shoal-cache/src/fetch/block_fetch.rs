@@ -13,7 +13,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::Fetcher;
 use super::body_reader::{BodyReader, bytes_before, lake_error, range_header, resumption};
-use super::peers::FromPeers;
+use super::peers::NoPeer;
 use super::wanted_block::WantedBlock;
 use crate::fetch::read_context::ReadContext;
 use crate::grants::is_refusal;
@@ -35,9 +35,8 @@ impl Fetcher {
             Obtain::Kept(bytes) => return read_kept(&**bytes, fetch).await.map(|()| None),
             Obtain::Locally | Obtain::Join => return Err(FetchError::NotHeld),
         };
-        let claim = match self.peers.fetch(layer, fetch).await {
-            FromPeers::Sent => return Ok(None),
-            FromPeers::Missing(claim) => claim,
+        let Err(NoPeer(claim)) = self.peers.fetch(layer, fetch).await else {
+            return Ok(None);
         };
         let check = self.peers.integrity.of(&fetch.version, &fetch.context)?;
         leader.set_source(Source::Lake);

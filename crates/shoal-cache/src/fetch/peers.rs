@@ -88,14 +88,9 @@ impl HopOutcome {
     }
 }
 
-/// Result of requesting a block from other nodes.
-pub(super) enum FromPeers {
-    /// A node sent the block.
-    Sent,
-    /// The lake must be asked: no node holds the block, or none that can be reached. The directory may have
-    /// assigned that to this node.
-    Missing(Option<Claim>),
-}
+/// Returned if the lake must be asked for a block: no node holds it, or none that can be reached. The directory
+/// may have assigned that to this node.
+pub(super) struct NoPeer(pub(super) Option<Claim>);
 
 impl PeerSource {
     pub(super) fn new(cooperation: Arc<Cooperation>, directory: Option<Arc<BlockDirectory>>) -> Self {
@@ -109,7 +104,7 @@ impl PeerSource {
     }
 
     /// Fetches the block by the directory, or from its homes while that does not answer.
-    pub(super) async fn fetch(&self, layer: Layer, fetch: &WantedBlock) -> FromPeers {
+    pub(super) async fn fetch(&self, layer: Layer, fetch: &WantedBlock) -> Result<(), NoPeer> {
         let located = match self.directory_for(fetch.leader.span().len) {
             Some(directory) => self.fetch_as_located(directory, fetch).await,
             None => None,
@@ -121,19 +116,19 @@ impl PeerSource {
     }
 
     /// Asks the homes of a block for it.
-    async fn fetch_by_route(&self, layer: Layer, fetch: &WantedBlock) -> FromPeers {
+    async fn fetch_by_route(&self, layer: Layer, fetch: &WantedBlock) -> Result<(), NoPeer> {
         let mut tried = Vec::new();
         while tried.len() < HOPS_MAX
             && let Some((node, obtain)) = self.next_peer(fetch.leader.span().id, layer, &tried)
         {
             fetch.leader.set_source(Source::Peer);
             let Err(error) = self.ask(node, &obtain, fetch).await else {
-                return FromPeers::Sent;
+                return Ok(());
             };
             tracing::debug!(?node, ?obtain, %error, "a node broke off while it sent a block");
             tried.push(node);
         }
-        FromPeers::Missing(None)
+        Err(NoPeer(None))
     }
 
     /// Asks the nodes that the directory lists as holders of a block (dissertation 4.5.1). A stale entry is
@@ -142,12 +137,12 @@ impl PeerSource {
         &self,
         directory: &Arc<BlockDirectory>,
         fetch: &WantedBlock,
-    ) -> Option<FromPeers> {
+    ) -> Option<Result<(), NoPeer>> {
         let block = fetch.leader.span().id;
         let mut tried = Vec::new();
         for _ in 0..HOPS_MAX {
             let (node, obtain) = match directory.locate(block, &tried).await? {
-                Located::Yours => return Some(FromPeers::Missing(Some(directory.claim(block)))),
+                Located::Yours => return Some(Err(NoPeer(Some(directory.claim(block))))),
                 Located::Claimed(node) => (node, Obtain::Join),
                 Located::Held(holders) => {
                     for gone in self.cooperation.non_members(&holders) {
@@ -164,7 +159,7 @@ impl PeerSource {
             fetch.leader.set_source(Source::Peer);
             fetch.leader.set_sender(Sender::Node(node));
             let Err(error) = self.ask(node, &obtain, fetch).await else {
-                return Some(FromPeers::Sent);
+                return Some(Ok(()));
             };
             tracing::debug!(?node, ?obtain, %error, "a holder listed in the directory did not send a block");
             tried.push(node);
@@ -172,7 +167,7 @@ impl PeerSource {
                 directory.correct(block, node).await;
             }
         }
-        Some(FromPeers::Missing(None))
+        Some(Err(NoPeer(None)))
     }
 
     /// Returns the directory, if it has entries for blocks of this length.
