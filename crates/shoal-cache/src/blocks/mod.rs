@@ -37,7 +37,8 @@ pub struct BlockStream {
     slots: VecDeque<BlockSlot>,
     window: ReadAheadWindow,
     first: Option<Bytes>,
-    sent: ReadTally,
+    /// The bytes and blocks sent so far.
+    pub sent: ReadTally,
     /// Keeps the response that opened the object running while this stream exists.
     stream_handle: Option<StreamHandle>,
 }
@@ -207,11 +208,6 @@ impl BlockStream {
     pub async fn first_piece(&mut self) -> Result<(), FetchError> {
         self.first = poll_fn(|cx| self.poll_piece(cx)).await.transpose()?;
         Ok(())
-    }
-
-    /// Returns the bytes and blocks sent so far.
-    pub fn tally(&self) -> ReadTally {
-        self.sent
     }
 
     /// Returns the next bytes; `None` at the end of the range.

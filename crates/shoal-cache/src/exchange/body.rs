@@ -161,7 +161,7 @@ impl Body for ResponseBody {
 impl Drop for ResponseBody {
     fn drop(&mut self) {
         let tally = match &self.content {
-            Content::Blocks { stream, .. } => stream.tally(),
+            Content::Blocks { stream, .. } => stream.sent,
             _ => ReadTally::default(),
         };
         if let Some(record) = &self.record {

@@ -71,7 +71,8 @@ pub struct Subject {
 #[derive(Debug)]
 pub struct Record {
     metrics: Arc<Metrics>,
-    started: Instant,
+    /// The time when the request began.
+    pub started: Instant,
     _in_flight: GaugeGuard,
     /// `x-amz-request-id` of the response.
     pub request_id: RequestId,
@@ -110,11 +111,6 @@ impl Record {
             permit: None,
             sent_bytes: 0,
         }
-    }
-
-    /// Returns the time when the request began.
-    pub fn started(&self) -> Instant {
-        self.started
     }
 
     /// Records the status of the response and, for the access log, the part of an object that it carries.

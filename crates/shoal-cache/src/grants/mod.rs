@@ -59,8 +59,8 @@ pub struct QuestionStamp {
     epoch: Epoch,
     /// Number of times that the lake had refused this object to this caller.
     refusals: u64,
-    /// The tokens of a coherent object.
-    tokens: Option<Tokens>,
+    /// The tokens of the object, if it is coherent and they were known.
+    pub tokens: Option<Tokens>,
 }
 
 #[derive(Debug)]
@@ -83,11 +83,6 @@ impl QuestionStamp {
     #[must_use]
     pub fn with_tokens(self, tokens: Option<Tokens>) -> Self {
         Self { tokens, ..self }
-    }
-
-    /// Returns the tokens of the object, if it is coherent and they were known.
-    pub fn tokens(&self) -> Option<Tokens> {
-        self.tokens
     }
 }
 

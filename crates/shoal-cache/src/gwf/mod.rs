@@ -176,7 +176,7 @@ impl Keeper {
             average_rank: ranks.average.to_u64_saturating(),
             takes_pushes: self.takes_pushes(),
         };
-        let guard = self.directory.guard();
+        let guard = &self.directory.guard;
         let exchanged = guard.ask(Kind::Exchange, |directory| directory.exchange(mine));
         let mut others = exchanged.await.unwrap_or_default();
         others.retain(|state| state.node != mine.node);
@@ -320,7 +320,7 @@ impl Keeper {
         }
         // Before the next query about these blocks. If the directory does not answer, weights may be counted
         // twice.
-        let guard = self.directory.guard();
+        let guard = &self.directory.guard;
         let taken = taken
             .iter()
             .map(|(group, weights)| guard.ask(Kind::Leave, |directory| directory.take(*group, weights)));

@@ -189,7 +189,7 @@ impl PlainLake {
         let asked = self.stamp(request).await;
         let mut waited = false;
         loop {
-            let stamp = self.stamp_now(request).with_tokens(asked.tokens());
+            let stamp = self.stamp_now(request).with_tokens(asked.tokens);
             // Another request of this caller may have obtained a grant in the meantime.
             if let Some(version) = self.granted_since(request, stamp) {
                 return Ok(PinOutcome::Version(Pinned::granted(version)));
@@ -217,7 +217,7 @@ impl PlainLake {
 
     fn granted_since(&self, request: &ReadRequest, stamp: QuestionStamp) -> Option<Arc<Version>> {
         let Reuse { within, coherent } = request.reuse;
-        if within.is_zero() || (coherent && stamp.tokens().is_none()) {
+        if within.is_zero() || (coherent && stamp.tokens.is_none()) {
             return None;
         }
         let grants = &self.cache().grants;

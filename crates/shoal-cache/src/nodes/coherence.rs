@@ -156,7 +156,7 @@ impl Coherence {
         if !self.attachment.lock().may_use_tokens(clock::instant()) {
             return Err(Look::NodeAbsent);
         }
-        let guard = self.directory.guard();
+        let guard = &self.directory.guard;
         let token = |name| guard.ask(Kind::Token, move |directory| directory.token(name, fresh()));
         let (object, bucket) = tokio::join!(token(self.object(name)), token(self.bucket(&name.bucket)));
         match (object, bucket) {
@@ -245,7 +245,7 @@ impl Coherence {
     async fn attend(&self) {
         let asked_at = clock::instant();
         let (mine, at) = self.attachment.lock().presence(asked_at);
-        let guard = self.directory.guard();
+        let guard = &self.directory.guard;
         let attended = guard.ask(Kind::Attend, |directory| directory.attend(mine, at));
         if let Ok(roll) = attended.await {
             let (members, me) = (self.cooperation.members(), self.cooperation.me);
@@ -296,7 +296,7 @@ impl Coherence {
     /// Reports a change of one name, retrying until the directory answers.
     async fn report_name(&self, name: ObjectId, change: Change) -> Option<Promoted> {
         loop {
-            let guard = self.directory.guard();
+            let guard = &self.directory.guard;
             let reported = guard.ask(Kind::Change, |directory| directory.begin(name, change, fresh()));
             match reported.await {
                 Ok(server) => return server,
@@ -332,7 +332,7 @@ impl ChangeUnderWay {
         tokio::spawn(async move {
             for name in ended.into_iter().flat_map(|ended| ended.names) {
                 // If this fails, the change expires by itself.
-                let guard = coherence.directory.guard();
+                let guard = &coherence.directory.guard;
                 let _ = guard
                     .ask(Kind::Change, |directory| directory.end(name, change))
                     .await;

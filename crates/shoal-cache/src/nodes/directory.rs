@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 pub use shoal_directory::config::{DirectoryConfig, EMBEDDED};
 use shoal_directory::embedded::Embedded;
 use shoal_directory::extensions::{Extension, SHORT};
-use shoal_directory::guard::{Counts, Guard, Kind};
+use shoal_directory::guard::{Guard, Kind};
 use shoal_directory::redis::{Redis, SettingsError};
 use shoal_directory::reporter::{Change, Reporter, Reporting};
 use shoal_directory::{CLAIM_LIFE, Directory, Entry, GROUP_BLOCKS, Group, Left, Located};
@@ -37,7 +37,8 @@ const MARKS_AT_ONCE: usize = 4;
 /// This node's handle of the block directory.
 pub struct BlockDirectory {
     me: NodeId,
-    guard: Arc<Guard>,
+    /// The directory itself, with a time limit on every request.
+    pub guard: Arc<Guard>,
     reporter: Reporter,
     claims: Arc<Claims>,
 }
@@ -188,19 +189,9 @@ impl BlockDirectory {
         noted.await.unwrap_or_default()
     }
 
-    /// Returns the directory itself, with a time limit on every request.
-    pub fn guard(&self) -> &Guard {
-        &self.guard
-    }
-
     /// Returns true if the directory answered the most recent request.
     pub fn answers(&self) -> bool {
         self.guard.requests.answers()
-    }
-
-    /// Returns the number of requests to it, by kind.
-    pub fn counts(&self) -> [(Kind, Counts); Kind::ALL.len()] {
-        self.guard.requests.counts()
     }
 
     /// Reports every change of the store's blocks from now on. A store that keeps objects complete learns

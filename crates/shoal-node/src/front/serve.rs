@@ -105,7 +105,7 @@ impl Front {
                 .headers_mut()
                 .insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        let head_time = clock::instant().saturating_duration_since(record.started());
+        let head_time = clock::instant().saturating_duration_since(record.started);
         respond::stamp(response.headers_mut(), record.request_id, record.cache, head_time);
         record.answered(response.status(), response.headers());
         response.map(|body| body.recorded(record))

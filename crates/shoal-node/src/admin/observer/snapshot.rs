@@ -46,7 +46,9 @@ impl Snapshot {
             store: core.store.counters(),
             peers: cooperates.then(|| core.cooperation.peers()),
             messages: core.messages.figures(),
-            directory: directory.flat_map(|directory| directory.counts()).collect(),
+            directory: directory
+                .flat_map(|directory| directory.guard.requests().counts())
+                .collect(),
             gwf: core.keeper.as_ref().map(|keeper| keeper.figures()),
             coherence: core.coherence.as_ref().map(|coherence| coherence.figures()),
             tasks: node.tasks.figures(),
