@@ -234,7 +234,16 @@ impl StagedFile {
         let (file, room) = self.staged.take().expect(STAGED);
         if let Err(error) = ground.disk.publish(&file, stored.id) {
             drop(name);
-            let refusal = publisher.rename_failed(stored.id, &error);
+            let refusal = if error.kind() == io::ErrorKind::IsADirectory {
+                tracing::warn!(
+                    path = %ground.disk.block_path(stored.id).display(),
+                    hint = "move it out of the store",
+                    "a folder has the path of a block; the block is not stored",
+                );
+                Refusal::Obstructed
+            } else {
+                ground.health.write_failed("name a block", &error)
+            };
             publisher.removal.abandon(file.number, room);
             return Err(refusal);
         }
@@ -245,20 +254,6 @@ impl StagedFile {
         ground.counters.stored_blocks.add(1);
         ground.notify(stored.id, footer.data_bytes, BlockEvent::Stored);
         Ok(bytes)
-    }
-}
-
-impl Publisher {
-    fn rename_failed(&self, block: BlockId, error: &io::Error) -> Refusal {
-        if error.kind() != io::ErrorKind::IsADirectory {
-            return self.ground.health.write_failed("name a block", error);
-        }
-        tracing::warn!(
-            path = %self.ground.disk.block_path(block).display(),
-            hint = "move it out of the store",
-            "a folder has the path of a block; the block is not stored",
-        );
-        Refusal::Obstructed
     }
 }
 
