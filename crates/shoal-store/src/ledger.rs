@@ -143,11 +143,11 @@ impl Ledger {
 impl Ledger {
     /// Returns the block if it is mapped and all of it is in memory, and counts a use if `is_used`.
     pub(super) fn resident(&self, block: BlockId, is_used: bool) -> Option<Bytes> {
-        let hit = self.mappings.get(block, clock::instant(), is_used)?;
-        if let Some(uses) = hit.uses {
+        let (bytes, uses) = self.mappings.get(block, clock::instant(), is_used)?;
+        if let Some(uses) = uses {
             self.state.lock().touch(&uses);
         }
-        Some(hit.bytes)
+        Some(bytes)
     }
 
     pub(super) fn contains(&self, block: BlockId) -> bool {

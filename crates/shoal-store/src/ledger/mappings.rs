@@ -47,12 +47,8 @@ struct Mapped {
 /// Keeps a mapping alive while a reader holds bytes of it.
 struct Lease(Arc<Mapping>);
 
-/// A block served from memory.
-pub(crate) struct Hit {
-    pub(crate) bytes: Bytes,
-    /// Once per [`USES`] hits: the uses to report to the policy.
-    pub(crate) uses: Option<Vec<BlockId>>,
-}
+/// A block served from memory and, once per [`USES`] hits, the uses to report to the policy.
+pub(crate) type Hit = (Bytes, Option<Vec<BlockId>>);
 
 impl Mappings {
     pub(crate) fn new() -> Self {
@@ -66,12 +62,12 @@ impl Mappings {
         let mut shard = self.shard(block);
         let bytes = shard.blocks.get_mut(&block)?.resident(now)?;
         if !is_used {
-            return Some(Hit { bytes, uses: None });
+            return Some((bytes, None));
         }
         shard.uses.push(block);
         let uses =
             (shard.uses.len() >= USES).then(|| std::mem::replace(&mut shard.uses, Vec::with_capacity(USES)));
-        Some(Hit { bytes, uses })
+        Some((bytes, uses))
     }
 
     /// Returns true if the block is mapped, in memory or not.
@@ -190,9 +186,9 @@ mod tests {
         let (mappings, now) = (Mappings::new(), clock::instant());
         let stored = mappings.insert(block(0), mapping(7), now);
         for later in [now, now + RETEST_AFTER] {
-            let hit = mappings.get(block(0), later, true).unwrap();
-            assert_eq!(hit.bytes.as_ptr(), stored.as_ptr());
-            assert!(hit.bytes.iter().all(|&byte| byte == 7));
+            let (bytes, _) = mappings.get(block(0), later, true).unwrap();
+            assert_eq!(bytes.as_ptr(), stored.as_ptr());
+            assert!(bytes.iter().all(|&byte| byte == 7));
         }
         assert!(mappings.get(block(1), now, true).is_none());
     }
@@ -201,7 +197,7 @@ mod tests {
     fn a_block_is_in_use_until_the_last_slice_of_it_is_dropped() {
         let (mappings, now) = (Mappings::new(), clock::instant());
         let slice = mappings.insert(block(0), mapping(7), now).slice(10..20);
-        let other = mappings.get(block(0), now, true).unwrap().bytes;
+        let other = mappings.get(block(0), now, true).unwrap().0;
         assert!(mappings.is_in_use(block(0)));
         drop(slice);
         assert!(mappings.is_in_use(block(0)));
@@ -239,7 +235,7 @@ mod tests {
         mappings.insert(block(0), mapping(7), now);
         let hits = USES * 2 + 3;
         let reported: usize = (0..hits)
-            .filter_map(|_| mappings.get(block(0), now, true).unwrap().uses)
+            .filter_map(|_| mappings.get(block(0), now, true).unwrap().1)
             .map(|uses| uses.len())
             .sum();
         assert_eq!(reported, USES * 2);
