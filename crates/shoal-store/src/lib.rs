@@ -235,14 +235,6 @@ impl Drop for Store {
     }
 }
 
-impl std::fmt::Debug for Store {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Store")
-            .field("health", &self.health())
-            .finish_non_exhaustive()
-    }
-}
-
 /// Returns the room for files: the capacity minus the files that always exist.
 fn room_bytes(config: &StoreConfig, disk: &Disk) -> Result<u64, StoreError> {
     // Room to write one block while another one is read and a third one is evicted.

@@ -31,13 +31,11 @@ impl Loader {
         if resident.is_some() {
             return resident;
         }
-        match self.read_in(block, is_used) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                self.read_failed(block, &error);
-                None
-            }
-        }
+        let read = self.read_in(block, is_used);
+        read.unwrap_or_else(|error| {
+            self.read_failed(block, &error);
+            None
+        })
     }
 
     /// Returns the lake's description of the latest stored version of `object`, read from the footer of one
@@ -58,13 +56,11 @@ impl Loader {
     /// stored.
     pub(crate) fn version_of(&self, block: BlockId) -> Option<Arc<Version>> {
         let _read = self.ground.ledger.begin_read(block)?;
-        match self.ground.disk.open_block(block) {
-            Ok((_, footer)) => Some(Arc::new(footer.version)),
-            Err(error) => {
-                self.read_failed(block, &error);
-                None
-            }
-        }
+        let opened = self.ground.disk.open_block(block);
+        let opened = opened.inspect_err(|error| {
+            self.read_failed(block, error);
+        });
+        opened.ok().map(|(_, footer)| Arc::new(footer.version))
     }
 
     /// Handles a failed read: removes the block or marks the disk as failed, depending on the error. Returns
