@@ -7,9 +7,10 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::prefix::ByPrefix;
 
 /// How long such an answer may be reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FreshnessMode {
     /// Ask the lake on every read.
+    #[default]
     Revalidate,
     /// Objects never change under their name.
     Immutable,
@@ -41,7 +42,7 @@ impl Reuse {
 }
 
 /// Default mode and exceptions by prefix; the longest matching prefix wins.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct FreshnessConfig {
     /// Mode of objects that match no rule.
     pub default: FreshnessMode,
@@ -56,15 +57,6 @@ pub struct FreshnessRule {
     pub prefix: String,
     /// Mode of objects with this prefix.
     pub mode: FreshnessMode,
-}
-
-impl Default for FreshnessConfig {
-    fn default() -> Self {
-        Self {
-            default: FreshnessMode::Revalidate,
-            rules: Vec::new(),
-        }
-    }
 }
 
 impl FreshnessConfig {
