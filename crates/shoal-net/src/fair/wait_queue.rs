@@ -12,7 +12,7 @@ pub struct WaitQueue<T>(FairQueue<oneshot::Sender<T>>);
 
 impl<T> Default for WaitQueue<T> {
     fn default() -> Self {
-        Self(FairQueue::default())
+        Self(FairQueue::with_credit(0))
     }
 }
 

@@ -93,24 +93,15 @@ impl<T> Line<T> {
     }
 }
 
-impl<T> Default for FairQueue<T> {
-    fn default() -> Self {
-        Self {
-            lines: BTreeMap::new(),
-            due: BTreeSet::new(),
-            now: 0,
-            credit: 0,
-            waiting: 0,
-        }
-    }
-}
-
 impl<T> FairQueue<T> {
     /// Creates a queue in which a payer may catch up on work of cost `credit` after being idle.
     pub fn with_credit(credit: u64) -> Self {
         Self {
+            lines: BTreeMap::new(),
+            due: BTreeSet::new(),
+            now: 0,
             credit,
-            ..Self::default()
+            waiting: 0,
         }
     }
 
@@ -237,7 +228,7 @@ mod tests {
 
     #[test]
     fn a_newcomer_goes_ahead_of_a_thousand_that_wait() {
-        let mut queue = FairQueue::default();
+        let mut queue = FairQueue::with_credit(0);
         for _ in 0..1000 {
             queue.push(HOG, 1, "hog");
         }
@@ -266,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_share_of_three_gets_three_turns_of_four() {
-        let mut queue = FairQueue::default();
+        let mut queue = FairQueue::with_credit(0);
         for _ in 0..400 {
             queue.push(HOG, 1, "one");
             queue.push(Payer { id: 2, share: 3 }, 1, "three");
@@ -278,7 +269,7 @@ mod tests {
 
     #[test]
     fn work_that_has_begun_alternates_with_new_work_of_its_payer() {
-        let mut queue = FairQueue::default();
+        let mut queue = FairQueue::with_credit(0);
         for name in ["new", "newer"] {
             queue.push(HOG, 1, name);
         }
@@ -294,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_payer_that_may_not_be_served_keeps_its_place() {
-        let mut queue = FairQueue::default();
+        let mut queue = FairQueue::with_credit(0);
         queue.push(HOG, 1, "hog");
         queue.push(LIGHT, 1, "light");
         assert_eq!(queue.pop_where(|payer, _| payer != HOG), Some("light"));
@@ -304,7 +295,7 @@ mod tests {
 
     #[test]
     fn work_that_turned_out_dear_is_paid_for_later() {
-        let mut queue = FairQueue::default();
+        let mut queue = FairQueue::with_credit(0);
         for _ in 0..10 {
             queue.push(HOG, 0, "hog");
             queue.push(LIGHT, 0, "light");
@@ -319,7 +310,7 @@ mod tests {
 
     #[test]
     fn work_that_is_given_up_leaves_the_line() {
-        let mut queue = FairQueue::default();
+        let mut queue = FairQueue::with_credit(0);
         for number in 0..10 {
             queue.push(HOG, 1, number);
         }
@@ -331,7 +322,7 @@ mod tests {
 
     #[test]
     fn payers_that_left_are_forgotten() {
-        let mut queue = FairQueue::default();
+        let mut queue = FairQueue::with_credit(0);
         for id in 0..10_000 {
             queue.push(Payer { id, share: 1 }, 1, ());
             queue.pop();
@@ -352,7 +343,7 @@ mod tests {
             shares in (1_u32..10, 1_u32..10),
         ) {
             let payers = [Payer { id: 1, share: shares.0 }, Payer { id: 2, share: shares.1 }];
-            let mut queue = FairQueue::default();
+            let mut queue = FairQueue::with_credit(0);
             for (one, two) in &costs {
                 queue.push(payers[0], *one, (0_usize, *one));
                 queue.push(payers[1], *two, (1, *two));
@@ -370,7 +361,7 @@ mod tests {
         /// while turns are free.
         #[test]
         fn all_work_is_served_in_its_payers_order(pushes in prop::collection::vec((0_u32..6, 1_u64..9, 0_usize..3), 0..200)) {
-            let mut queue = FairQueue::default();
+            let mut queue = FairQueue::with_credit(0);
             let mut next = [0_usize; 6];
             let mut seen = [0_usize; 6];
             let mut serve = |queue: &mut FairQueue<(u32, usize)>| {

@@ -22,8 +22,8 @@ impl<T> Queues<T> {
     /// Creates empty queues, without a bound of the bytes in flight.
     pub(super) fn new() -> Self {
         Self {
-            begun: std::array::from_fn(|_| FairQueue::default()),
-            beginning: std::array::from_fn(|_| FairQueue::default()),
+            begun: std::array::from_fn(|_| FairQueue::with_credit(0)),
+            beginning: std::array::from_fn(|_| FairQueue::with_credit(0)),
             ahead: [0; Class::ALL.len()],
             ahead_max: u64::MAX,
         }
