@@ -94,7 +94,7 @@ impl Layer {
 
     /// The position of the layer among those of a node, from L1 outwards; beyond all of them if the number is
     /// that of no layer.
-    pub(crate) fn place(self) -> usize {
+    pub fn place(self) -> usize {
         usize::from(self.0.wrapping_sub(Self::L1.0))
     }
 }

@@ -103,7 +103,7 @@ impl MissTimer {
 impl Drop for MissTimer {
     fn drop(&mut self) {
         if let Some(adaptive) = &self.split.partition {
-            let pending = &mut adaptive.lock().pending[index_of(self.layer)];
+            let pending = &mut adaptive.lock().pending[self.layer.place()];
             assert!(pending.misses > 0, "a miss that is timed is pending");
             pending.misses -= 1;
             pending.began -= self.began;
@@ -171,7 +171,7 @@ impl Split {
         bytes: u64,
         held: bool,
     ) -> Option<MissTimer> {
-        let count = &self.counts[index_of(layer)];
+        let count = &self.counts[layer.place()];
         let counter = if held { &count.hits } else { &count.misses };
         counter.fetch_add(1, Ordering::Relaxed);
         let mut adaptive = self.partition.as_ref()?.lock();
@@ -182,7 +182,7 @@ impl Split {
             return None;
         }
         let began = self.now();
-        let pending = &mut adaptive.pending[index_of(layer)];
+        let pending = &mut adaptive.pending[layer.place()];
         pending.misses += 1;
         pending.began += began;
         Some(MissTimer {
@@ -247,10 +247,6 @@ fn partition(layers: usize, room_bytes: u64, block_bytes: u64) -> Partition {
     };
     let distances = (0..layers).map(|_| ReuseDistances::sampled(reach));
     Partition::even(room_bytes, distances.collect())
-}
-
-fn index_of(layer: Layer) -> usize {
-    usize::from(layer.0 - Layer::L1.0)
 }
 
 fn sizes(partition: &Partition, layers: usize) -> Vec<u64> {
