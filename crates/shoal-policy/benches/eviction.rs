@@ -6,7 +6,7 @@
 use std::hint::black_box;
 use std::process::Command;
 
-use shoal_policy::eviction::c2p::Completeness;
+use shoal_policy::eviction::c2p::{Closeness, Completeness};
 use shoal_policy::eviction::gwf::Ageing;
 use shoal_policy::eviction::{
     Belady, C2p, Duel, Eviction, Gwf, Layered, Lfu, Lfuda, Life, Lru, S3Fifo, Sieve,
@@ -49,7 +49,7 @@ fn main() {
         "duel" => measure(Duel::default()),
         "life" => measure(Life::default()),
         "gwf" => measure(Gwf::new(Ageing::Added)),
-        "c2p" => measure(C2p::<BlockId>::default()),
+        "c2p" => measure(C2p::above(Box::new(Closeness::default()), Completeness::Read)),
         "c2p+duel" => measure(C2p::above(Box::new(Duel::default()), Completeness::Read)),
         "belady" => measure(Belady::new(std::iter::empty())),
         "lru-in-3-layers" => measure(three_layers()),

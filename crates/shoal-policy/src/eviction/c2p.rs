@@ -152,12 +152,6 @@ impl<K: PartOf> InGroup<K> {
     }
 }
 
-impl<K: Copy + Eq + Hash + Debug + PartOf + Send + 'static> Default for C2p<K> {
-    fn default() -> Self {
-        Self::above(Box::new(Closeness::default()), Completeness::default())
-    }
-}
-
 impl<K: PartOf> C2p<K> {
     /// Creates an empty policy above `below`, which must be empty too.
     pub fn above(below: Box<Named<K>>, completeness: Completeness) -> Self {

@@ -51,7 +51,10 @@ conforms!(s3_fifo, S3Fifo::default());
 conforms!(duel, Duel::default());
 conforms!(gwf, Gwf::new(Ageing::Added));
 conforms!(gwf_as_printed, Gwf::new(Ageing::Compounded));
-conforms!(c2p, C2p::<u32>::default());
+conforms!(
+    c2p,
+    C2p::above(Box::new(Closeness::default()), Completeness::Read)
+);
 conforms!(
     c2p_above_duel,
     C2p::above(Box::new(Duel::default()), Completeness::Whole)

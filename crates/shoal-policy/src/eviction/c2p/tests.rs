@@ -371,7 +371,7 @@ fn a_hit_is_told_when_it_is_news_and_now_and_then() {
 
 #[test]
 fn events_that_nobody_takes_are_bounded() {
-    let mut policy = Printed::default();
+    let mut policy = holding(Completeness::Read, &[]);
     for key in 0..5_000 {
         policy.insert(4 * key, 1);
     }
