@@ -40,7 +40,7 @@ use shoal_net::shutdown::Shutdown;
 use shoal_net::words;
 
 use self::batch::{BATCH_BYTES, Batch, Group, Queued};
-use self::intake::Intake;
+use self::intake::{Intake, admits};
 use crate::nodes::cooperation::Cooperation;
 use crate::nodes::peer::PeerError;
 
@@ -284,9 +284,9 @@ impl Messages {
         }
         let admitted = {
             let mut intake = self.intake.lock();
-            let admitted = intake.admits(sender, body.len(), clock::monotonic());
+            let admitted = admits(&mut intake, sender, body.len(), clock::monotonic());
             if intake.len() > self.cooperation.members().len() {
-                intake.retain(|sender| self.cooperation.peer(sender).is_some());
+                intake.retain(|sender, _| self.cooperation.peer(*sender).is_some());
             }
             admitted
         };
