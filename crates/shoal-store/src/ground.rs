@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use shoal_policy::BlockId;
 use shoal_policy::admission::Refusal;
 
-use self::health::{DiskHealth, Health};
+use self::health::DiskHealth;
 use self::signal::Signal;
 use super::counters::{Counters, LiveCounters, RemovalReason, ScrubCounts};
 use super::files::disk::Disk;
@@ -47,7 +47,7 @@ pub(super) struct Ground {
     pub(super) health: DiskHealth,
     pub(super) counters: LiveCounters,
     /// Why blocks are absent, for the latest removals and refusals.
-    absences: Mutex<LruCache<BlockId, Absence>>,
+    pub(super) absences: Mutex<LruCache<BlockId, Absence>>,
     pub(super) watcher: OnceLock<Watcher>,
     /// Wakes and stops the thread that keeps room free.
     pub(super) maintenance: Arc<Signal>,
@@ -75,11 +75,6 @@ impl Ground {
         }
     }
 
-    /// Returns why a block is not in the store; `None` if the reason is not remembered.
-    pub(super) fn absence(&self, block: BlockId) -> Option<Absence> {
-        self.absences.lock().peek(&block).copied()
-    }
-
     /// Counts, logs and reports that a block was removed.
     pub(super) fn removed(&self, victim: &Victim, reason: RemovalReason) {
         let block = victim.leaving.key;
@@ -92,11 +87,6 @@ impl Ground {
     pub(super) fn refused(&self, block: BlockId, refusal: Refusal) {
         self.counters.refusals.count(refusal);
         self.absences.lock().put(block, Absence::Refused(refusal));
-    }
-
-    /// If writing is paused, probes the disk and resumes if it works again. Blocks.
-    pub(super) fn probe(&self) -> Health {
-        self.health.probe(&self.disk)
     }
 
     /// Returns a snapshot of all counters, given the configured capacity.

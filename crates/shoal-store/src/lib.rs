@@ -192,7 +192,7 @@ impl Store {
 
     /// Returns why a block is not stored; `None` if the store has no record of it.
     pub fn absence(&self, block: BlockId) -> Option<Absence> {
-        self.ground.absence(block)
+        self.ground.absences.lock().peek(&block).copied()
     }
 }
 
@@ -220,7 +220,7 @@ impl Store {
     /// If writing is paused, probes the disk and resumes if it works again. Blocks; a background thread calls
     /// it regularly.
     pub fn probe(&self) -> Health {
-        self.ground.probe()
+        self.ground.health.probe(&self.ground.disk)
     }
 
     /// Returns a snapshot of all counters.

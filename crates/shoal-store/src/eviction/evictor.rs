@@ -9,6 +9,7 @@ use shoal_policy::admission::Refusal;
 use shoal_policy::residency::Reservation;
 
 use super::removal::Removal;
+use crate::counters::RemovalReason;
 use crate::files::blocking::run_blocking;
 use crate::ground::Ground;
 
@@ -76,7 +77,7 @@ impl Evictor {
             let until = *until.get_or_insert_with(|| clock::instant() + NODE_EVICTOR_TIMEOUT);
             if !self.node_evictor_makes_room(bytes, until) {
                 let victim = self.ground.ledger.evict().ok_or(refusal)?;
-                self.removal.evicted([victim]);
+                self.removal.remove_all([victim], RemovalReason::Room);
             }
         }
     }
@@ -109,7 +110,7 @@ impl Evictor {
         loop {
             let victims = self.ground.ledger.evict_ahead(started, BATCH);
             let is_done = victims.is_empty() || self.ground.maintenance.is_stopped();
-            self.removal.evicted(victims);
+            self.removal.remove_all(victims, RemovalReason::Room);
             if is_done {
                 return;
             }

@@ -75,11 +75,6 @@ impl Removal {
         (blocks, bytes)
     }
 
-    /// Removes the files of blocks that were evicted to make room.
-    pub(crate) fn evicted(&self, victims: impl IntoIterator<Item = Victim>) {
-        self.remove_all(victims, RemovalReason::Room);
-    }
-
     /// Removes blocks that the node chose for eviction. Returns those that stay because readers hold them or
     /// they were pinned.
     pub async fn part_with(self: &Arc<Self>, blocks: Vec<(BlockId, RemovalReason)>) -> Vec<BlockId> {
@@ -147,7 +142,8 @@ impl Removal {
         !self.pending.lock().is_empty()
     }
 
-    fn remove_all(&self, victims: impl IntoIterator<Item = Victim>, reason: RemovalReason) {
+    /// Removes the files of blocks that were removed for this reason.
+    pub(crate) fn remove_all(&self, victims: impl IntoIterator<Item = Victim>, reason: RemovalReason) {
         for victim in victims {
             self.ground.removed(&victim, reason);
             let mapping = victim.mapping.map(|mapping| Arc::downgrade(&mapping));

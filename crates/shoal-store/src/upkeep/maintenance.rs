@@ -104,7 +104,7 @@ fn keep_room(store: &Weak<Store>, signal: &Signal) {
         let now = clock::instant();
         if now.saturating_duration_since(probed) >= PROBE {
             probed = now;
-            if store.ground.probe() != Health::Serving {
+            if store.probe() != Health::Serving {
                 tracing::debug!("the store's disk still fails");
             }
         }
