@@ -143,8 +143,8 @@ impl Store {
         self.ground.ledger.resident(block, is_used)
     }
 
-    /// Reads the block from disk, verifies and maps it. `None` if it is not stored or is damaged. `is_used` as
-    /// in [`Store::resident`].
+    /// Reads the block from disk, verifies and maps it. `None` if it is not stored or is damaged. `is_used`
+    /// as in [`Store::resident`].
     pub async fn load(&self, block: BlockId, is_used: bool) -> Option<Bytes> {
         if !self.contains(block) {
             return None;

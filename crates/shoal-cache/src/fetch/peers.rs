@@ -88,8 +88,8 @@ impl HopOutcome {
     }
 }
 
-/// Returned if the lake must be asked for a block: no node holds it, or none that can be reached. The directory
-/// may have assigned that to this node.
+/// Returned if the lake must be asked for a block: no node holds it, or none that can be reached. The
+/// directory may have assigned that to this node.
 pub(super) struct NoPeer(pub(super) Option<Claim>);
 
 impl PeerSource {

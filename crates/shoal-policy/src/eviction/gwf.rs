@@ -27,8 +27,8 @@ use super::structures::ranked::Ranked;
 /// choose the actions, and carry them out. `evict` is for a node that cannot reach the directory.
 ///
 /// A read of a block from another node's cache (D4N's `GetBlock`, lines 9–24) counts for that node: it adds
-/// [`Gwf::use_weight`] to the global weight of the block in the directory. The new copy weighs nothing until it
-/// is used again, and under the printed rule it is the first to leave.
+/// [`Gwf::use_weight`] to the global weight of the block in the directory. The new copy weighs nothing until
+/// it is used again, and under the printed rule it is the first to leave.
 #[derive(Debug)]
 pub struct Gwf<K> {
     ageing: Ageing,

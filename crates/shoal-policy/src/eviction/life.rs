@@ -16,9 +16,9 @@ use crate::PartOf;
 /// PACMan also evicts objects unused for longer than a time window before all others. Here there is no
 /// window.
 ///
-/// An object is complete when the number of its held blocks equals the number reported to [`Life::observe`];
-/// without a report it counts as incomplete. Only blocks on this node count, whereas PACMan's coordinator
-/// tracks completeness across nodes.
+/// An object is complete when the number of its held blocks equals the number reported to
+/// [`Eviction::observe`]; without a report it counts as incomplete. Only blocks on this node count, whereas
+/// PACMan's coordinator tracks completeness across nodes.
 #[derive(Debug, Default)]
 pub struct Life<K: PartOf> {
     /// Each block with its bytes.

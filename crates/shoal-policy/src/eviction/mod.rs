@@ -98,8 +98,8 @@ pub trait Eviction<K>: Debug {
     /// `may_leave` may be called for several keys, and more than once for the same key.
     fn victim(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<K>;
 
-    /// Evicts a held key that this policy or a rule above it, such as C2P, has chosen, and returns its size in
-    /// bytes. A policy that ages does so here.
+    /// Evicts a held key that this policy or a rule above it, such as C2P, has chosen, and returns its size
+    /// in bytes. A policy that ages does so here.
     fn evict_key(&mut self, key: &K) -> Option<u64> {
         self.remove(key)
     }
@@ -121,7 +121,8 @@ pub trait Eviction<K>: Debug {
     /// Policies that do not need it ignore it.
     fn advance(&mut self, _now: Duration) {}
 
-    /// Records that the object of a held key has `blocks` blocks in all. Policies that do not need it ignore it.
+    /// Records that the object of a held key has `blocks` blocks in all. Policies that do not need it ignore
+    /// it.
     fn observe(&mut self, _key: &K, _blocks: u32) {}
 
     /// Returns true if `key` is held.
