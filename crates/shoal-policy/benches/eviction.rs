@@ -68,7 +68,7 @@ fn three_layers() -> Layered<BlockId, Lru<BlockId>> {
         node: NodeId(0),
         layers: [4, 12].map(neighbourhood).into(),
     };
-    let layers = [5, 3, 1].map(|target_bytes| (Box::new(Lru::default()), target_bytes));
+    let layers = [5, 3, 1].map(|target_bytes| (Box::default(), target_bytes));
     Layered::new(layers, hierarchy.into())
 }
 

@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let bytes = units::size(capacity).ok_or("a capacity is a size such as 10GiB")?;
     println!(
         "fifo: {}",
-        misses(trace, Cache::new(bytes, Box::new(Fifo::default())))?
+        misses(trace, Cache::new(bytes, Box::<Fifo>::default()))?
     );
     println!(
         "lru: {}",

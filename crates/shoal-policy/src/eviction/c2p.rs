@@ -41,8 +41,8 @@ use crate::{NodeId, PartOf};
 ///
 /// Objects of more than [`GROUP_BLOCKS`] blocks are split into groups of that size, which are judged
 /// separately. The paper derives the size of an object from the ratio of global to local hits; here the
-/// caller passes it to [`Eviction::observe`]. Global metadata is kept for groups with a block on this node and
-/// for at most as many others: those whose last local block left, and those known only from other nodes'
+/// caller passes it to [`Eviction::observe`]. Global metadata is kept for groups with a block on this node
+/// and for at most as many others: those whose last local block left, and those known only from other nodes'
 /// events.
 #[derive(Debug)]
 pub struct C2p<K: PartOf> {

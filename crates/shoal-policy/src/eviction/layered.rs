@@ -325,7 +325,7 @@ mod tests {
     /// Three empty layers.
     fn layers(targets_bytes: [u64; 3]) -> Layers {
         Layered::new(
-            targets_bytes.map(|target| (Box::new(Lru::default()), target)),
+            targets_bytes.map(|target| (Box::default(), target)),
             hierarchy(&[]),
         )
     }
@@ -455,7 +455,7 @@ mod tests {
         #[test]
         fn one_layer_behaves_as_its_policy_alone(steps in vec((0..4_u8, 0..12_u32, any::<u16>()), 0..300)) {
             let mut alone = S3Fifo::default();
-            let mut layered = Layered::new([(Box::new(S3Fifo::default()), 1)], hierarchy(&[]));
+            let mut layered = Layered::new([(Box::<S3Fifo<u32>>::default(), 1)], hierarchy(&[]));
             for (step, key, mask) in steps {
                 match step {
                     0 if !alone.contains(&key) => {

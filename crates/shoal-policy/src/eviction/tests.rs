@@ -68,12 +68,12 @@ conforms!(life, Life::default());
 conforms!(belady, Belady::new((0..4_000).chain(0..100)));
 conforms!(
     one_layer,
-    Layered::new([(Box::new(Lru::default()), 1)], cluster_of(0))
+    Layered::new([(Box::<Lru<u32>>::default(), 1)], cluster_of(0))
 );
 conforms!(
     three_layers,
     Layered::new(
-        [10, 20, 0].map(|target| (Box::new(Sieve::default()), target)),
+        [10, 20, 0].map(|target| (Box::<Sieve<u32>>::default(), target)),
         cluster_of(2)
     )
 );

@@ -9,7 +9,7 @@ use crate::eviction::Lru;
 type Cache = Residency<u32, Lru<u32>>;
 
 fn cache(capacity_bytes: u64) -> Cache {
-    Residency::new(capacity_bytes, Box::new(Lru::default()))
+    Residency::new(capacity_bytes, Box::default())
 }
 
 fn fill(cache: &mut Cache, keys: std::ops::Range<u32>, bytes: u64) {
@@ -175,7 +175,7 @@ fn pins_beyond_their_share_are_refused_and_the_block_stays_like_any_other() {
     cache.left(leaving);
     assert_eq!(cache.pin(&2), Ok(Some(10)));
     assert_eq!(
-        super::Residency::new(9, Box::new(Lru::<u32>::default()))
+        super::Residency::new(9, Box::<Lru<u32>>::default())
             .pins()
             .admit(1),
         Err(Refusal::PinsFull)
