@@ -63,7 +63,7 @@ impl Cluster {
                 store.layers.set_hierarchy(hierarchy);
             }
         };
-        let handshake = Handshake::Nodes(Arc::clone(cooperation.channel));
+        let handshake = Handshake::Nodes(Arc::clone(&cooperation.channel));
         let connections = ConnectionMetrics::default();
         let follow = Arc::clone(cooperation).follow(membership.members(), place, stopping.clone());
         let serve = listener::serve(listener, handshake, limits, connections, stopping, move |_| {

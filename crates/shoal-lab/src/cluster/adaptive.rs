@@ -4,13 +4,12 @@
 use std::time::Duration;
 
 use shoal_policy::Layer;
+use shoal_policy::eviction::Eviction;
 use shoal_policy::hash::KeyMap;
 use shoal_policy::mrc::{Reach, ReuseDistances};
 use shoal_policy::partition::{Pace, Partition};
-use shoal_policy::residency::Watermarks;
 use shoal_sim::block::Block;
 use shoal_sim::cluster::{Arrival, Cooperation, Hierarchy, NodeIndex, Push, Route, Wanted};
-use shoal_sim::policy::Policy;
 use shoal_sim::{Cache, Time};
 
 use super::{Room, Simulated};
@@ -90,12 +89,12 @@ impl Adaptive {
 }
 
 /// Changes the room of a cache; blocks that no longer fit leave.
-fn resize<P: Policy>(Cache { residency }: &mut Cache<P>, capacity_bytes: u64) {
+fn resize<P: Eviction<Block> + ?Sized>(Cache { residency }: &mut Cache<P>, capacity_bytes: u64) {
     while residency.room().used_bytes() > capacity_bytes {
         let victim = residency.evict(&mut |_| true);
         residency.left(victim.expect("a cache that holds something has a victim"));
     }
-    residency.resize(capacity_bytes, Watermarks::from_capacity(capacity_bytes));
+    residency.resize(capacity_bytes);
 }
 
 impl Split {

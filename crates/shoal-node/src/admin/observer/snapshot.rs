@@ -47,7 +47,7 @@ impl Snapshot {
             peers: cooperates.then(|| core.cooperation.peers()),
             messages: core.messages.figures(),
             directory: directory
-                .flat_map(|directory| directory.guard.requests().counts())
+                .flat_map(|directory| directory.guard.requests.counts())
                 .collect(),
             gwf: core.keeper.as_ref().map(|keeper| keeper.figures()),
             coherence: core.coherence.as_ref().map(|coherence| coherence.figures()),
