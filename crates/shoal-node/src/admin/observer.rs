@@ -82,7 +82,8 @@ impl Observer {
         Explainer(&self.core).explain(query).await
     }
 
-    /// Returns the living nodes, for `/members`. On a node that does not cooperate, only the node itself. Includes only this node's load.
+    /// Returns the living nodes, for `/members`; only the node itself if it does not cooperate. Only this
+    /// node's load is included.
     pub fn members(&self) -> Members {
         let Core {
             config,

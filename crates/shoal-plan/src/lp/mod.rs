@@ -67,8 +67,8 @@ impl LinearProgram {
         self.columns.iter().any(|column| column.is_whole)
     }
 
-    /// Adds a row, whose bounds are infinite at an end without one. The factors of a column that appears twice
-    /// are added.
+    /// Adds a row, whose bounds are infinite at an end without one. The factors of a column that appears
+    /// twice are added.
     pub fn row(&mut self, bounds: RangeInclusive<f64>, terms: impl IntoIterator<Item = (ColumnId, f64)>) {
         let row = self.rows.len();
         self.rows.push(bounds);

@@ -82,7 +82,7 @@ impl Announced {
             let message = "You must provide the Content-Length HTTP header.";
             S3Error::new(ErrorCode::MissingContentLength, message)
         };
-        let decoded_length = length(headers, "x-amz-decoded-content-length").ok_or_else(missing)?;
+        let decoded_length = length(headers, "x-amz-decoded-content-length", missing)?;
         if hash.is_streaming() && decoded_length.is_none() {
             return Err(missing());
         }
@@ -98,7 +98,7 @@ impl Announced {
         if checksums_are_of_the_body(parts) {
             digests.extend(checksums(headers)?);
         }
-        let length = length(headers, "content-length").ok_or_else(|| {
+        let length = length(headers, "content-length", || {
             let message = "The header content-length is not a length.";
             S3Error::new(ErrorCode::InvalidArgument, message)
         })?;
@@ -127,15 +127,16 @@ fn checksums_are_of_the_body(parts: &Parts) -> bool {
     !completes_upload && !parts.headers.contains_key("x-amz-copy-source")
 }
 
-/// The length in a header, if there is one; `None` for a header that is not a number.
-fn length(headers: &HeaderMap, name: &str) -> Option<Option<u64>> {
+/// The length in a header, if there is one; the error `malformed` for a header that is not a number.
+fn length(headers: &HeaderMap, name: &str, malformed: impl Fn() -> S3Error) -> Result<Option<u64>, S3Error> {
     let Some(value) = headers.get(name) else {
-        return Some(None);
+        return Ok(None);
     };
     // `parse` alone would accept "+5".
     let is_number = value.as_bytes().iter().all(u8::is_ascii_digit);
-    let number = value.to_str().ok().filter(|_| is_number)?;
-    number.parse().ok().map(Some)
+    let number = value.to_str().ok().filter(|_| is_number);
+    let length = number.and_then(|number| number.parse().ok());
+    length.map(Some).ok_or_else(malformed)
 }
 
 /// The message for a request with several checksums, one of which is wrong or malformed.

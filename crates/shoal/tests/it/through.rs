@@ -85,7 +85,7 @@ async fn the_mode_of_a_write_is_this_nodes_alone() {
 #[tokio::test]
 async fn an_object_written_through_is_read_at_once_without_the_lakes_bytes() {
     for node in [Node::start().await, node_short_of_memory().await] {
-        is_read_at_once(node).await;
+        Box::pin(is_read_at_once(node)).await;
     }
 }
 

@@ -4,6 +4,7 @@ use crate::admission::Refusal;
 
 /// A capacity, and the bytes of it that are taken: never more than there are.
 #[derive(Debug)]
+#[expect(clippy::struct_field_names, reason = "a field names its unit")]
 pub struct Room {
     capacity_bytes: u64,
     /// Taken by held keys.

@@ -42,8 +42,8 @@ impl HeadScan {
         self.scanned == 0
     }
 
-    /// Continues reading `window`, which begins with the head. Returns the length of a complete and well-formed
-    /// head, and the state after it; `None` while the end of the head is missing.
+    /// Continues reading `window`, which begins with the head. Returns the length of a complete and
+    /// well-formed head, and the state after it; `None` while the end of the head is missing.
     pub(super) fn advance(&mut self, window: &[u8]) -> Result<Option<(usize, State)>, S3Error> {
         if self.scanned == 0 && !window.first().is_none_or(|&byte| may_begin_head(byte)) {
             // Any other start, such as a TLS handshake on a plain port, is refused at once.
