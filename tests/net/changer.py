@@ -23,9 +23,9 @@ from .plan_of_work import follow, run_side_by_side
 
 _SIZES = (0, 900, 70_000, 400_000)
 _READS_AND_WRITES = ("GET", "HEAD", "LIST", "PUT", "PUT", "DELETE", "COPY", "IF-ABSENT", "IF-IS")
-# versitygw may carry out a DELETE between the check of a PUT's condition and the PUT itself. Without a tier, the lake
-# alone orders the changes, so clients make no conditional PUTs to names that they share.
-_WITHOUT_CONDITIONS = tuple(kind for kind in _READS_AND_WRITES if not kind.startswith("IF-"))
+# versitygw may carry out a DELETE between the check of If-Match and the PUT, and that deletion is lost. Without a tier,
+# the lake alone orders the changes, so clients make no such PUTs to names that they share.
+_WITHOUT_TIER = tuple(kind for kind in _READS_AND_WRITES if kind != "IF-IS")
 # The pause keeps the number of names small enough to read them again at the end, at each node.
 _PAUSE_S = 0.1
 # A read at the end waits until the node has recovered from a fault.
@@ -88,7 +88,7 @@ class _Worker:
                 self._hand.list(keys[0][:-1], keys, self._any_node())
                 return
             self._act(key, "GET")
-            kinds = _WITHOUT_CONDITIONS if self._plan.modes else _READS_AND_WRITES
+            kinds = _WITHOUT_TIER if self._plan.modes else _READS_AND_WRITES
             self._act(key, self._chance.choice(kinds))
             return
         key = f"{BACK}{self._plan.seed}-{self._name}-{self._written}."

@@ -60,7 +60,7 @@ pub struct EmbeddedLake {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {step}")]
 pub struct EmbeddedLakeError {
-    /// What cannot be done: to listen, or to use the folder.
+    /// The step that failed, as words that follow "cannot".
     step: String,
     source: io::Error,
 }

@@ -276,8 +276,13 @@ impl dyn Engine {
             async move {
                 let Some(after) = after else { return Ok(None) };
                 let page = self.range(Range { prefix, after, limit }).await?;
-                let last = page.entries.last().filter(|_| page.has_more);
-                let next = last.map(|(key, _)| key.clone());
+                let last = page.entries.last().map(|(key, _)| key.clone());
+                if page.has_more && last.is_none() {
+                    return Err(EngineError::Unavailable(
+                        "a page is empty, but more follow".into(),
+                    ));
+                }
+                let next = last.filter(|_| page.has_more);
                 Ok(Some((stream::iter(page.entries.into_iter().map(Ok)), next)))
             }
         });

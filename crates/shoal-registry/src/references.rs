@@ -57,7 +57,8 @@ impl Reference {
             return Ok(None);
         };
         let name = Name::of_entry_key(key);
-        let name = name.ok_or_else(|| EngineError::Refused("the name of an entry cannot be read".into()))?;
+        let unreadable = || EngineError::Refused(format!("the key {key:?} is not the name of an object"));
+        let name = name.ok_or_else(unreadable)?;
         Ok(Some(Self::Object(name, version.data)))
     }
 }

@@ -54,7 +54,7 @@ pub trait Lake: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// The lake does not have the object, or did not answer.
+    /// [`NotFlushed::Lake`] or [`NotFlushed::Refused`] only if the lake will certainly not have the object.
     fn flush(
         &self,
         name: &Name,
@@ -254,10 +254,10 @@ impl<L: Lake> Worker<L> {
         let flushed = self.lake.flush(name, version, &change).await;
         match &flushed {
             Ok(()) => change.done().await.map_err(BeginError::from)?,
-            // If the outcome is unknown, dropping the change leaves it open.
-            Err(NotFlushed::Unknown(_)) => {}
             // If this fails, the registry learns of it later.
-            Err(_) => drop(change.refused().await),
+            Err(NotFlushed::Lake(_) | NotFlushed::Refused(_)) => drop(change.refused().await),
+            // The outcome is unknown: dropping the change leaves it open.
+            Err(NotFlushed::Unknown(_) | NotFlushed::Begin(_)) => {}
         }
         flushed
     }

@@ -139,11 +139,11 @@ impl<P: Eviction<Block> + ?Sized> Cache<P> {
 
     /// Passes the number of blocks of `object` to the policy. A block of it may be held.
     pub fn observe(&mut self, object: u32, blocks: u32) {
-        // C2P judges groups of blocks.
-        for index in (0..blocks).step_by(GROUP_BLOCKS as usize) {
-            self.residency
-                .policy_mut()
-                .observe(&Block { object, index }, blocks);
+        let policy = self.residency.policy_mut();
+        // Only C2P judges groups of blocks.
+        let step = policy.c2p().map_or(blocks.max(1), |_| GROUP_BLOCKS);
+        for index in (0..blocks).step_by(step as usize) {
+            policy.observe(&Block { object, index }, blocks);
         }
     }
 

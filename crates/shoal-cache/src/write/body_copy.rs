@@ -98,10 +98,11 @@ impl BodyCopy {
         if let Some(why) = state.lost {
             return Err(why);
         }
-        let copied = std::mem::take(&mut state.copied);
-        if state.received_bytes != copied.size_bytes {
+        if state.received_bytes != state.copied.size_bytes {
+            state.lose(Uncached::Incomplete);
             return Err(Uncached::Incomplete);
         }
+        let copied = std::mem::take(&mut state.copied);
         let blocks = copied.drafts.0.len() + copied.in_memory.len();
         assert_eq!(
             blocks as u64,
@@ -130,10 +131,10 @@ impl State {
         let last = self.copied.in_memory.last();
         let is_growing = last.is_some_and(|last| last.missing_bytes > 0);
         if !is_growing {
-            // An object that will not fit in memory starts to move to disk at once, which gives the disk more
-            // time.
             // A copy that was taken wants no more bytes.
             let left_bytes = self.copied.size_bytes.saturating_sub(self.received_bytes);
+            // An object that will not fit in memory starts to move to disk at once, which gives the disk more
+            // time.
             if self.fetcher.memory.is_filling(left_bytes) {
                 self.set_aside();
             }

@@ -1,4 +1,4 @@
-//! The `[cluster]` of an experiment, and what only simulated networks ask of nodes.
+//! The `[cluster]` of an experiment, and its nodes on a simulated network.
 
 mod adaptive;
 mod claims;

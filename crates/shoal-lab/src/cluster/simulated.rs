@@ -1,4 +1,4 @@
-//! What a run on a simulated network asks of nodes beyond their decisions.
+//! Extends [`Cooperation`] by the operations that a run on a simulated network needs.
 
 use serde::Serialize;
 use shoal_policy::eviction::Eviction;

@@ -95,7 +95,12 @@ impl Admin {
             self.auth.refuse(address, is_certified, request.headers(), wish)
         };
         let refusal = self.hosts.refuse(&request).or_else(unauthorized);
-        match refusal.or_else(|| refuse(wish?, &request)) {
+        // A path without a wish is never answered, so that none escapes the check of its method.
+        let refusal = refusal.or_else(|| match wish {
+            Some(wish) => refuse(wish, &request),
+            None => Some(not_found()),
+        });
+        match refusal {
             Some(refusal) => refusal,
             None => self.answer(request).await,
         }
@@ -142,10 +147,7 @@ impl Admin {
                 json_page(StatusCode::ACCEPTED, handoff.progress())
             }
             "/flush" => self.flush(query).unwrap_or_else(|why| refused(&why)),
-            _ => text(
-                StatusCode::NOT_FOUND,
-                "not found: /healthz, /readyz, /metrics, /status, /members, /explain, /nodes, /tasks, /plan, /drain, /undrain and /flush are here\n",
-            ),
+            _ => not_found(),
         }
     }
 
@@ -161,6 +163,13 @@ impl Admin {
             self.node.write_back.flushes.begin(below),
         ))
     }
+}
+
+fn not_found() -> Page {
+    text(
+        StatusCode::NOT_FOUND,
+        "not found: /healthz, /readyz, /metrics, /status, /members, /explain, /nodes, /tasks, /plan, /drain, /undrain and /flush are here\n",
+    )
 }
 
 fn refused(why: &str) -> Page {

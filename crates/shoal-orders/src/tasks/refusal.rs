@@ -18,7 +18,7 @@ pub struct TaskRefusal {
 
 impl TaskRefusal {
     /// Creates a refusal that is answered with this status.
-    pub fn new(status: StatusCode, why: impl Into<String>) -> Self {
+    pub(crate) fn new(status: StatusCode, why: impl Into<String>) -> Self {
         let why = why.into();
         Self { status, why }
     }

@@ -332,5 +332,6 @@ mod tests {
     #[test]
     fn layers_are_counted_from_the_node_outwards() {
         assert_eq!(Layer::L2.to_string(), "L2");
+        assert_eq!((Layer::L1.place(), Layer::L2.place()), (0, 1));
     }
 }

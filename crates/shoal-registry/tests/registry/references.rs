@@ -104,6 +104,18 @@ async fn an_entry_that_cannot_be_read_is_an_error() {
 }
 
 #[tokio::test]
+async fn an_empty_page_before_the_end_is_an_error() {
+    let (engine, names) = names();
+    names.write(&name("a"), object(&["a"])).await.unwrap();
+    engine.give_pages_of(0);
+    let references: Result<Vec<_>, _> = names.references(10).try_collect().await;
+    assert!(
+        matches!(references, Err(EngineError::Unavailable(_))),
+        "{references:?}"
+    );
+}
+
+#[tokio::test]
 async fn a_registry_remembers_when_it_was_new() {
     let (engine, names) = names();
     let began = names.began().await.unwrap();

@@ -501,3 +501,36 @@ async fn an_upload_that_is_completed_while_it_expires_is_forgotten_later() {
     sleep(Duration::from_secs(5)).await;
     assert!(engine.keys("u/").is_empty() && engine.keys("o/").is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn parts_that_no_object_keeps_are_discarded_over_many_pages() {
+    let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
+    engine.give_pages_of(50);
+    let node = Node::start(1, &engine, &lake).await;
+    let (uploads, name, id) = (Uploads::new(node.names.clone()), name("k"), new_id());
+    uploads.begin(&name, id, "".into()).await.unwrap();
+    for number in 1..=130_u16 {
+        let found = uploads.find(&name, id).await.unwrap().unwrap();
+        let part = UploadPart {
+            data: number.to_string().into(),
+            record: "".into(),
+        };
+        uploads.put_part(&found, number, &part).await.unwrap();
+    }
+    let found = uploads.find(&name, id).await.unwrap().unwrap();
+    let (object, kept, record) = (version(1, "object"), vec![(2, 2), (70, 80)], "".into());
+    uploads.complete(&found, &object, kept, &record).await.unwrap();
+    sleep(Duration::from_mins(5)).await;
+    assert!(engine.keys("p/").is_empty() && engine.keys("t/").is_empty());
+    let discarded: Vec<_> = lake
+        .0
+        .lock()
+        .discarded
+        .iter()
+        .filter_map(|key| key.parse::<u16>().ok())
+        .collect();
+    let expected: Vec<_> = (1..=130_u16)
+        .filter(|number| *number != 2 && !(70..=80).contains(number))
+        .collect();
+    assert_eq!(discarded, expected);
+}

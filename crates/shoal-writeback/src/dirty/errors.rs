@@ -87,6 +87,12 @@ pub(crate) fn no_such_upload() -> S3Error {
     S3Error::new(ErrorCode::NoSuchUpload, message)
 }
 
+/// Returns the error for an upload whose parts changed while it was completed.
+pub(crate) fn parts_changed() -> S3Error {
+    let message = "The parts of the upload have changed while it was to be completed.";
+    S3Error::new(ErrorCode::InvalidPart, message)
+}
+
 /// Returns the error for an upload that could not be completed; the client may retry.
 pub(super) fn not_completed() -> S3Error {
     try_again(ErrorCode::SlowDown, &"the object could not be put together")

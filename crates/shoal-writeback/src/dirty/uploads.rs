@@ -28,7 +28,7 @@ use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::object::ObjectName;
 use shoal_s3::payload::Digests;
 
-use super::errors::{no_such_upload, not_completed, part_refused, refused_by_lake};
+use super::errors::{no_such_upload, not_completed, part_refused, parts_changed, refused_by_lake};
 use super::flush::lake_writer::{LakeWrite, LakeWriteError};
 use super::objects::{DirtyObjects, NewObject};
 use super::record::checksums::{Checksum, ChecksumSpec, creation_headers, is_named};
@@ -165,7 +165,7 @@ impl DirtyObjects {
             if error.is_certain() {
                 tier.store.discard(std::slice::from_ref(&part.data)).await;
             }
-            return Err(unchanged(error));
+            return Err(not_changed(error));
         }
         Ok(part)
     }
@@ -242,7 +242,7 @@ impl DirtyObjects {
                     tracing::warn!(%why, "a registry is full");
                     return Err(not_completed());
                 }
-                done => done.map_err(unchanged)?,
+                done => done.map_err(not_changed)?,
             };
             self.shared.outcomes.writes.count(WriteBackOutcome::Committed);
             self.shared.outcomes.uploads.count(UploadEnd::Completed);
@@ -314,7 +314,7 @@ impl DirtyObjects {
     pub async fn abort_upload(&self, kept: &KeptUpload) -> Result<(), S3Error> {
         let upload = &kept.upload;
         let tier = tier_of(&self.entries, &upload.name)?;
-        tier.uploads.abort(&kept.found).await.map_err(unchanged)?;
+        tier.uploads.abort(&kept.found).await.map_err(not_changed)?;
         self.shared.outcomes.uploads.count(UploadEnd::Aborted);
         Ok(())
     }
@@ -388,10 +388,43 @@ fn unavailable(error: impl Display) -> S3Error {
     TierUnavailable::because(&error).into()
 }
 
-/// Returns the error for an upload that was not changed.
-fn unchanged(error: UploadError) -> S3Error {
+/// Returns the error for a change of an upload that failed, or whose outcome is unknown.
+fn not_changed(error: UploadError) -> S3Error {
     match error {
-        UploadError::Ended | UploadError::Changed => no_such_upload(),
+        UploadError::Ended => no_such_upload(),
+        UploadError::Changed => parts_changed(),
         UploadError::Change(error) => unavailable(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::part::tests::part;
+    use super::{UploadPosition, begun, is_listed, kept_parts};
+
+    #[test]
+    fn a_listing_is_about_uploads_of_one_writer_below_a_prefix_and_behind_a_position() {
+        let upload = begun("tmp/a", 5, 1);
+        let (own, before) = (&*upload.writer, UploadPosition::before_all_of(b"tmp/a"));
+        assert!(is_listed(&upload, b"tmp/", own, None) && is_listed(&upload, b"", own, Some(&before)));
+        let itself = UploadPosition::of(&upload);
+        for (prefix, writer, behind) in [
+            (&b"tmp/b"[..], own, None),
+            (b"tmp/a\0", own, None),
+            (b"", "other", None),
+            (b"", own, Some(&itself)),
+        ] {
+            assert!(!is_listed(&upload, prefix, writer, behind));
+        }
+    }
+
+    #[test]
+    fn the_parts_of_an_object_are_kept_as_runs_without_the_empty_ones() {
+        let parts = [(1, 5), (2, 5), (3, 0), (4, 5), (7, 5), (8, 1)];
+        let parts = parts.map(|(number, size_bytes)| Arc::new(part(number, 1, size_bytes)));
+        assert_eq!(kept_parts(&parts), [(1, 2), (4, 4), (7, 8)]);
+        assert!(kept_parts(&[]).is_empty());
     }
 }

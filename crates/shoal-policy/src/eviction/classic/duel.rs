@@ -83,7 +83,7 @@ impl<K: Copy + Eq + Hash + Debug> Eviction<K> for Duel<K> {
     }
 
     fn victim(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<K> {
-        // Also if no key may leave, because room is needed.
+        // Room is short at this size, even if no key may leave.
         self.room_bytes = self.held_bytes;
         if self.balance_bytes > 0 {
             return self.s3_fifo.victim(may_leave);

@@ -1,4 +1,4 @@
-//! The meaning of etcd's error messages for the requests that they answer. Pure.
+//! The reasons why a member of etcd did not carry a request out, and the meaning of its error messages. Pure.
 //!
 //! The gateway's status codes are too coarse (a full disk and too many requests are both 429), so the message
 //! decides. An unknown message is treated like a lost answer.
@@ -14,7 +14,8 @@ pub(super) enum Refusal {
     Untrusted(String),
     /// The answer is too large for etcd's own gateway, or for this node.
     TooLarge,
-    /// Nothing changed; another member or a later retry may succeed.
+    /// Nothing changed, perhaps because the request was not sent; another member or a later retry may
+    /// succeed.
     NotNow(String),
     /// Nothing changed, and a retry does not help. Exception: if etcd is full, a transaction may have been
     /// applied.

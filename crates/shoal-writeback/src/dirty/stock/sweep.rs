@@ -185,7 +185,8 @@ impl Sweeper {
         })
     }
 
-    /// Removes the pieces of `old` that the registry does not name, all of whose names are read now.
+    /// Reads all references of the registry, and then removes the pieces of `old` that none of them names. If
+    /// one cannot be read, nothing is removed.
     async fn remove_unnamed(&self, mut old: HashSet<Arc<str>>, sizes: Sizes) -> Result<(), SweepError> {
         if old.is_empty() {
             return Ok(());

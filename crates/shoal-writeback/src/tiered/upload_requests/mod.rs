@@ -20,7 +20,7 @@ use shoal_s3::xml::Element;
 
 pub(super) use self::xml::checksum_elements;
 use super::TieredLakeParts;
-use crate::dirty::errors::{access_denied, invalid, malformed, no_such_upload};
+use crate::dirty::errors::{access_denied, invalid, malformed, no_such_upload, parts_changed};
 use crate::dirty::{Action, Checksum, Completed, KeptUpload, UploadId, is_writer, select, unversioned};
 use crate::headers::those;
 
@@ -136,11 +136,9 @@ impl UploadRequests {
                     let (name, id) = (&kept.upload.name, kept.upload.id);
                     kept = self.0.dirty.find_upload(name, id).await?;
                 }
-                Ok(None) => {
-                    let message = "The parts of the upload have changed while it was to be completed.";
-                    return Err(S3Error::new(ErrorCode::InvalidPart, message));
-                }
+                Ok(None) => return Err(parts_changed()),
                 Err(error) => {
+                    // Only a refusal by the lake has this code.
                     if error.code == ErrorCode::AccessDenied {
                         let clearances = &self.0.dirty.clearances;
                         clearances.refused(&opened.verified.caller, &kept.upload.name.bucket);
