@@ -90,7 +90,7 @@ pub enum WhyLeftOut {
 pub enum DocumentError {
     /// The document has another version of the format.
     #[error(
-        "the plan has version {found}, and this is version {expected}\nhint: plan anew with this version of shoal"
+        "the plan has version {found}, and this is version {expected}\nhint: plan again with this version of shoal"
     )]
     Version {
         /// The version of the document.
@@ -102,7 +102,7 @@ pub enum DocumentError {
     #[error(transparent)]
     Request(#[from] RequestError),
     /// Its parts contradict each other.
-    #[error("the plan contradicts its request: {0}\nhint: plan anew; do not change a plan by hand")]
+    #[error("the plan contradicts its request: {0}\nhint: plan again; do not change a plan by hand")]
     Contradiction(String),
 }
 

@@ -24,7 +24,7 @@ pub struct BodyCopy(Arc<Mutex<State>>);
 struct State {
     fetcher: Arc<Fetcher>,
     received_bytes: u64,
-    /// What was copied so far; the last of the blocks in memory may be incomplete.
+    /// The bytes copied until now; the last of the blocks in memory may be incomplete.
     copied: CopiedBody,
     /// The reason why copying has stopped.
     lost: Option<Uncached>,
@@ -131,7 +131,7 @@ impl State {
         let last = self.copied.in_memory.last();
         let is_growing = last.is_some_and(|last| last.missing_bytes > 0);
         if !is_growing {
-            // A copy that was taken wants no more bytes.
+            // None are left once the copy was taken.
             let left_bytes = self.copied.size_bytes.saturating_sub(self.received_bytes);
             // An object that will not fit in memory starts to move to disk at once, which gives the disk more
             // time.

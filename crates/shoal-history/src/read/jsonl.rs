@@ -8,18 +8,14 @@
 //! `bytes` and `bytes_per_s`) and `outputs` (paths) are optional. Times are RFC 3339, or seconds or
 //! milliseconds since 1970.
 
-use std::io::BufRead;
-
 use serde::Deserialize;
 use shoal_logs::Mismatch;
-use shoal_logs::line::Lines;
 
-use crate::error::HistoryError;
 use crate::moment::Moment;
-use crate::run::{History, Input, Run};
+use crate::run::{Input, Run};
 
 /// Maximum length of a line: a few hundred thousand inputs.
-const LINE_BYTES_MAX: usize = 32 << 20;
+pub(super) const LINE_BYTES_MAX: usize = 32 << 20;
 
 const EXPECTED: &str = "one run a line: {\"name\":\"etl\",\"submitted\":\"2026-11-20T02:00:00Z\",\"inputs\":[{\"path\":\"s3://b/k\",\"bytes\":5}]}";
 
@@ -42,21 +38,8 @@ struct RunLine {
     outputs: Vec<String>,
 }
 
-/// Reads all runs of `input`.
-pub(super) fn read(
-    history: &mut History,
-    name: &str,
-    input: impl BufRead + 'static,
-) -> Result<(), HistoryError> {
-    let mut lines = Lines::new(name, input, LINE_BYTES_MAX);
-    while let Some(line) = lines.next_text()? {
-        let run = run(&line).map_err(|mismatch| lines.place.error(mismatch))?;
-        history.add(name, &run)?;
-    }
-    Ok(())
-}
-
-fn run(line: &str) -> Result<Run, Mismatch> {
+/// Parses a line.
+pub(super) fn run(line: &str) -> Result<Run, Mismatch> {
     let line: RunLine =
         serde_json::from_str(line).map_err(|error| Mismatch::new(error.to_string(), EXPECTED))?;
     if line.name.trim().is_empty() {

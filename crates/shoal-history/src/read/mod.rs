@@ -12,8 +12,9 @@ mod swim;
 
 use std::io::Read;
 
-use shoal_logs::FileError;
+use shoal_logs::line::Lines;
 use shoal_logs::packed::unpacked;
+use shoal_logs::{FileError, Mismatch};
 
 use self::requests::Requests;
 use self::spark::Spark;
@@ -98,12 +99,26 @@ impl Reader {
                 })?;
         match format {
             Format::Csv => csv::read(&mut self.history, name, input)?,
-            Format::Jsonl => jsonl::read(&mut self.history, name, input)?,
-            Format::Swim => swim::read(&mut self.history, name, input)?,
+            Format::Jsonl => self.lines(name, Lines::new(name, input, jsonl::LINE_BYTES_MAX), jsonl::run)?,
+            Format::Swim => self.lines(name, Lines::new(name, input, swim::LINE_BYTES_MAX), swim::run)?,
             Format::Spark => self.spark.read(&mut self.history, name, input)?,
             Format::S3 => self.requests.read(&mut self.history, name, &start, input)?,
         }
         Ok(Some(format))
+    }
+
+    /// Adds one run for each line.
+    fn lines(
+        &mut self,
+        name: &str,
+        mut lines: Lines,
+        run: impl Fn(&str) -> Result<Run, Mismatch>,
+    ) -> Result<(), HistoryError> {
+        while let Some(line) = lines.next_text()? {
+            let run = run(&line).map_err(|mismatch| lines.place.error(mismatch))?;
+            self.history.add(name, &run)?;
+        }
+        Ok(())
     }
 
     /// Adds a run provided by the caller, as if read from the file `name`.

@@ -4,32 +4,16 @@
 //! trace has paths, otherwise after its own number. Times are relative to the start of 1970. The trace does
 //! not record when a job ended.
 
-use std::io::BufRead;
-
-use shoal_logs::line::Lines;
 use shoal_logs::{Mismatch, swim};
 
-use crate::error::HistoryError;
 use crate::moment::Moment;
-use crate::run::{History, Input, Run};
+use crate::run::{Input, Run};
 
-const LINE_BYTES_MAX: usize = 1 << 16;
+/// Maximum length of a line.
+pub(super) const LINE_BYTES_MAX: usize = 1 << 16;
 
-/// Reads all jobs of `input`.
-pub(super) fn read(
-    history: &mut History,
-    name: &str,
-    input: impl BufRead + 'static,
-) -> Result<(), HistoryError> {
-    let mut lines = Lines::new(name, input, LINE_BYTES_MAX);
-    while let Some(line) = lines.next_text()? {
-        let run = run(&line).map_err(|mismatch| lines.place.error(mismatch))?;
-        history.add(name, &run)?;
-    }
-    Ok(())
-}
-
-fn run(line: &str) -> Result<Run, Mismatch> {
+/// Parses a line.
+pub(super) fn run(line: &str) -> Result<Run, Mismatch> {
     let job = swim::job(line)?;
     let submitted_s = i64::try_from(job.submit_s).ok();
     let Some(submitted_ms) = submitted_s.and_then(|seconds| seconds.checked_mul(1_000)) else {

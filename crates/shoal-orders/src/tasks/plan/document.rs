@@ -113,7 +113,7 @@ fn check(document: &Document, now: SystemTime) -> Result<(), TaskRefusal> {
     }
     let ends = moment(document.epoch_ms, document.request.ends_s());
     if ends.after(now).is_zero() {
-        let hint = "plan anew, for a window that is still to come";
+        let hint = "plan again, for a window that is still to come";
         return bad(format!("the plan is over since {ends}\nhint: {hint}"));
     }
     if ends.after(now) > LIFE_MAX {
