@@ -173,8 +173,18 @@ install_etcd() {
   [ "${#missing[@]}" -eq 0 ] || skip "the registry in etcd, and tiers of several processes: ${missing[*]} is not installed"
 }
 
+# The tests of packs open them with other programs, and pass without one.
+install_readers_of_zip() {
+  local program
+  install_missing unzip unzip
+  for program in unzip python3 javac jar; do
+    command -v "$program" > /dev/null || skip "packs opened by other programs: $program is not installed"
+  done
+}
+
 install_etcd
 install_redis
+install_readers_of_zip
 mapfile -t left_out < <(without_solver)
 if [ "${#left_out[@]}" -gt 0 ]; then
   skip 'the planner, and plans from histories: cmake, a C++ compiler or libclang is not installed'

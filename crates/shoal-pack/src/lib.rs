@@ -13,11 +13,11 @@
 //!
 //! The builder knows the length before the first byte and passes the bytes of members on without a copy; the
 //! writers of `zip` 9, `rawzip` 0.5 and `async_zip` 0.0.19 copy all bytes into a `Write` or `AsyncWrite`.
-//! Their readers accept ZIP files as they occur: with bytes before and after, with an end record in a comment,
-//! with another count than the end record says. This reader refuses all of that, so that a pack has one
-//! meaning. `rawzip`, the best fit, would leave us every check of [`Damaged`] and do the small part, the fixed
-//! fields of three records. So this crate writes and reads them, and tests its packs with Info-ZIP, Python and
-//! Java.
+//! Their readers accept ZIP files as they occur: with bytes before and after, with an end record in a
+//! comment, with another count than the end record says. This reader refuses all of that, so that a pack has
+//! one meaning. `rawzip`, the best fit, would leave us every check of [`Damaged`] and do the small part, the
+//! fixed fields of three records. So this crate writes and reads them, and tests its packs with Info-ZIP,
+//! Python and Java.
 
 mod builder;
 mod description;
