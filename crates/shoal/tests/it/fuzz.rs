@@ -9,6 +9,8 @@ mod block_request;
 pub(crate) mod classify;
 #[path = "../../../../fuzz/checks/dirty_listing.rs"]
 mod dirty_listing;
+#[path = "../../../../fuzz/checks/pack.rs"]
+mod pack;
 #[path = "../../../../fuzz/checks/sigv4_canonical.rs"]
 mod sigv4_canonical;
 #[path = "../../../../fuzz/checks/xml.rs"]
@@ -79,6 +81,11 @@ fn seeds_of_messages_between_nodes_are_understood_and_written_in_the_same_way() 
 #[test]
 fn listings_hold_what_the_fuzzer_checks() {
     replay("dirty_listing", dirty_listing::check);
+}
+
+#[test]
+fn packs_hold_what_the_fuzzer_checks() {
+    replay("pack", pack::check);
 }
 
 #[test]
