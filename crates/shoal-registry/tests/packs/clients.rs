@@ -80,11 +80,12 @@ impl Protocol {
         }
     }
 
-    /// Reads the entry and the root at one moment.
+    /// Reads the entry and the root at one moment. Without an entry, the map that the node has will do.
     fn get(&self, state: &State, number: usize, next: &mut Next) {
         let Process { name, life, .. } = state.processes[number];
-        let current = state.entries[name].as_ref().and_then(|entry| entry.current);
-        let map = if self.is(Planted::ReadsByAnOldMap) {
+        let entry = state.entries[name].as_ref();
+        let current = entry.and_then(|entry| entry.current);
+        let map = if entry.is_none() || self.is(Planted::ReadsByAnOldMap) {
             state.cached[usize::from(life.node)]
         } else {
             state.root.map

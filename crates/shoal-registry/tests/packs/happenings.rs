@@ -8,7 +8,7 @@ use super::planted::Planted;
 use super::rounds::{give_up, life, set_root};
 use super::search::Protocol;
 use super::state::{
-    At, CLIENTS, FIRST_CLIENT, KEEPER, Member, NAMES, NODES, Process, Request, State, What, Work,
+    At, CLIENTS, FIRST_CLIENT, KEEPER, Map, Member, NAMES, NODES, Process, Request, State, What, Work,
 };
 
 /// A transition between two states.
@@ -154,17 +154,16 @@ impl Protocol {
                     after.commit(name, entry.given_up(busy.token));
                     next.push((others("give up a change of a dead owner"), after));
                 }
-            } else if entry.is_empty() {
+            } else if entry.is_empty() && (is_known(state, name) || self.is(Planted::RemovesAnEntryTooEarly))
+            {
                 after.commit(name, None);
                 next.push((others("remove an empty entry"), after));
             }
         }
-        if self.keeps_old_maps() {
-            for node in 0..NODES {
-                let mut after = state.clone();
-                after.cached[node] = state.root.map;
-                next.push((others("read the map"), after));
-            }
+        for node in (0..NODES).filter(|node| state.cached[*node] != state.root.map) {
+            let mut after = state.clone();
+            after.cached[node] = state.root.map;
+            next.push((others("read the map"), after));
         }
     }
 
@@ -194,6 +193,7 @@ impl Protocol {
         } else if let Some(map) = state.next_manifest {
             set_root(&mut after, map);
         }
+        after.cached = [after.root.map; NODES];
         next.push((others("make the map anew"), after));
     }
 }
@@ -269,6 +269,29 @@ pub(crate) fn forget(after: &mut State) {
         after.processes[number].is_open = false;
         after.processes[number].at = At::Ended;
     }
+}
+
+/// A node without a GET to come has no use for an old map.
+pub(crate) fn drop_unused_maps(after: &mut State) {
+    for node in 0..NODES {
+        let reads = |process: &Process| {
+            let may_look = matches!(process.at, At::Idle | At::AsksLake(_) | At::LooksAgain(_));
+            process.work == Work::Get && usize::from(process.life.node) == node && may_look
+        };
+        if !after.processes.iter().any(reads) {
+            after.cached[node] = after.root.map;
+        }
+    }
+}
+
+/// Returns true if each node uses a map that agrees with the root about a name. That is so once FENCE has
+/// passed since the name changed: no node uses a map for that long without reading the root again.
+fn is_known(state: &State, name: usize) -> bool {
+    let object = |map: &Map| map[name].map(|member| member.object);
+    state
+        .cached
+        .iter()
+        .all(|map| object(map) == object(&state.root.map))
 }
 
 fn carry_out(state: &mut State, request: Request) {

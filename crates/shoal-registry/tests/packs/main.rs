@@ -181,10 +181,18 @@ fn the_model_finds_a_reader_that_answers_by_an_old_map() {
 }
 
 #[test]
+fn the_model_finds_an_entry_that_leaves_before_every_node_has_the_map() {
+    let problem = find(Planted::RemovesAnEntryTooEarly, one(&[Put, Get], Start::Nothing));
+    assert_eq!(problem, Problem::NoOrder);
+}
+
+#[test]
 fn the_model_finds_a_pack_that_is_removed_while_a_reader_has_found_it() {
-    let case = one(&[Get], Start::Packed);
-    let problem = find(Planted::RemovesAPackAtOnce, Case { rewrites: 1, ..case });
-    assert_eq!(problem, Problem::PackGone);
+    for planted in [Planted::RemovesAPackAtOnce, Planted::RemovesAMappedPack] {
+        let case = one(&[Get], Start::Packed);
+        let problem = find(planted, Case { rewrites: 1, ..case });
+        assert_eq!(problem, Problem::PackGone);
+    }
 }
 
 #[test]

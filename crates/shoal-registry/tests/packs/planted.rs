@@ -7,10 +7,15 @@ pub(crate) enum Planted {
     LeavesBeforeTheMap,
     /// A packer whose PUT of a pack was not answered goes on as if the lake had the pack.
     TakesThePackForCertain,
-    /// A GET uses the map that its node read last, and not the one that was current with the entry.
+    /// A GET that finds an empty entry uses the map that its node read last, and not the one that was current
+    /// with the entry.
     ReadsByAnOldMap,
-    /// The old pack is removed at once after the root names the new map.
+    /// An empty entry is removed although a node may still use a map from before.
+    RemovesAnEntryTooEarly,
+    /// The old pack is removed although a reader has found it.
     RemovesAPackAtOnce,
+    /// The old pack is removed although a node may still use a map that names it.
+    RemovesAMappedPack,
     /// The old pack is removed before the root names the new map.
     RemovesAPackBeforeTheCommit,
     /// The root is committed although another packer has changed it.

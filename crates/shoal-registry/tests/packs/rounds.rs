@@ -147,11 +147,16 @@ impl Protocol {
         next.push((step(number, "commits the root"), after));
     }
 
-    /// Removes the old pack, once no reader can have found it: FENCE has passed.
+    /// Removes the old pack, once no node uses a map that names it, and no reader has found it there: FENCE
+    /// has passed, twice.
     pub(crate) fn remove(&self, state: &State, number: usize, old: u8, next: &mut Next) {
         let reads = |at: At| matches!(at, At::ReadsPack(member) if member.pack == old);
         let is_read = state.processes.iter().any(|process| reads(process.at));
-        if is_read && !self.is(Planted::RemovesAPackAtOnce) {
+        let names = |map: &Map| map.iter().flatten().any(|member| member.pack == old);
+        let is_mapped = state.cached.iter().any(names);
+        if is_read && !self.is(Planted::RemovesAPackAtOnce)
+            || is_mapped && !self.is(Planted::RemovesAMappedPack)
+        {
             return;
         }
         let mut after = state.clone();

@@ -7,7 +7,7 @@ use std::fmt;
 use shoal_registry::entry::Entry;
 
 use super::clients::{answer, ask_lake, list_entry, list_lake, list_map, look_again};
-use super::happenings::{Next, describe, forget, nodes_fail};
+use super::happenings::{Next, describe, drop_unused_maps, forget, nodes_fail};
 use super::monitor::Explanations;
 use super::planted::Planted;
 use super::rounds::{pack, rewrite, send, send_manifest};
@@ -155,10 +155,6 @@ impl Protocol {
         self.planted == Some(planted)
     }
 
-    pub(crate) fn keeps_old_maps(&self) -> bool {
-        self.is(Planted::ReadsByAnOldMap) || self.is(Planted::ChangesByAnOldMap)
-    }
-
     /// Every state that can follow `state`.
     fn next(&self, state: &State) -> Next {
         let mut next = Next::new();
@@ -172,6 +168,9 @@ impl Protocol {
         self.rebuild(state, &mut next);
         for (_, after) in &mut next {
             forget(after);
+            if !self.is(Planted::ChangesByAnOldMap) {
+                drop_unused_maps(after);
+            }
         }
         next
     }

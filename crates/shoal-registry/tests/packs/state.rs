@@ -308,7 +308,7 @@ pub(crate) struct State {
     pub(crate) packs: Vec<Pack>,
     /// The manifest at the lake that follows the one that the root names, if there is one.
     pub(crate) next_manifest: Option<Map>,
-    /// Planted: the map that each node has read last.
+    /// The map that each node has read last. It may use it for a name without an entry.
     pub(crate) cached: [Map; NODES],
     pub(crate) requests: Vec<Request>,
     pub(crate) late_commits: Vec<LateCommit>,
