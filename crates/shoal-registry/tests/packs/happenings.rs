@@ -8,7 +8,8 @@ use super::planted::Planted;
 use super::rounds::{give_up, life, set_root};
 use super::search::Protocol;
 use super::state::{
-    At, CLIENTS, FIRST_CLIENT, KEEPER, Map, Member, NAMES, NODES, Process, Request, State, What, Work,
+    At, CLIENTS, FIRST_CLIENT, KEEPER, LateCommit, Map, Member, NAMES, NODES, Process, Request, State, What,
+    Work,
 };
 
 /// A transition between two states.
@@ -115,13 +116,18 @@ impl Protocol {
             let mut after = state.clone();
             after.late_commits.remove(index);
             next.push((others("lose a late commit of the root"), after.clone()));
-            let is_reserved = state
-                .root
-                .reserved
-                .is_some_and(|reserved| reserved.token == late.token);
-            if is_reserved || self.is(Planted::OverwritesTheRoot) {
-                set_root(&mut after, late.map);
-                next.push((others("see a late commit of the root"), after));
+            match late {
+                LateCommit::Reserves(reserved) => {
+                    after.commit_root(state.root.map, Some(*reserved));
+                    next.push((others("see a late reservation"), after));
+                }
+                LateCommit::Names(token, map) => {
+                    let reserved = state.root.reserved.map(|reserved| reserved.token);
+                    if reserved == Some(*token) || self.is(Planted::OverwritesTheRoot) {
+                        set_root(&mut after, *map);
+                        next.push((others("see a late commit of the root"), after));
+                    }
+                }
             }
         }
     }
@@ -135,7 +141,7 @@ impl Protocol {
             let mut after = state.clone();
             match state.next_manifest {
                 Some(map) if !self.is(Planted::ReleasesWithoutLooking) => set_root(&mut after, map),
-                _ => after.root.reserved = None,
+                _ => after.commit_root(state.root.map, None),
             }
             next.push((others("resolve the reservation of a dead owner"), after));
         }

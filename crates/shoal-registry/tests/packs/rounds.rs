@@ -49,8 +49,8 @@ impl Protocol {
 
     /// Takes the right to write the next manifest, and decides on its map.
     pub(crate) fn reserve(&self, state: &State, number: usize, round: Round, next: &mut Next) {
-        let overwrites = self.is(Planted::OverwritesTheRoot);
-        if state.root.reserved.is_some() && !overwrites {
+        let is_ours = is_reserved(state, &round);
+        if state.root.reserved.is_some() && !is_ours && !self.is(Planted::OverwritesTheRoot) {
             return;
         }
         let is_stale = matches!(round.kind, RoundKind::Rewritten(_)) && self.is(Planted::RewritesAnOldMap);
@@ -71,13 +71,28 @@ impl Protocol {
                 _ => None,
             }
         });
-        let mut after = state.clone();
-        after.root.reserved = Some(Reservation {
+        let reserved = Reservation {
             token: round.token,
             owner: state.processes[number].life,
-        });
+        };
+        let mut after = state.clone();
+        if !is_ours {
+            after.commit_root(state.root.map, Some(reserved));
+        }
+        if state.losses_left > 0 && !is_ours {
+            let mut late = state.clone();
+            late.late_commits.push(LateCommit::Reserves(reserved));
+            let ways = [
+                (after.clone(), "reserves the next manifest; the answer is lost"),
+                (late, "reserves the next manifest; the commit is late"),
+            ];
+            for (mut after, what) in ways {
+                after.losses_left -= 1;
+                next.push((fault(number, what), after));
+            }
+        }
         after.processes[number].at = At::Reserved(round, map);
-        next.push((step(number, "reserves the next manifest"), after));
+        next.push((step(number, "has reserved the next manifest"), after));
     }
 
     /// The request of a round was not answered, and FENCE has passed: looks what the lake has.
@@ -129,10 +144,7 @@ impl Protocol {
         set_root(&mut after, map);
         if state.losses_left > 0 {
             let mut late = state.clone();
-            late.late_commits.push(LateCommit {
-                token: round.token,
-                map,
-            });
+            late.late_commits.push(LateCommit::Names(round.token, map));
             let ways = [
                 (after.clone(), "commits the root; the answer is lost"),
                 (late, "commits the root; the commit is late"),
@@ -308,7 +320,7 @@ pub(crate) fn give_up(state: &State, number: usize, sent: Sent, outcome: Outcome
     let Sent { round, manifest } = sent;
     let mut after = state.clone();
     if manifest.is_some() && is_reserved(&after, &round) {
-        after.root.reserved = None;
+        after.commit_root(state.root.map, None);
     }
     let token = Ulid(u128::from(round.token));
     for name in 0..NAMES {
@@ -362,8 +374,7 @@ fn stop(after: &mut State, number: usize, outcome: Outcome) {
 }
 
 pub(crate) fn set_root(state: &mut State, map: Map) {
-    state.root.map = map;
-    state.root.reserved = None;
+    state.commit_root(map, None);
     state.next_manifest = None;
 }
 

@@ -200,6 +200,7 @@ pub(crate) enum At {
     /// The lake will not answer.
     Silent(Sent),
     /// The lake has the bytes; the map must change.
+    /// A commit of the reservation may be under way: it looks, and tries again.
     Reserves(Round),
     Reserved(Round, Map),
     /// The lake has the manifest; the root is to name it.
@@ -292,9 +293,11 @@ pub(crate) enum What {
 
 /// A commit of the root that was not answered and may still happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct LateCommit {
-    pub(crate) token: u8,
-    pub(crate) map: Map,
+pub(crate) enum LateCommit {
+    /// If the root is as it was.
+    Reserves(Reservation),
+    /// If the reservation with this token is still there.
+    Names(u8, Map),
 }
 
 /// A moment.
@@ -358,6 +361,13 @@ impl State {
         self.entries[name] = entry;
     }
 
+    /// Changes the root. A late reservation has been overtaken.
+    pub(crate) fn commit_root(&mut self, map: Map, reserved: Option<Reservation>) {
+        self.root = Root { map, reserved };
+        self.late_commits
+            .retain(|late| matches!(late, LateCommit::Names(..)));
+    }
+
     pub(crate) fn stamp(&self, name: usize) -> Stamp {
         self.entries[name]
             .as_ref()
@@ -406,7 +416,10 @@ impl State {
             .filter_map(busy)
             .map(|busy| busy.token.0 as u8);
         let requests = self.requests.iter().map(|request| request.token);
-        let late = self.late_commits.iter().map(|late| late.token);
+        let late = self.late_commits.iter().map(|late| match late {
+            LateCommit::Reserves(reserved) => reserved.token,
+            LateCommit::Names(token, _) => *token,
+        });
         let rounds = self
             .processes
             .iter()
@@ -443,7 +456,10 @@ impl State {
     }
 
     fn maps_on_their_way(&self) -> impl Iterator<Item = Map> {
-        let late = self.late_commits.iter().map(|late| late.map);
+        let late = self.late_commits.iter().filter_map(|late| match late {
+            LateCommit::Names(_, map) => Some(*map),
+            LateCommit::Reserves(_) => None,
+        });
         let sent = self.requests.iter().filter_map(|request| match request.what {
             What::PutManifest(map) => Some(map),
             _ => None,
