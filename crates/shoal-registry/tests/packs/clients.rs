@@ -121,7 +121,7 @@ fn open(state: &mut State, number: usize) {
     if !is_open && work != Work::Unpack {
         state.processes[number].is_open = true;
         let open = state.open(name);
-        state.explanations[name].begins(&open);
+        state.explanations[name].begins(open);
     }
 }
 

@@ -302,12 +302,12 @@ fn is_known(state: &State, name: usize) -> bool {
 
 fn carry_out(state: &mut State, request: Request) {
     match request.what {
-        What::PutPack(pack) => {
+        What::Pack(pack) => {
             state.packs.push(pack);
             state.packs.sort_unstable_by_key(|pack| pack.id);
         }
-        What::PutManifest(map) => state.next_manifest = Some(map),
-        What::PutPlain(name, object) => state.plain[name] = object,
+        What::Manifest(map) => state.next_manifest = Some(map),
+        What::Plain(name, object) => state.plain[name] = object,
     }
 }
 

@@ -34,7 +34,7 @@ impl Explanations {
     }
 
     /// An operation begins: each open one may take effect, in any order.
-    pub(crate) fn begins(&mut self, open: &Open) {
+    pub(crate) fn begins(&mut self, open: Open) {
         let mut waiting = std::mem::take(&mut self.0);
         while let Some((object, answers)) = waiting.pop() {
             if self.0.contains(&(object, answers)) {

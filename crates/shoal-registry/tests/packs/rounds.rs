@@ -274,13 +274,13 @@ pub(crate) fn send(state: &State, number: usize, round: Round, next: &mut Next) 
         return;
     }
     let what = match round.kind {
-        RoundKind::Packed | RoundKind::Rewritten(_) => What::PutPack(Pack {
+        RoundKind::Packed | RoundKind::Rewritten(_) => What::Pack(Pack {
             id: round.pack,
             members: round.objects,
         }),
         _ => {
             let name = round.name();
-            What::PutPlain(name, value(round.objects[name]))
+            What::Plain(name, value(round.objects[name]))
         }
     };
     let manifest = None;
@@ -292,13 +292,8 @@ pub(crate) fn send_manifest(state: &State, number: usize, round: Round, map: Map
         abandon(state, number, Outcome::Unknown, next);
     } else {
         let manifest = Some(map);
-        request(
-            state,
-            number,
-            What::PutManifest(map),
-            Sent { round, manifest },
-            next,
-        );
+        let sent = Sent { round, manifest };
+        request(state, number, What::Manifest(map), sent, next);
     }
 }
 

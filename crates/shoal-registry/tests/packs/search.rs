@@ -12,8 +12,8 @@ use super::monitor::Explanations;
 use super::planted::Planted;
 use super::rounds::{pack, rewrite, send, send_manifest};
 use super::state::{
-    At, FIRST_CLIENT, KEEPER, LateCommit, Member, NAMES, NODES, Object, PROCESSES, Pack, Process, Root,
-    State, UNREADABLE, Work,
+    At, FIRST_CLIENT, KEEPER, Member, NAMES, NODES, Object, PROCESSES, Pack, Process, Root, State,
+    UNREADABLE, Work,
 };
 use super::table::{Table, fingerprint};
 
@@ -121,7 +121,7 @@ impl Case {
             next_manifest: None,
             cached: [map; NODES],
             requests: Vec::new(),
-            late_commits: Vec::<LateCommit>::new(),
+            late_commits: Vec::new(),
             lives: [0; NODES],
             processes,
             explanations: newest.map(Explanations::of),

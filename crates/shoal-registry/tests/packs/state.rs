@@ -283,12 +283,13 @@ pub(crate) struct Request {
     pub(crate) sender: usize,
 }
 
+/// What a request puts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum What {
-    PutPack(Pack),
-    PutManifest(Map),
-    /// 0 removes the object.
-    PutPlain(usize, u8),
+    Pack(Pack),
+    Manifest(Map),
+    /// An object under its own name; 0 removes it.
+    Plain(usize, u8),
 }
 
 /// A commit of the root that was not answered and may still happen.
@@ -438,7 +439,7 @@ impl State {
             .filter_map(Process::round)
             .map(|round| round.pack);
         let sent = self.requests.iter().filter_map(|request| match request.what {
-            What::PutPack(pack) => Some(pack.id),
+            What::Pack(pack) => Some(pack.id),
             _ => None,
         });
         let read = self.processes.iter().filter_map(|process| match process.at {
@@ -461,7 +462,7 @@ impl State {
             LateCommit::Reserves(_) => None,
         });
         let sent = self.requests.iter().filter_map(|request| match request.what {
-            What::PutManifest(map) => Some(map),
+            What::Manifest(map) => Some(map),
             _ => None,
         });
         let rounds = self.processes.iter().filter_map(|process| match process.at {
