@@ -83,7 +83,7 @@ impl FreshnessRules {
         match self.0.get(name) {
             FreshnessMode::Revalidate => Reuse::NEVER,
             FreshnessMode::Immutable => Reuse::within(Duration::MAX),
-            FreshnessMode::Ttl(ttl) => Reuse::within(ttl),
+            FreshnessMode::Ttl(ttl) => Reuse::within(*ttl),
             FreshnessMode::Coherent => Reuse {
                 within: ANSWER_LIFE,
                 coherent: true,
@@ -93,14 +93,14 @@ impl FreshnessRules {
 
     /// Returns true if this object is coherent.
     pub fn is_coherent(&self, name: &ObjectName) -> bool {
-        self.0.get(name) == FreshnessMode::Coherent
+        *self.0.get(name) == FreshnessMode::Coherent
     }
 
     /// Returns true if any object of a bucket may be coherent.
     pub fn has_coherent_in(&self, bucket: &str) -> bool {
         self.0
             .below(bucket, b"")
-            .any(|mode| mode == FreshnessMode::Coherent)
+            .any(|mode| *mode == FreshnessMode::Coherent)
     }
 }
 

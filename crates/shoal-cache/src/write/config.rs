@@ -61,6 +61,8 @@ pub struct WriteRule {
     pub lifetime: Lifetime,
     /// The response to such writes when the tier cannot accept them.
     pub fallback: Fallback,
+    /// The access keys of the identities that may read what others wrote below the prefix while it is dirty.
+    pub readers: Vec<String>,
 }
 
 impl WriteRule {
@@ -72,6 +74,7 @@ impl WriteRule {
             tier: None,
             lifetime: Lifetime::default(),
             fallback: Fallback::default(),
+            readers: Vec::new(),
         }
     }
 

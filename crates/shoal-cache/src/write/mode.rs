@@ -1,11 +1,13 @@
 //! Chooses the mode of a write, by its header or else by the rules. Pure.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue};
 use shoal_registry::Lifetime;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::hop_by_hop::{LIFETIME_HEADER, MODE_HEADER};
+use shoal_s3::identity::Caller;
 use shoal_s3::object::ObjectName;
 use shoal_s3::prefix::ByPrefix;
 
@@ -50,7 +52,7 @@ pub fn lifetime_in(headers: &HeaderMap) -> Result<Option<Lifetime>, ModeError> {
 }
 
 /// A rule that writes objects back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackRule {
     /// The position of the rule in the configuration.
     pub number: usize,
@@ -60,10 +62,19 @@ pub struct BackRule {
     pub lifetime: Lifetime,
     /// The response to writes when the tier cannot accept them.
     pub fallback: Fallback,
+    /// The access keys of the identities that may read dirty objects of others.
+    pub readers: Arc<[String]>,
+}
+
+impl BackRule {
+    /// Returns true if the caller may read dirty objects that others wrote.
+    pub fn allows_reader(&self, caller: &Caller) -> bool {
+        matches!(caller, Caller::Identity(identity) if self.readers.contains(&identity.access_key))
+    }
 }
 
 /// A rule as requests need it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Target {
     mode: WriteMode,
     /// `None` unless it writes back.
@@ -78,6 +89,7 @@ fn target(number: usize, rule: &WriteRule, tiers: &[&str]) -> Target {
             .expect("the checks of the configuration find the tier of each rule"),
         lifetime: rule.lifetime,
         fallback: rule.fallback,
+        readers: rule.readers.as_slice().into(),
     };
     Target {
         mode: rule.mode,
@@ -123,8 +135,8 @@ impl WriteRules {
     }
 
     /// Returns the rule that writes objects of this name back; `None` if the object may not be dirty.
-    pub fn back_rule(&self, name: &ObjectName) -> Option<BackRule> {
-        self.0.get(name).back
+    pub fn back_rule(&self, name: &ObjectName) -> Option<&BackRule> {
+        self.0.get(name).back.as_ref()
     }
 
     /// Returns true if an object of this name may be dirty.
@@ -145,14 +157,19 @@ impl WriteRules {
     /// Returns the positions of the tiers that may hold dirty objects of `bucket` with this prefix.
     pub fn tiers_below(&self, bucket: &str, prefix: &[u8]) -> BTreeSet<usize> {
         let targets = self.0.below(bucket, prefix);
-        targets.filter_map(|target| Some(target.back?.tier)).collect()
+        targets
+            .filter_map(|target| Some(target.back.as_ref()?.tier))
+            .collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use http::HeaderMap;
     use shoal_registry::Lifetime;
+    use shoal_s3::identity::{Caller, Identity};
     use shoal_s3::object::ObjectName;
 
     use super::{BackRule, LIFETIME_HEADER, MODE_HEADER, ModeError, WriteRules, lifetime_in};
@@ -265,13 +282,32 @@ mod tests {
         let lifetime = Lifetime::Normal;
         assert_eq!(
             rules.back_rule(&name("k")),
-            Some(BackRule {
+            Some(&BackRule {
                 number: 0,
                 tier: 0,
                 lifetime,
                 fallback: Fallback::Through,
+                readers: Arc::new([]),
             })
         );
+    }
+
+    #[test]
+    fn a_rule_allows_the_readers_that_it_names_and_no_anonymous_caller() {
+        let named = WriteRule {
+            readers: vec!["AK2".into(), "AK3".into()],
+            ..WriteRule::new("s3://b/tmp/", WriteMode::Back)
+        };
+        let config = WriteConfig {
+            rules: vec![named, WriteRule::new("s3://b/tmp/own/", WriteMode::Back)],
+            ..WriteConfig::default()
+        };
+        let rules = WriteRules::new(&config, &["only"]);
+        let allows = |key, caller: &Caller| rules.back_rule(&name(key)).unwrap().allows_reader(caller);
+        let identity = |key| Caller::Identity(Arc::new(Identity::new(key, "secret")));
+        assert!(allows("tmp/y", &identity("AK2")) && allows("tmp/y", &identity("AK3")));
+        assert!(!allows("tmp/y", &identity("AK")) && !allows("tmp/y", &Caller::Anonymous));
+        assert!(!allows("tmp/own/y", &identity("AK2")), "the longest rule applies");
     }
 
     #[test]

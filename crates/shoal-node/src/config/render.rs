@@ -116,7 +116,12 @@ fn freshness_rule_pairs(rule: &FreshnessRule) -> Pairs {
 fn write_rule_pairs(rule: &WriteRule) -> Pairs {
     let mut pairs = Pairs::from(pairs!("prefix": rule.prefix, "mode": rule.mode));
     if rule.mode == WriteMode::Back {
-        pairs.extend(pairs!("tier": rule.tier, "lifetime": rule.lifetime, "fallback": rule.fallback));
+        pairs.extend(pairs!(
+            "tier": rule.tier,
+            "lifetime": rule.lifetime,
+            "fallback": rule.fallback,
+            "readers": rule.readers,
+        ));
     }
     pairs
 }

@@ -41,6 +41,9 @@ impl Config {
                         digest.add(rule.tier_in(&tiers).map_or("", |tier| tiers[tier]));
                         digest.add(lifetime_word(rule.lifetime));
                         digest.add(rule.fallback.as_str());
+                        let mut readers: Vec<&String> = rule.readers.iter().collect();
+                        readers.sort_unstable();
+                        readers.into_iter().for_each(|reader| digest.add(reader));
                     }
                 }
             }

@@ -92,7 +92,8 @@ impl CopyRequest {
 
 impl DirtyObjects {
     /// Copies the dirty object in `source` to another name of its tier, or to its own name, on behalf of
-    /// `caller`, the writer of the source. The lake is asked for permission.
+    /// `caller`, who may read the source and becomes the writer of the copy. The lake is asked if it may
+    /// write.
     ///
     /// # Errors
     ///

@@ -17,7 +17,7 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::operation::{Classified, Operation};
 
 use super::TieredLakeParts;
-use crate::dirty::{Action, Manifest, Permission, beside, is_writer, of_permission};
+use crate::dirty::{Action, Manifest, Permission, beside, of_permission};
 use crate::headers::those;
 
 /// The caller on whose behalf the node asks the lake, and the caller's request.
@@ -79,10 +79,10 @@ impl Asker<'_> {
         Ok(self.may_judge(manifest).await? || self.may_write(&manifest.name).await)
     }
 
-    /// Returns true if the caller may learn if a dirty object meets conditions: it has written the object, or
+    /// Returns true if the caller may learn if a dirty object meets conditions: it may read the object, or
     /// the lake lets it know about the object.
     pub(super) async fn may_judge(self, manifest: &Manifest) -> Result<bool, S3Error> {
-        if is_writer(self.caller, &manifest.record.writer) {
+        if self.parts.dirty.entries.may_read(self.caller, manifest) {
             return Ok(true);
         }
         let clearances = &self.parts.dirty.clearances;

@@ -129,9 +129,10 @@ impl Lake for TieredLake {
     ) -> BoxFuture<'a, Result<Option<Arc<dyn KeptBytes>>, LakeRefusal>> {
         let kept = async move {
             if self.may_be_dirty(name) {
-                let lookup = self.parts.dirty.entries.find(&unversioned(name)).await;
+                let entries = &self.parts.dirty.entries;
+                let lookup = entries.find(&unversioned(name)).await;
                 let lookup = lookup.map_err(|error| LakeRefusal::Trouble(error.to_string()))?;
-                let manifest = lookup.written_by(caller);
+                let manifest = entries.readable_by(&lookup, caller);
                 if let Some(manifest) = manifest.filter(|manifest| manifest.version.id == version.id) {
                     return Ok(Some(self.bytes(&lookup, manifest)));
                 }

@@ -24,10 +24,11 @@ const ATTEMPTS: usize = 4;
 
 impl TieredLake {
     pub(super) async fn pin_by_entry(&self, request: &ReadRequest) -> Result<PinOutcome, ReadError> {
+        let entries = &self.parts.dirty.entries;
         let (name, context) = (&unversioned(&request.name), &request.context);
         for _ in 0..ATTEMPTS {
             let lookup = self.look(&context.caller, context.headers(), name).await?;
-            if let Some(manifest) = lookup.written_by(&context.caller) {
+            if let Some(manifest) = entries.readable_by(&lookup, &context.caller) {
                 if request.is_understood() && request.follows_from(&manifest.version) {
                     return Ok(PinOutcome::Version(Pinned {
                         kept: Some(self.bytes(&lookup, manifest)),
@@ -40,7 +41,7 @@ impl TieredLake {
             let outcome = self.parts.within.pin(request).await?;
             let is_absence =
                 matches!(&outcome, PinOutcome::Relay(response) if says_absent(response.status()));
-            if !is_absence || self.parts.dirty.entries.is_as_found(&lookup).await? {
+            if !is_absence || entries.is_as_found(&lookup).await? {
                 return Ok(outcome);
             }
         }
@@ -52,10 +53,11 @@ impl TieredLake {
         request: &ReadRequest,
         is_answerable: bool,
     ) -> Result<Asked, ReadError> {
+        let entries = &self.parts.dirty.entries;
         let (name, context) = (&unversioned(&request.name), &request.context);
         for _ in 0..ATTEMPTS {
             let lookup = self.look(&context.caller, context.headers(), name).await?;
-            if let Some(manifest) = lookup.written_by(&context.caller) {
+            if let Some(manifest) = entries.readable_by(&lookup, &context.caller) {
                 let is_answerable = is_answerable && request.is_understood();
                 if is_answerable && request.follows_from(&manifest.version) {
                     return Ok(Asked::Known(Arc::clone(&manifest.version)));
@@ -79,18 +81,19 @@ impl TieredLake {
         caller: &Caller,
         name: &ObjectName,
     ) -> Result<Arc<Version>, LakeRefusal> {
+        let entries = &self.parts.dirty.entries;
         let (name, headers) = (&unversioned(name), &HeaderMap::new());
         let trouble = |error: ReadError| LakeRefusal::Trouble(error.to_string());
         for _ in 0..ATTEMPTS {
             let lookup = self.look(caller, headers, name).await.map_err(trouble)?;
-            if let Some(manifest) = lookup.written_by(caller) {
+            if let Some(manifest) = entries.readable_by(&lookup, caller) {
                 return Ok(Arc::clone(&manifest.version));
             }
             let answer = self.parts.within.version(caller, name).await;
             if !matches!(answer, Err(LakeRefusal::Refused(_))) {
                 return answer;
             }
-            let is_as_found = self.parts.dirty.entries.is_as_found(&lookup).await;
+            let is_as_found = entries.is_as_found(&lookup).await;
             if is_as_found.map_err(|error| trouble(error.into()))? {
                 return answer;
             }
@@ -121,8 +124,8 @@ impl TieredLake {
     }
 
     /// Looks a name without a version up in the registry for a caller with a request of these headers. A
-    /// dirty object of another writer is flushed if the lake lets the caller know about it; the lake then
-    /// decides the read.
+    /// dirty object that the caller may not read without the lake is flushed if the lake lets the caller know
+    /// about it; the lake then decides the read.
     async fn look(
         &self,
         caller: &Caller,
@@ -135,8 +138,8 @@ impl TieredLake {
             // Remembered answers of the lake about this name are out of date, even once the object is
             // flushed.
             dirty.invalidate(name);
-            if lookup.written_by(caller).is_none() && dirty.clearances.may_know(caller, headers, name).await?
-            {
+            let is_readable = dirty.entries.readable_by(&lookup, caller).is_some();
+            if !is_readable && dirty.clearances.may_know(caller, headers, name).await? {
                 self.parts.flush(name).await?;
             }
         }

@@ -15,6 +15,7 @@ mod listing;
 mod listing_uploads;
 mod multipart;
 mod permission;
+mod readers;
 mod refusals;
 mod refused;
 mod slow;

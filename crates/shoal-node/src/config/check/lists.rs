@@ -37,6 +37,9 @@ rules! {
         format!("add tier = with one of {}", config.tier_names().join(", "));
     write tier: |rule, config| unknown_tier(rule, config).map(|name| format!("cannot be {name:?}")),
         known_tier(rule, config);
+    write readers: |rule, config| unknown_reader(rule, config)
+            .map(|reader| format!("names {reader:?}, which is the access_key of no [[identity]]")),
+        known_reader(rule, config);
 }
 
 rules! {
@@ -71,6 +74,25 @@ fn known_tier(rule: &WriteRule, config: &Config) -> String {
         || format!("the tiers are {}", tiers.join(", ")),
         |known| format!("did you mean \"{known}\"?"),
     )
+}
+
+/// Returns a reader that a rule names and that is no identity.
+fn unknown_reader<'r>(rule: &'r WriteRule, config: &Config) -> Option<&'r str> {
+    let mut readers = rule.readers.iter().filter(|_| is_back(rule));
+    let unknown = readers.find(|reader| access_keys(config).all(|key| key != *reader));
+    unknown.map(String::as_str)
+}
+
+fn known_reader(rule: &WriteRule, config: &Config) -> String {
+    let name = unknown_reader(rule, config).unwrap_or_default();
+    suggestion(name, access_keys(config)).map_or_else(
+        || "add its [[identity]], or leave it out".into(),
+        |known| format!("did you mean \"{known}\"?"),
+    )
+}
+
+fn access_keys(config: &Config) -> impl Iterator<Item = &str> {
+    config.identities.iter().map(|identity| &*identity.access_key)
 }
 
 impl<'a> Check<'a> {
@@ -135,7 +157,7 @@ impl<'a> Check<'a> {
 
     /// Rejects keys that only a rule that writes back may have.
     fn keys_of_tiers(&mut self, mode: WriteMode, entry: &Entry) {
-        let of_tiers = ["tier", "lifetime", "fallback"].into_iter();
+        let of_tiers = ["tier", "lifetime", "fallback", "readers"].into_iter();
         for key in of_tiers.filter(|key| mode != WriteMode::Back && entry.has(key)) {
             let what = format!("stands beside mode = \"{}\"", mode.as_str());
             let hint =

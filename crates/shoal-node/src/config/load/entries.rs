@@ -32,12 +32,14 @@ impl EntryReader<'_> {
         let tier = self.optional("tier");
         let lifetime = self.optional("lifetime").unwrap_or_default();
         let fallback = self.optional("fallback").unwrap_or_default();
+        let readers = self.optional("readers").unwrap_or_default();
         Some(WriteRule {
             prefix: prefix?,
             mode: mode?,
             tier,
             lifetime,
             fallback,
+            readers,
         })
     }
 

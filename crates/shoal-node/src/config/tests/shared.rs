@@ -67,6 +67,10 @@ fn each_part_that_differs_is_named() {
         [SharedSetting::WriteRules]
     );
     assert_eq!(
+        differences(|config| config.write.rules[0].readers = vec!["b".into()]),
+        [SharedSetting::WriteRules]
+    );
+    assert_eq!(
         differences(|config| config.write.rules[0].tier = Some("second".into())),
         [SharedSetting::WriteRules]
     );

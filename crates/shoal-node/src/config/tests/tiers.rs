@@ -11,6 +11,7 @@ const FOLDER: &str = "[[tier]]\nname = \"a\"\nfolder = \"/ssd/tier\"\ncapacity =
 const S3: &str = "[[tier]]\nname = \"a\"\nendpoint = \"https://store:9000\"\nbucket = \"tier\"\ncapacity = \"1GiB\"\n\
                   registry = \"https://etcd-1:2379, https://etcd-2:2379/\"\n";
 const RULE: &str = "[[write.rule]]\nprefix = \"s3://b/tmp/\"\nmode = \"back\"\n";
+const READER: &str = "[[identity]]\naccess_key = \"consumer\"\nsecret_key = \"hush\"\n";
 /// An address of this node that other machines can reach.
 const CLUSTER: &str =
     "[cooperation]\nmode = \"hierarchy\"\nlisten = \"10.0.0.1:9200\"\nsecret_key = \"0123456789abcdef\"\n";
@@ -85,9 +86,11 @@ fn a_rule_says_into_which_tier_and_for_how_long() {
         .replace("\"a\"", "\"b\"")
         .replace("/ssd/tier", "/ssd/other");
     let file = format!(
-        "[write]\nage = \"2m\"\n{FOLDER}{second}{RULE}tier = \"b\"\nlifetime = \"short\"\nfallback = \"refuse\""
+        "[write]\nage = \"2m\"\n{FOLDER}{second}{RULE}tier = \"b\"\nlifetime = \"short\"\nfallback = \"refuse\"\n\
+         readers = [\"consumer\"]\n{READER}"
     );
     let write = Desk::new().file(&file).config().write;
+    assert_eq!(write.rules[0].readers, ["consumer"]);
     assert_eq!(write.rules[0].tier.as_deref(), Some("b"));
     assert_eq!(write.rules[0].lifetime, Lifetime::Short);
     assert_eq!(write.rules[0].fallback, Fallback::Refuse);
@@ -105,7 +108,10 @@ fn a_rule_says_into_which_tier_and_for_how_long() {
 #[test]
 fn the_effective_configuration_hides_the_keys_of_a_tier_and_reads_back_as_itself() {
     let tiers = format!("{S3}access_key = \"AK\"\nsecret_key = \"hush\"\n{RULE}");
-    for file in [&tiers, &format!("{FOLDER}{RULE}lifetime = \"short\"")] {
+    for file in [
+        &tiers,
+        &format!("{FOLDER}{RULE}lifetime = \"short\"\nreaders = \"consumer\"\n{READER}"),
+    ] {
         let config = Desk::new().file(file).config();
         let (shown, json) = (config.to_toml(Role::Node), config.to_json(Role::Node));
         assert!(
@@ -188,6 +194,21 @@ fn a_rule_names_a_tier_that_is_there_and_only_if_it_writes_back() {
         (
             &with("fallback = \"wait\""),
             "shoal.toml:4: [[write.rule]] fallback cannot be \"wait\" | write \"through\" or \"refuse\"",
+        ),
+        (
+            &format!(
+                "{}{READER}",
+                with("tier = \"a\"\nreaders = [\"consumer\", \"consumr\"]")
+            ),
+            "shoal.toml:5: [[write.rule]] readers names \"consumr\", which is the access_key of no [[identity]] | did you mean \"consumer\"?",
+        ),
+        (
+            &with("tier = \"a\"\nreaders = \"zzz\""),
+            "shoal.toml:5: [[write.rule]] readers names \"zzz\", which is the access_key of no [[identity]] | add its [[identity]]",
+        ),
+        (
+            &through("readers = [\"AK2\"]"),
+            "shoal.toml:4: [[write.rule]] readers stands beside mode = \"through\" | leave it out",
         ),
         (
             &through("fallback = \"refuse\""),

@@ -43,7 +43,8 @@ pub struct Manifest {
 /// the keys of the bytes itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// The access key of the identity that wrote the object. Only this identity may read it.
+    /// The access key of the identity that wrote the object. Only it and the `readers` of its rule may read
+    /// it.
     pub(crate) writer: Arc<str>,
     pub(crate) etag: Arc<str>,
     pub(crate) modified: SystemTime,

@@ -58,8 +58,7 @@ pub enum FlushFailed {
 }
 
 impl Lookup {
-    /// Returns the dirty object if the caller wrote it. The node answers only its writer, who is certain to
-    /// have permission.
+    /// Returns the dirty object if the caller wrote it, and so is certain to have permission to change it.
     pub fn written_by(&self, caller: &Caller) -> Option<&Arc<Manifest>> {
         let manifest = self.manifest.as_ref();
         manifest.filter(|manifest| is_writer(caller, &manifest.record.writer))
@@ -80,13 +79,13 @@ impl Entries {
         self.shared.parts.rules.allow_back_below(bucket, prefix)
     }
 
-    pub(in crate::dirty) fn rule(&self, name: &ObjectName) -> Option<(BackRule, &Tier)> {
+    pub(in crate::dirty) fn rule(&self, name: &ObjectName) -> Option<(&BackRule, &Tier)> {
         let rule = self.shared.parts.rules.back_rule(name)?;
         Some((rule, &self.tiers[rule.tier]))
     }
 
     /// Returns the rule that covers a name, and its tier.
-    pub(in crate::dirty) fn rule_of(&self, name: &ObjectName) -> Result<(BackRule, &Tier), TierUnavailable> {
+    pub(in crate::dirty) fn rule_of(&self, name: &ObjectName) -> Result<(&BackRule, &Tier), TierUnavailable> {
         let rule = self.rule(name);
         rule.ok_or_else(|| TierUnavailable::because(&"no rule names a tier"))
     }
@@ -134,6 +133,19 @@ impl Entries {
         manifest.map(Arc::new).map_err(|error| {
             TierUnavailable::because(&format!("the record of {name:?} cannot be read: {error}"))
         })
+    }
+
+    /// Returns the dirty object if the node may show it to the caller without asking the lake.
+    pub fn readable_by<'a>(&self, lookup: &'a Lookup, caller: &Caller) -> Option<&'a Arc<Manifest>> {
+        let manifest = lookup.manifest.as_ref();
+        manifest.filter(|manifest| self.may_read(caller, manifest))
+    }
+
+    /// Returns true if the node may show a dirty object to the caller without asking the lake: the caller
+    /// wrote it, or is one of the `readers` of its rule.
+    pub fn may_read(&self, caller: &Caller, manifest: &Manifest) -> bool {
+        is_writer(caller, &manifest.record.writer)
+            || (self.rule(&manifest.name)).is_some_and(|(rule, _)| rule.allows_reader(caller))
     }
 
     /// Returns true if the entry of a name has not changed since `lookup`. A 404 of the lake is valid only if

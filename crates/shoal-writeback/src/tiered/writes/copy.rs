@@ -46,8 +46,8 @@ impl TieredLakeParts {
         let caller = &admitted.verified.caller;
         for _ in 0..ATTEMPTS {
             let source = dirty.entries.find(source_name).await?;
-            // Only the writer is certain to have permission to read the object.
-            let Some(manifest) = source.written_by(caller) else {
+            // For all other callers the lake decides who may read the source.
+            let Some(manifest) = dirty.entries.readable_by(&source, caller) else {
                 return Ok(None);
             };
             check_body(admitted).await?;
