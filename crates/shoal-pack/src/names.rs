@@ -81,6 +81,9 @@ fn folded(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::btree_set;
+    use proptest::prelude::proptest;
+
     use super::{Candidate, RENAMED_BYTES_MAX, new_names, plain_name, renamed};
 
     fn plain_file(key: &[u8]) -> Option<&str> {
@@ -181,5 +184,20 @@ mod tests {
         assert_eq!(names(&["a", "a/"]), ["_renamed/00000-a", "a/"]);
         assert_eq!(names(&["a/", "a/b"]), ["a/", "a/b"]);
         assert_eq!(names(&["ÄRA", "ära"]), ["_renamed/00000-__RA", "ära"]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_name_is_that_of_another_member_or_of_its_folder(keys in btree_set("[aAb./]{1,5}/?", 0..40)) {
+            let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+            let names: Vec<_> = names(&keys).iter().map(|name| name.to_lowercase()).collect();
+            for (at, name) in names.iter().enumerate() {
+                let others = names.iter().enumerate().filter(|(other, _)| *other != at);
+                let below = format!("{name}/");
+                for (_, other) in others {
+                    assert!(other != name && !other.starts_with(&below), "{name:?} and {other:?}");
+                }
+            }
+        }
     }
 }

@@ -146,20 +146,20 @@ impl End {
             .expect("an end has a record, a comment and a checksum")
     }
 
-    /// Reads the end of a pack.
+    /// Reads the fields that vary from the end of a pack. Its other bytes are right if [`Self::bytes`]
+    /// returns the same.
     pub(crate) fn read(bytes: &[u8; END_BYTES]) -> Result<Self, Damaged> {
-        let (record, rest) = bytes.split_first_chunk().expect("an end begins with its record");
-        let comment: &[u8; COMMENT.len()] = rest.first_chunk().expect("an end has a comment");
-        let mut expected = *COMMENT;
-        let format = comment[COMMENT_FORMAT_AT];
-        expected[COMMENT_FORMAT_AT] = format;
-        let end = Self::of_record(record).map_err(|_| Damaged::End)?;
-        if end.record() != *record || expected != *comment || !format.is_ascii_digit() {
+        let (record, rest) = bytes.split_at(END_RECORD_BYTES);
+        let format = rest[COMMENT_FORMAT_AT];
+        let mut comment = *COMMENT;
+        comment[COMMENT_FORMAT_AT] = format;
+        if !rest.starts_with(&comment) || !format.is_ascii_digit() {
             return Err(Damaged::End);
         }
         if format != COMMENT[COMMENT_FORMAT_AT] {
             return Err(Damaged::Format(format - b'0'));
         }
+        let end = Self::of_record(record).expect("a record has all fields");
         let is_within =
             u64::from(end.directory_bytes) <= DIRECTORY_BYTES_MAX && usize::from(end.members) <= MEMBERS_MAX;
         is_within.then_some(end).ok_or(Damaged::TooLarge)
@@ -179,7 +179,7 @@ impl End {
         record
     }
 
-    fn of_record(record: &[u8; END_RECORD_BYTES]) -> Result<Self, Malformed> {
+    fn of_record(record: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(record);
         reader.take(10)?;
         Ok(Self {

@@ -39,7 +39,7 @@ pub enum Damaged {
     /// The end does not fit the size of the pack.
     #[error("its end places the directory elsewhere: bytes were removed or added before it")]
     Length,
-    /// The directory is not the one that was written.
+    /// The directory, or the record of its place, is not the one that was written.
     #[error("its directory does not match the checksum at its end")]
     Checksum,
     /// An entry of the directory contradicts the format.

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::{description, headers, part, read};
+use crate::records::END_BYTES;
 use crate::{
     DIRECTORY_BYTES_MAX, Description, KEY_BYTES_MAX, MEMBERS_MAX, PACK_BYTES_MAX, PackBuilder, Refused,
     read_tail,
@@ -14,14 +15,6 @@ fn small() -> Description {
         etag: String::new(),
         headers: headers(&[]),
         of_reads: headers(&[]),
-        ..description(1)
-    }
-}
-
-/// A description of some 60 KiB.
-fn long() -> Description {
-    Description {
-        writer: "w".repeat(60 << 10),
         ..description(1)
     }
 }
@@ -44,19 +37,20 @@ fn a_pack_with_as_many_members_as_zip_counts_is_read() {
     assert_eq!((members.len(), members == pack.members), (MEMBERS_MAX, true));
 }
 
+/// Each member gets the longest name that a builder plans with.
 #[test]
 fn a_directory_is_full_before_it_is_too_large_to_be_read() {
     let mut builder = PackBuilder::default();
-    let long = long();
+    let description = description(1);
     let added = (0..).take_while(|number: &u32| {
-        let added = builder.add(number.to_string().as_bytes(), &long, Bytes::new());
+        let added = builder.add(format!("/{number:0100}").as_bytes(), &description, Bytes::new());
         assert!(matches!(added, Ok(()) | Err(Refused::Full)));
         added.is_ok()
     });
     let added = added.count();
     let pack = builder.finish();
-    let directory_bytes = pack.pieces.last().unwrap().len() as u64;
-    assert!(directory_bytes > DIRECTORY_BYTES_MAX - (64 << 10) && directory_bytes <= DIRECTORY_BYTES_MAX);
+    let directory_bytes = (pack.pieces.last().unwrap().len() - END_BYTES) as u64;
+    assert!(directory_bytes > DIRECTORY_BYTES_MAX - 1024 && directory_bytes <= DIRECTORY_BYTES_MAX);
     assert_eq!(read(&pack.pieces.concat()).unwrap().len(), added);
 }
 
@@ -90,8 +84,8 @@ fn a_refused_object_leaves_the_builder_as_it_was() {
     assert_eq!(refused(b"", &small()), Refused::Key);
     assert_eq!(refused(&[b'k'; KEY_BYTES_MAX + 1], &small()), Refused::Key);
     let too_long = Description {
-        etag: "e".repeat(6 << 10),
-        ..long()
+        etag: "e".repeat(64 << 10),
+        ..small()
     };
     assert_eq!(refused(b"k", &too_long), Refused::Description);
     for parts in [

@@ -79,13 +79,13 @@ fn an_entry_that_contradicts_the_format_is_named() {
         assert_eq!(second(Entry { size_bytes, ..b }), Some((1, EntryProblem::Place)));
     }
     assert_eq!(second(Entry { dos_time: 0, ..b }), Some((1, EntryProblem::Field)));
-    assert_eq!(
-        second(Entry {
-            description: &encoded[1..],
-            ..b
-        }),
-        Some((1, EntryProblem::Description))
-    );
+    let longer = [&encoded[..], b"x"].concat();
+    for description in [&encoded[1..], &longer] {
+        assert_eq!(
+            second(Entry { description, ..b }),
+            Some((1, EntryProblem::Description))
+        );
+    }
     assert_eq!(
         second(Entry {
             description: &in_parts,
@@ -162,6 +162,17 @@ fn a_count_or_a_place_that_does_not_fit_is_named() {
     assert!(matches!(sealed(moved), Err(Damaged::Entry { number: 0, .. })));
     // A gap between the last member and the directory.
     assert_eq!(read(&forged(1, &[])), Err(Damaged::Leftover));
+    // Bytes behind the last entry.
+    let mut longer = pack.clone();
+    longer.insert(pack.len() - END_BYTES, 0);
+    seal(
+        &mut longer,
+        End {
+            directory_bytes: end.directory_bytes + 1,
+            ..end
+        },
+    );
+    assert_eq!(read(&longer), Err(Damaged::Leftover));
 }
 
 #[test]

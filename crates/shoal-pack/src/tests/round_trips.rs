@@ -75,6 +75,9 @@ fn a_member_is_made_of_its_own_bytes_alone() {
     let member = &sample.members[0];
     assert!(member.is_made_of(b"one"));
     assert!(!member.is_made_of(b"onf") && !member.is_made_of(b"on") && !member.is_made_of(b""));
+    // Both have the CRC-32 of no bytes.
+    let empty = &sample.members[2];
+    assert!(empty.is_made_of(b"") && !empty.is_made_of(b"\x9d\x0a\xd9\x6d"));
 }
 
 #[test]
