@@ -27,7 +27,7 @@ const ENTRY_SIGNATURE: u32 = 0x0201_4b50;
 const END_SIGNATURE: u32 = 0x0605_4b50;
 
 /// Unix, so that readers look at permissions and at nothing else, and the version of most writers.
-const MADE_BY: u16 = 3 << 8 | 20;
+const MADE_BY: u16 = u16::from_le_bytes([20, 3]);
 const VERSION_NEEDED: u16 = 20;
 /// Names are UTF-8.
 const FLAGS: u16 = 1 << 11;

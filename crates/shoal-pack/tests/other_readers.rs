@@ -266,10 +266,7 @@ fn unzip_unpacks_each_object_with_its_time() {
     run(&target, "unzip", &[Path::new("-q"), &sample.pack()]);
     sample.check_unpacked(&target);
     let modified = fs::metadata(target.join("empty")).unwrap().modified().unwrap();
-    assert_eq!(
-        modified,
-        SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)
-    );
+    assert_eq!(modified, SystemTime::UNIX_EPOCH + Duration::from_hours(500_000));
     let full = Sample::full();
     run(full.folder.path(), "unzip", &[Path::new("-tqq"), &full.pack()]);
 }

@@ -43,7 +43,9 @@ impl Config {
                         digest.add(rule.fallback.as_str());
                         let mut readers: Vec<&String> = rule.readers.iter().collect();
                         readers.sort_unstable();
-                        readers.into_iter().for_each(|reader| digest.add(reader));
+                        for reader in readers {
+                            digest.add(reader);
+                        }
                     }
                 }
             }

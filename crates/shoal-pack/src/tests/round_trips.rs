@@ -97,10 +97,10 @@ fn times_that_zip_cannot_express_become_the_nearest() {
     // 2027-01-15 08:00:01
     assert_eq!(
         at(epoch + Duration::from_secs(1_800_000_001)),
-        47 << 25 | 1 << 21 | 15 << 16 | 8 << 11
+        (47 << 25) + (1 << 21) + (15 << 16) + (8 << 11)
     );
     // 2107-12-31 23:59:58
-    let last = 127 << 25 | 12 << 21 | 31 << 16 | 23 << 11 | 59 << 5 | 29;
+    let last = (127 << 25) + (12 << 21) + (31 << 16) + (23 << 11) + (59 << 5) + 29;
     assert_eq!(at(epoch + Duration::from_secs(1 << 40)), last);
 }
 
