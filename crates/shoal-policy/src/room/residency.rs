@@ -29,8 +29,8 @@ pub struct Residency<K, P: ?Sized> {
 }
 
 /// Room for a key that is about to be written. Must be passed to [`Residency::commit`],
-/// [`Residency::restore`] or [`Residency::cancel`].
-#[derive(Debug, PartialEq, Eq)]
+/// [`Residency::restore`] or [`Residency::cancel`]. The default has no room.
+#[derive(Debug, Default, PartialEq, Eq)]
 #[must_use = "room that is not given back is lost"]
 pub struct Reservation {
     bytes: u64,
@@ -50,6 +50,22 @@ impl Reservation {
     /// The reserved room in bytes.
     pub const fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Takes `bytes` of the room, for another purpose.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the reservation has less room.
+    pub fn split(&mut self, bytes: u64) -> Self {
+        assert!(bytes <= self.bytes, "a part is no larger than the whole");
+        self.bytes -= bytes;
+        Self { bytes }
+    }
+
+    /// Adds room that was reserved for another purpose.
+    pub fn join(&mut self, other: Self) {
+        self.bytes += other.bytes;
     }
 }
 

@@ -74,6 +74,24 @@ fn a_reservation_grows_while_there_is_room() {
 }
 
 #[test]
+fn a_reservation_is_split_and_joined_without_a_change_of_its_room() {
+    let mut cache = cache(100);
+    let mut room = cache.reserve(60).unwrap();
+    let part = room.split(25);
+    assert_eq!(
+        (room.bytes(), part.bytes(), cache.room().taken_bytes()),
+        (35, 25, 60)
+    );
+    cache.commit(part, 1);
+    assert_eq!(cache.room().used_bytes(), 25);
+    let leaving = cache.remove(&1).unwrap();
+    room.join(cache.retake(leaving));
+    assert_eq!((room.bytes(), cache.room().taken_bytes()), (60, 60));
+    cache.cancel(room);
+    assert_eq!(cache.room().taken_bytes(), 0);
+}
+
+#[test]
 fn eviction_ahead_starts_above_high_and_stops_at_low() {
     let mut cache = cache(100);
     fill(&mut cache, 0..19, 5);
