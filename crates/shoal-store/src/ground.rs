@@ -1,5 +1,6 @@
 //! The ground that all parts of a store share: the disk, and the record of its blocks in memory.
 
+pub(crate) mod blocking;
 pub(crate) mod health;
 pub(crate) mod signal;
 
@@ -77,7 +78,7 @@ impl Ground {
 
     /// Counts, logs and reports that a block was removed.
     pub(super) fn removed(&self, victim: &Victim, reason: RemovalReason) {
-        let block = victim.leaving.key;
+        let block = victim.block;
         self.counters.evictions.count(reason);
         self.absences.lock().put(block, Absence::Removed(reason));
         self.notify(block, victim.data_bytes, BlockEvent::Removed);

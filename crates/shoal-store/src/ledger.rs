@@ -11,6 +11,7 @@ pub(crate) mod mapped_lru;
 pub(crate) mod mappings;
 pub(crate) mod pin_orders;
 mod pins;
+pub(crate) mod segments;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -32,13 +33,16 @@ pub(super) use self::c2p::c2ps;
 pub use self::pins::Kept;
 
 use self::counts::Counts;
-use self::index::Index;
+use self::index::{Index, Position};
 use self::mapped_lru::MappedLru;
 use self::mappings::Mappings;
 use self::pin_orders::Pins;
+use self::segments::Segments;
 use super::counters::Counters;
 use super::files::footer::StoredBlock;
+use super::files::location::{Entry, Location};
 use super::files::mapping::Mapping;
+use super::files::place::{Address, Place, SegmentNumber};
 
 type Resident = Residency<BlockId, Layered<BlockId, Named<BlockId>>>;
 
@@ -57,6 +61,7 @@ pub(super) struct Ledger {
 pub(super) struct State {
     pub(super) residency: Resident,
     pub(super) index: Index,
+    pub(super) segments: Segments,
     mapped: MappedLru,
     /// The blocks that must not be evicted because they are being read from the disk.
     pub(super) readers: Counts<BlockId>,
@@ -76,16 +81,30 @@ pub(super) struct PolicyTime {
 /// A block that was removed from the ledger, with its mapping, if any.
 #[derive(Debug)]
 pub(super) struct Victim {
-    pub(super) leaving: Leaving<BlockId>,
+    pub(super) block: BlockId,
+    /// Its disk space in bytes.
+    pub(super) bytes: u64,
     /// Length of its data in bytes.
     pub(super) data_bytes: u64,
     pub(super) mapping: Option<Arc<Mapping>>,
+    pub(super) remains: Remains,
+}
+
+/// The bytes on the disk of a block that was removed from the ledger.
+#[derive(Debug)]
+pub(super) enum Remains {
+    /// Its file, and the room that is free once the file is gone.
+    File(Leaving<BlockId>),
+    /// Its entry, whose room belongs to the segment.
+    Entry(Entry),
 }
 
 /// Protects a block from eviction while it is read.
 pub(super) struct BlockRead<'a> {
     ledger: &'a Ledger,
-    block: BlockId,
+    pub(super) block: BlockId,
+    /// Where its bytes lay when the read began. They stay readable there if the block moves.
+    pub(super) location: Location,
 }
 
 impl Drop for BlockRead<'_> {
@@ -98,6 +117,7 @@ impl Ledger {
     /// Creates `layers` layers of equal size, each with a policy of this name; in L1 of several layers, C2P
     /// is left out. `hierarchy` assigns blocks to layers. Pinned blocks take at most `pinned_bytes_max`.
     pub(super) fn new(
+        block_bytes: u64,
         room_bytes: u64,
         pinned_bytes_max: u64,
         mapped_bytes_max: u64,
@@ -121,7 +141,8 @@ impl Ledger {
         Self {
             state: Mutex::new(State {
                 residency: Residency::new(room_bytes, policy).with_pins(pinned_bytes_max),
-                index: Index::default(),
+                index: Index::new(block_bytes),
+                segments: Segments::default(),
                 mapped: MappedLru::new(mapped_bytes_max),
                 readers: Counts::default(),
                 pins: Pins::default(),
@@ -154,23 +175,32 @@ impl Ledger {
         self.state.lock().residency.contains(&block)
     }
 
+    /// Returns true if a resident block has a file of its own.
+    pub(super) fn is_file(&self, block: BlockId) -> bool {
+        self.state.lock().index.place(block) == Some(Place::File)
+    }
+
     /// Protects a block from eviction until the returned value is dropped. `None` if it is not resident.
     pub(super) fn begin_read(&self, block: BlockId) -> Option<BlockRead<'_>> {
         let mut state = self.state.lock();
-        if !state.residency.contains(&block) {
-            return None;
-        }
+        let location = state.locate(block)?;
         state.readers.enter(block);
-        Some(BlockRead { ledger: self, block })
+        Some(BlockRead {
+            ledger: self,
+            block,
+            location,
+        })
     }
 
     /// Keeps a mapping for later hits, and counts a use if `is_used`. Returns `None` if the block has been
     /// removed, because its room may already belong to other blocks.
-    pub(super) fn keep_mapped(&self, block: BlockId, mapping: Mapping, is_used: bool) -> Option<Bytes> {
+    pub(super) fn keep_mapped(&self, read: &BlockRead<'_>, mapping: Mapping, is_used: bool) -> Option<Bytes> {
+        let block = read.block;
         let data_bytes = mapping.as_ref().len() as u64;
         let mut state = self.state.lock();
-        if !state.residency.contains(&block) {
-            return None;
+        if state.index.place(block)? != read.location.place() {
+            // It has moved. Its former segment is kept for this reader alone.
+            return Some(Mappings::lease(mapping));
         }
         let bytes = self.mappings.insert(block, mapping, clock::instant());
         if is_used {
@@ -292,41 +322,101 @@ impl Ledger {
         self.freed.notify_all();
     }
 
+    /// Wakes those that wait for room.
+    pub(super) fn room_was_freed(&self) {
+        self.freed.notify_all();
+    }
+
     /// Releases the room of a block that is gone from the disk.
     pub(super) fn left(&self, leaving: Leaving<BlockId>) {
         self.state.lock().residency.left(leaving);
         self.freed.notify_all();
     }
 
-    /// Admits a block whose file has its final name, and keeps it mapped. Returns its bytes, and the mappings
-    /// displaced by it, which the caller must drop outside all locks.
+    /// Admits a block whose bytes are where a start finds them, and keeps it mapped. Returns its bytes, and
+    /// the mappings displaced by it, which the caller must drop outside all locks.
     pub(super) fn admit(
         &self,
         room: Reservation,
         stored: &StoredBlock,
+        location: &Location,
         mapping: Mapping,
     ) -> (Bytes, Vec<Arc<Mapping>>) {
         let data_bytes = mapping.as_ref().len() as u64;
-        debug_assert!(data_bytes <= room.bytes(), "room is at least what is in the file");
+        debug_assert!(data_bytes <= room.bytes(), "room is at least what is on the disk");
         let mut state = self.state.lock();
         state.advance();
         state.residency.commit(room, stored.id);
-        state.has_come(stored);
+        state.has_come(stored, location);
         let bytes = self.mappings.insert(stored.id, mapping, clock::instant());
         let unmapped = state.mapped.insert(stored.id, data_bytes, &self.mappings);
         (bytes, unmapped)
     }
 
     /// Admits a block stored by an earlier process. Returns `false` if there is no room for it.
-    pub(super) fn restore(&self, bytes: u64, stored: &StoredBlock) -> bool {
+    pub(super) fn restore(&self, bytes: u64, stored: &StoredBlock, location: &Location) -> bool {
         let mut state = self.state.lock();
-        let Ok(room) = state.residency.reserve(bytes) else {
-            return false;
+        let mut room = match location {
+            Location::File => Reservation::default(),
+            // The segment's room is reserved, and is now covered by this block.
+            Location::Entry(_) => state.segments.lend(bytes),
         };
+        let rest_bytes = bytes - room.bytes();
+        if state.residency.extend(&mut room, rest_bytes).is_err() {
+            state.give(room);
+            return false;
+        }
         state.advance();
         state.residency.restore(room, stored.id);
-        state.has_come(stored);
+        state.has_come(stored, location);
         true
+    }
+
+    /// Moves a block from one entry to another, with its mapping if it is mapped. Returns true unless the
+    /// block has left the first entry.
+    pub(super) fn move_entry(
+        &self,
+        block: BlockId,
+        from: &Entry,
+        to: &Entry,
+        mapping: Option<Mapping>,
+    ) -> bool {
+        let mut state = self.state.lock();
+        if state.index.place(block) != Some(Place::Entry(from.address())) {
+            return false;
+        }
+        let position = state.index.set_place(block, Place::Entry(to.address()));
+        state.segments.empty(from);
+        state.segments.fill(to, position, block.index);
+        let replaced = mapping.and_then(|mapping| self.mappings.replace(block, mapping));
+        drop(state);
+        // Unmapping is slow, so it happens outside the lock.
+        drop(replaced);
+        true
+    }
+
+    /// Returns the blocks in a segment.
+    pub(super) fn blocks_in(&self, number: SegmentNumber) -> Vec<BlockId> {
+        let state = self.state.lock();
+        let slots = (0_u32..).zip(state.segments.slots(number));
+        let blocks = slots.filter_map(|(slot, held)| {
+            let (block, place) = state.index.block_at(held.position, held.index)?;
+            let address = Address {
+                segment: number,
+                slot,
+            };
+            (place == Place::Entry(address)).then_some(block)
+        });
+        blocks.collect()
+    }
+
+    /// Releases the room of a segment whose file is gone from the disk.
+    pub(super) fn segment_gone(&self, disk_bytes: u64) {
+        let mut state = self.state.lock();
+        let surplus = state.segments.gone(disk_bytes);
+        state.residency.cancel(surplus);
+        drop(state);
+        self.room_was_freed();
     }
 
     /// Removes a block. `None` if it is not resident.
@@ -389,33 +479,6 @@ impl Ledger {
     pub(super) fn started_ahead(&self, by: Duration) {
         self.state.lock().time.at_start += by;
     }
-
-    /// Asserts that index, layers and residency agree, as they must whenever the lock is free.
-    #[cfg(test)]
-    pub(super) fn assert_consistent(&self) {
-        let state = &*self.state.lock();
-        let (residency, rooms) = (&state.residency, state.residency.policy().rooms());
-        let used_bytes: u64 = rooms.iter().map(|room| room.used_bytes).sum();
-        let blocks: usize = rooms.iter().map(|room| room.keys).sum();
-        let pinned = state.index.versions().into_iter().flat_map(|(_, version)| {
-            let blocks = state.index.ids_of(version).into_iter();
-            blocks.filter_map(move |block| state.residency.pins().bytes_of(&block))
-        });
-        let pinned: Vec<u64> = pinned.collect();
-        assert_eq!(pinned.iter().sum::<u64>(), residency.pins().bytes());
-        assert_eq!(
-            used_bytes + residency.pins().bytes(),
-            residency.room().used_bytes()
-        );
-        assert_eq!(blocks + pinned.len(), residency.held());
-        assert!(residency.room().taken_bytes() <= residency.room().capacity_bytes());
-        let versions = state.index.versions();
-        let indexed: usize = versions
-            .iter()
-            .map(|(_, version)| state.index.blocks_of(*version).len())
-            .sum();
-        assert_eq!(indexed, residency.held());
-    }
 }
 
 impl State {
@@ -428,9 +491,21 @@ impl State {
         }
     }
 
-    /// Updates index, policy and pins for a block that became resident.
-    fn has_come(&mut self, stored: &StoredBlock) {
-        self.index.insert(stored);
+    /// Returns where the bytes of a block lie. `None` if it is not resident.
+    pub(super) fn locate(&self, block: BlockId) -> Option<Location> {
+        Some(match self.index.place(block)? {
+            Place::File => Location::File,
+            Place::Entry(address) => Location::Entry(self.segments.entry(address)),
+        })
+    }
+
+    /// Updates index, segments, policy and pins for a block that became resident.
+    fn has_come(&mut self, stored: &StoredBlock, location: &Location) {
+        let position: Position = self.index.insert(stored, location.place());
+        if let Location::Entry(entry) = location {
+            self.segments.fill(entry, position, stored.id.index);
+            self.give(Reservation::default());
+        }
         self.observe(stored.id);
         self.pin_arrived(stored.object, stored.id);
     }
@@ -442,16 +517,33 @@ impl State {
 
     /// Removes a block that leaves from index and mappings.
     fn forget(&mut self, leaving: Leaving<BlockId>, mappings: &Mappings) -> Victim {
-        let data_bytes = self.index.block_len(leaving.key);
-        let was_indexed = self.index.remove(leaving.key);
-        assert!(was_indexed, "what has room is in the index");
-        self.mapped.remove(leaving.key);
-        let mapping = mappings.remove(leaving.key);
+        let (block, bytes) = (leaving.key, leaving.bytes());
+        let data_bytes = self.index.block_len(block);
+        let place = self.index.remove(block).expect("what has room is in the index");
+        self.mapped.remove(block);
+        let remains = match place {
+            Place::File => Remains::File(leaving),
+            Place::Entry(address) => {
+                let entry = self.segments.entry(address);
+                self.segments.empty(&entry);
+                let freed = self.residency.retake(leaving);
+                self.give(freed);
+                Remains::Entry(entry)
+            }
+        };
         Victim {
-            leaving,
+            block,
+            bytes,
             data_bytes,
-            mapping,
+            mapping: mappings.remove(block),
+            remains,
         }
+    }
+
+    /// Gives room that was freed to the segments, as far as they need it.
+    fn give(&mut self, freed: Reservation) {
+        let surplus = self.segments.give(freed);
+        self.residency.cancel(surplus);
     }
 
     /// The blocks of incomplete objects, which are evicted before others if C2P is above GWF.

@@ -1,9 +1,11 @@
 //! Blocks on this node's disk: files, index, checksums, recovery.
 //!
-//! One file holds one block and describes itself (`footer`): the data come first, so that a mapped block
-//! starts on a page, then a footer. The file is written under a temporary name and renamed, so that a block's
-//! name always refers to a complete block. No code outside this crate deals with block files: a block goes in
-//! as pieces and comes out as [`Bytes`].
+//! A block of more than 64 KiB is a file that describes itself (`footer`): the data come first, so that a
+//! mapped block starts on a page, then a footer. The file is written under a temporary name and renamed, so
+//! that a block's name always refers to a complete block. Smaller blocks are entries of segments, files of 16
+//! MiB that hold thousands of them and a table of contents (`segment`). `location` has the operations on a
+//! block's bytes wherever they lie; no other part distinguishes the two. No code outside this crate deals
+//! with these files: a block goes in as pieces and comes out as [`Bytes`].
 //!
 //! **A hit costs no I/O and no copy.** [`Store::resident`] returns slices of kept mappings whose pages
 //! are in memory. Operations that might wait for the disk ([`Store::load`], [`Publisher::put`],
@@ -16,14 +18,16 @@
 //!
 //! **Capacity is a promise** about disk blocks, kept by [`shoal_policy::residency`]. Room is reserved before
 //! a file is created and released when the file is gone from the disk; an unlinked file is gone when its last
-//! reader is done. The folders, the files' names, files being written and the quarantine count too.
+//! reader is done. A segment takes its whole room from its creation on; of segments with little in use the
+//! blocks are copied to others. The folders, the files' names, files being written and the quarantine count
+//! too.
 //!
 //! **Nothing is synced.** A cache may lose data: blocks torn by a power failure are detected by footer or
 //! checksum, and fetched again. No code may ever truncate or rewrite a block's data in place, see
-//! `files::mapping`; the folder is locked.
+//! `files::pages`; the folder is locked.
 //!
-//! **Memory.** The index takes about 100 bytes per block and 170 bytes per version; a kept mapping takes
-//! about 300 bytes, a pinned object about 100 bytes.
+//! **Memory.** A small object of one block takes less than 200 bytes in all maps; a kept mapping takes about
+//! 300 bytes, a pinned object about 100 bytes.
 //!
 //! # Parts
 //!
@@ -34,11 +38,13 @@
 //! | `files` | block files: what is in them, the folder that they lie in, their pages in memory |
 //! | `ledger` | what is here, in memory: the index of blocks, their room, mappings, readers and pins |
 //! | `ground` | these two, the health of the disk and why blocks are not here: what all others share |
+//! | `appender` | the segment that small blocks are appended to |
 //! | `eviction` | how blocks leave: layers, worths, room made for others, removal, quarantine |
 //! | `pinning` | objects whose blocks stay; files of the node that are no blocks |
 //! | `blocks` | blocks on their way from the disk and to it, and the threads that write |
 //! | `upkeep` | the start, checks of all blocks, the background threads |
 
+mod appender;
 mod blocks;
 mod config;
 mod counters;
@@ -83,9 +89,9 @@ pub use shoal_policy::eviction::layered::LayerRoom;
 
 use self::blocks::loader::Loader;
 use self::blocks::writers::Writers;
-use self::files::blocking::run_blocking;
 use self::files::disk::Disk;
 use self::ground::Ground;
+use self::ground::blocking::run_blocking;
 use self::upkeep::maintenance::{self, Maintenance};
 
 /// The blocks of this node.
@@ -94,7 +100,9 @@ use self::upkeep::maintenance::{self, Maintenance};
 /// locks.
 ///
 /// Locks are taken in this order, and at most one of each: the journal of pins (`pinning`), a block's name
-/// (`disk`), the `ledger`, a shard of the `mappings`. No other two locks of the store are held at a time.
+/// (`disk`) or the marks of a segment, the segment that is being filled (`appender`), the `ledger`, a shard
+/// of the `mappings`. While a block is moved, the marks of its new segment may be locked after those of its
+/// old one. No other two locks of the store are held at a time.
 pub struct Store {
     /// The configured capacity. The ledger's is smaller by the room of the folders.
     capacity_bytes: u64,

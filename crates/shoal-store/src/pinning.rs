@@ -18,8 +18,8 @@ use shoal_policy::{BlockId, ObjectId};
 
 use self::file_room::FileRoom;
 use self::journal::{Journal, JournalError};
-use super::files::blocking::run_blocking;
 use super::ground::Ground;
+use super::ground::blocking::run_blocking;
 use super::ledger::pin_orders::{Group, PinOrder, Pins};
 use super::ledger::{Kept, State};
 

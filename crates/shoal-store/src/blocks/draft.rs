@@ -9,8 +9,8 @@ use shoal_s3::object::Version;
 
 use super::publish::{Publisher, StagedFile};
 use super::writers::Urgency;
-use crate::files::blocking::run_blocking;
 use crate::files::footer::{Checksum, Footer};
+use crate::ground::blocking::run_blocking;
 
 /// Room reserved for the footer, whose length is unknown yet. Most footers are far shorter; a longer one
 /// reserves more.

@@ -1,4 +1,5 @@
-//! Stores a block: checks it, reserves room, writes, maps and renames the file, and admits the block.
+//! Stores a block: checks it, reserves room, writes it to a file of its own or to a segment, maps and admits
+//! it.
 
 use std::io;
 use std::sync::Arc;
@@ -13,16 +14,21 @@ use tokio::sync::oneshot;
 
 use super::loader::Loader;
 use super::writers::{Urgency, Writers};
+use crate::appender::Appender;
 use crate::eviction::evictor::Evictor;
 use crate::eviction::removal::Removal;
 use crate::files::disk::TempFile;
 use crate::files::footer::{Checksum, Footer};
+use crate::files::location::Location;
 use crate::files::mapping::Mapping;
+use crate::files::segment_file::NewEntry;
 use crate::ground::{BlockEvent, Ground};
+use crate::ledger::segments::charge_bytes;
 
 /// Stores blocks.
 pub struct Publisher {
     pub(crate) ground: Arc<Ground>,
+    pub(crate) appender: Arc<Appender>,
     pub(crate) evictor: Arc<Evictor>,
     pub(crate) removal: Arc<Removal>,
     pub(crate) loader: Arc<Loader>,
@@ -136,10 +142,72 @@ impl Publisher {
             version: version.clone(),
         };
         let encoded = footer.encode().ok_or(Refusal::TooLarge)?;
+        if self.appender.takes(footer.data_bytes, encoded.len() as u64) {
+            return self.append(&NewEntry {
+                stored: &footer.stored(),
+                footer: &encoded,
+                data: pieces,
+            });
+        }
         let file_bytes = footer.data_bytes + encoded.len() as u64;
         let staged = StagedFile::write(self, sequence, pieces, &encoded, file_bytes)?;
         let mapping = staged.map(footer.data_bytes)?;
         staged.publish(&footer, mapping)
+    }
+
+    /// Stores a block in a segment. Returns its bytes.
+    fn append(&self, entry: &NewEntry<'_>) -> Result<Bytes, Refusal> {
+        let mut room = Some(self.evictor.reserve(charge_bytes(entry.entry_bytes()))?);
+        let stored = self.append_in(&mut room, entry);
+        if let Some(unused) = room {
+            self.ground.ledger.cancel(unused);
+        }
+        stored
+    }
+
+    /// As [`Publisher::append`]. Takes the room if the block is admitted.
+    fn append_in(&self, room: &mut Option<Reservation>, entry: &NewEntry<'_>) -> Result<Bytes, Refusal> {
+        let (ground, block) = (&self.ground, entry.stored.id);
+        loop {
+            if let Some(bytes) = self.appender.shortage_bytes(entry.entry_bytes()) {
+                self.appender
+                    .begin(entry.entry_bytes(), self.evictor.reserve(bytes)?)?;
+            }
+            let name = ground.disk.lock_name(block);
+            if ground.ledger.contains(block) {
+                drop(name);
+                return self.loader.load(block, true).ok_or(Refusal::NoRoom);
+            }
+            let appended = self.appender.append(entry, |written| {
+                let mapping = written.map(entry.data_bytes());
+                let mapping = mapping.map_err(|error| (written.clone(), error))?;
+                let room = room.take().expect("a block is admitted once");
+                let location = Location::Entry(written.clone());
+                Ok(ground.ledger.admit(room, entry.stored, &location, mapping))
+            });
+            drop(name);
+            match appended {
+                Ok(Some(Ok((bytes, unmapped)))) => {
+                    // Unmapping is slow, so it happens outside the locks.
+                    drop(unmapped);
+                    self.was_stored(block, entry.data_bytes());
+                    return Ok(bytes);
+                }
+                Ok(Some(Err((unmapped, error)))) => {
+                    self.removal.abandon_entry(unmapped);
+                    return Err(ground.health.write_failed("map a block", &error));
+                }
+                // Other blocks have filled the segment.
+                Ok(None) => {}
+                Err(error) => return Err(ground.health.write_failed("write a block", &error)),
+            }
+        }
+    }
+
+    /// Counts and reports a block that was admitted.
+    fn was_stored(&self, block: BlockId, data_bytes: u64) {
+        self.ground.counters.stored_blocks.add(1);
+        self.ground.notify(block, data_bytes, BlockEvent::Stored);
     }
 }
 
@@ -210,7 +278,7 @@ impl StagedFile {
     /// Fails if the file cannot be mapped.
     pub(crate) fn map(&self, data_bytes: u64) -> Result<Mapping, Refusal> {
         let (file, _) = self.staged.as_ref().expect(STAGED);
-        let mapped = Mapping::new(&file.file, data_bytes as usize);
+        let mapped = Mapping::of_file(&file.file, data_bytes as usize);
         mapped.map_err(|error| self.publisher.ground.health.write_failed("map a block", &error))
     }
 
@@ -247,12 +315,11 @@ impl StagedFile {
             publisher.removal.abandon(file.number, room);
             return Err(refusal);
         }
-        let (bytes, unmapped) = ground.ledger.admit(room, &stored, mapping);
+        let (bytes, unmapped) = ground.ledger.admit(room, &stored, &Location::File, mapping);
         drop(name);
         // Unmapping is slow, so it happens outside the locks.
         drop(unmapped);
-        ground.counters.stored_blocks.add(1);
-        ground.notify(stored.id, footer.data_bytes, BlockEvent::Stored);
+        publisher.was_stored(stored.id, footer.data_bytes);
         Ok(bytes)
     }
 }

@@ -8,10 +8,11 @@ use shoal_base::clock;
 use shoal_policy::admission::Refusal;
 use shoal_policy::residency::Reservation;
 
+use super::emptying::Emptying;
 use super::removal::Removal;
 use crate::counters::RemovalReason;
-use crate::files::blocking::run_blocking;
 use crate::ground::Ground;
+use crate::ground::blocking::run_blocking;
 
 /// Number of blocks evicted ahead of demand per acquisition of the locks.
 const BATCH: usize = 16;
@@ -27,6 +28,7 @@ type NodeEvictor = Box<dyn Fn() + Send + Sync>;
 pub struct Evictor {
     ground: Arc<Ground>,
     removal: Arc<Removal>,
+    emptying: Emptying,
     /// If set, makes room ahead of demand instead of this evictor.
     by_worth: OnceLock<NodeEvictor>,
     /// True if a block timed out waiting for the evictor, until there is enough room again.
@@ -34,10 +36,11 @@ pub struct Evictor {
 }
 
 impl Evictor {
-    pub(crate) fn new(ground: &Arc<Ground>, removal: &Arc<Removal>) -> Self {
+    pub(crate) fn new(ground: &Arc<Ground>, removal: &Arc<Removal>, emptying: Emptying) -> Self {
         Self {
             ground: Arc::clone(ground),
             removal: Arc::clone(removal),
+            emptying,
             by_worth: OnceLock::new(),
             node_evictor_is_late: AtomicBool::new(false),
         }
@@ -74,6 +77,10 @@ impl Evictor {
             let Err(refusal @ Refusal::NoRoom) = room else {
                 return room;
             };
+            // Before a block leaves, room that other blocks left behind is won back.
+            if self.emptying.empty_next() {
+                continue;
+            }
             let until = *until.get_or_insert_with(|| clock::instant() + NODE_EVICTOR_TIMEOUT);
             if !self.node_evictor_makes_room(bytes, until) {
                 let victim = self.ground.ledger.evict().ok_or(refusal)?;
@@ -95,8 +102,9 @@ impl Evictor {
         in_time
     }
 
-    /// Evicts ahead of demand, through the node's evictor if there is one.
+    /// Evicts ahead of demand, through the node's evictor if there is one. Empties the segments that are due.
     pub(crate) fn make_room_ahead(&self) {
+        self.empty_segments();
         match self.by_worth.get() {
             None => self.evict_ahead_now(),
             Some(evictor) if self.ground.ledger.lock().residency.room().is_crowded() => evictor(),
@@ -104,10 +112,16 @@ impl Evictor {
         }
     }
 
+    fn empty_segments(&self) {
+        while !self.ground.maintenance.is_stopped() && self.emptying.empty_next() {}
+    }
+
     /// Evicts down to the low watermark if the high one is exceeded.
     fn evict_ahead_now(&self) {
         let mut started = false;
         loop {
+            // The victims of a segment free their room only with the segment.
+            self.empty_segments();
             let victims = self.ground.ledger.evict_ahead(started, BATCH);
             let is_done = victims.is_empty() || self.ground.maintenance.is_stopped();
             self.removal.remove_all(victims, RemovalReason::Room);

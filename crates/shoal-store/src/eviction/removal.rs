@@ -1,5 +1,6 @@
 //! Removal of files: a file is unlinked first, and its room is released when no reader holds it any more.
 
+use std::fmt::Debug;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,11 +12,15 @@ use shoal_policy::{BlockId, ObjectId, VersionId};
 
 use super::quarantine::Quarantine;
 use crate::counters::RemovalReason;
-use crate::files::blocking::run_blocking;
 use crate::files::disk::{self, Disk, ReadError};
+use crate::files::location::Entry;
 use crate::files::mapping::Mapping;
+use crate::files::place::SegmentNumber;
+use crate::files::segment_file::SegmentFile;
 use crate::ground::Ground;
-use crate::ledger::Victim;
+use crate::ground::blocking::run_blocking;
+use crate::ground::health::is_exhaustion;
+use crate::ledger::{Remains, Victim};
 
 /// Removes blocks from the store and their files from the disk.
 pub struct Removal {
@@ -30,14 +35,20 @@ pub struct Removal {
 struct PendingRemoval {
     file: Doomed,
     /// Readers keep an unlinked file on the disk while they hold its mapping.
-    mapping: Option<Weak<Mapping>>,
+    mapping: Option<Held>,
     unlinked: bool,
 }
 
-/// A file to remove, and its room.
+/// What readers hold of a file: the mapping of a block, or a segment.
+type Held = Weak<dyn Debug + Send + Sync>;
+
+/// Bytes to remove from the disk, and their room.
 #[derive(Debug)]
 enum Doomed {
     Block(Leaving<BlockId>),
+    /// To be marked. Its room belongs to the segment.
+    Entry(Entry),
+    Segment(SegmentNumber, u64),
     Other(PathBuf, Reservation),
 }
 
@@ -69,7 +80,7 @@ impl Removal {
                 continue;
             };
             blocks += 1;
-            bytes += victim.leaving.bytes();
+            bytes += victim.bytes;
             self.remove_all([victim], RemovalReason::Ordered);
         }
         (blocks, bytes)
@@ -94,8 +105,40 @@ impl Removal {
         parting.await.unwrap_or_default()
     }
 
+    /// Handles a failed read: removes the block or marks the disk as failed, depending on the error. Returns
+    /// true if the block was removed.
+    pub(crate) fn read_failed(&self, block: BlockId, error: &ReadError) -> bool {
+        let reason = match error {
+            ReadError::Io(error) if is_exhaustion(error) => {
+                self.ground.health.exhausted();
+                tracing::warn!(?block, %error, "a block could not be read for a reason other than the disk");
+                return false;
+            }
+            // The disk works, but the file is missing or a directory.
+            ReadError::Io(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::IsADirectory
+                ) =>
+            {
+                RemovalReason::Unreadable
+            }
+            ReadError::Io(error) if error.kind() != io::ErrorKind::UnexpectedEof => {
+                self.ground.health.failed("read a block", error);
+                RemovalReason::Unreadable
+            }
+            ReadError::Io(_)
+            | ReadError::Footer(_)
+            | ReadError::Segment(_)
+            | ReadError::OtherBlock
+            | ReadError::Checksum => RemovalReason::Corrupt,
+        };
+        self.condemn(block, reason, error);
+        true
+    }
+
     /// Removes a block that is unreadable or damaged. Its file is moved to quarantine unless readers still
-    /// hold it.
+    /// hold it; an entry is copied there.
     pub(crate) fn condemn(&self, block: BlockId, reason: RemovalReason, error: &ReadError) {
         let Some(victim) = self.ground.ledger.remove(block) else {
             return;
@@ -105,15 +148,21 @@ impl Removal {
             self.ground.counters.corrupt_blocks.add(1);
         }
         self.ground.removed(&victim, reason);
-        let mapping = victim.mapping.map(|mapping| Arc::downgrade(&mapping));
-        // A file that readers still hold is unlinked, so that its room is released when they are done.
-        let unmoved = if is_held(mapping.as_ref()) {
-            Err(victim.leaving)
-        } else {
-            self.quarantine_block(victim.leaving)
-        };
-        if let Err(leaving) = unmoved {
-            self.remove_file(Doomed::Block(leaving), mapping);
+        let mapping = held_by_readers(victim.mapping);
+        match victim.remains {
+            Remains::Entry(entry) => {
+                self.quarantine_entry(block, &entry);
+                self.remove_bytes(Doomed::Entry(entry), None);
+            }
+            // A file that readers still hold is unlinked, so that its room is released when they are done.
+            Remains::File(leaving) if is_held(mapping.as_ref()) => {
+                self.remove_bytes(Doomed::Block(leaving), mapping);
+            }
+            Remains::File(leaving) => {
+                if let Err(leaving) = self.quarantine_block(leaving) {
+                    self.remove_bytes(Doomed::Block(leaving), mapping);
+                }
+            }
         }
     }
 
@@ -122,9 +171,22 @@ impl Removal {
         self.discard(self.ground.disk.temp_path(number), room);
     }
 
+    /// Removes an entry whose block is not resident.
+    pub(crate) fn abandon_entry(&self, entry: Entry) {
+        self.remove_bytes(Doomed::Entry(entry), None);
+    }
+
+    /// Removes a segment without blocks, which takes `disk_bytes`.
+    pub(crate) fn remove_segment(&self, segment: Arc<SegmentFile>, disk_bytes: u64) {
+        let number = segment.number;
+        let held = Arc::downgrade(&segment);
+        drop(segment);
+        self.remove_bytes(Doomed::Segment(number, disk_bytes), Some(held));
+    }
+
     /// Removes a file other than a block.
     fn discard(&self, path: PathBuf, room: Reservation) {
-        self.remove_file(Doomed::Other(path, room), None);
+        self.remove_bytes(Doomed::Other(path, room), None);
     }
 
     /// Retries the removals that could not be finished before.
@@ -142,17 +204,20 @@ impl Removal {
         !self.pending.lock().is_empty()
     }
 
-    /// Removes the files of blocks that were removed for this reason.
+    /// Removes the bytes of blocks that were removed for this reason.
     pub(crate) fn remove_all(&self, victims: impl IntoIterator<Item = Victim>, reason: RemovalReason) {
         for victim in victims {
             self.ground.removed(&victim, reason);
-            let mapping = victim.mapping.map(|mapping| Arc::downgrade(&mapping));
-            self.remove_file(Doomed::Block(victim.leaving), mapping);
+            let mapping = held_by_readers(victim.mapping);
+            match victim.remains {
+                Remains::File(leaving) => self.remove_bytes(Doomed::Block(leaving), mapping),
+                Remains::Entry(entry) => self.remove_bytes(Doomed::Entry(entry), None),
+            }
         }
     }
 
-    /// Unlinks a file and releases its room, now or as soon as possible.
-    fn remove_file(&self, file: Doomed, mapping: Option<Weak<Mapping>>) {
+    /// Unlinks a file, or marks an entry, and releases its room, now or as soon as possible.
+    fn remove_bytes(&self, file: Doomed, mapping: Option<Held>) {
         let removal = PendingRemoval {
             file,
             mapping,
@@ -178,6 +243,8 @@ impl Removal {
         }
         match removal.file {
             Doomed::Block(leaving) => self.ground.ledger.left(leaving),
+            Doomed::Entry(_) => self.ground.ledger.room_was_freed(),
+            Doomed::Segment(_, disk_bytes) => self.ground.ledger.segment_gone(disk_bytes),
             Doomed::Other(_, room) => self.ground.ledger.cancel(room),
         }
         None
@@ -186,6 +253,10 @@ impl Removal {
     fn unlink(&self, file: &Doomed) -> io::Result<()> {
         match file {
             Doomed::Block(leaving) => self.unlink_block(leaving.key),
+            Doomed::Entry(Entry { segment, slot, .. }) => {
+                segment.mark(&self.ground.disk, *slot, &segment.lock_marks())
+            }
+            Doomed::Segment(number, _) => self.ground.disk.unlink(&self.ground.disk.segment_path(*number)),
             Doomed::Other(path, _) => self.ground.disk.unlink(path),
         }
     }
@@ -194,7 +265,7 @@ impl Removal {
         let _name = self.ground.disk.lock_name(block);
         // If the block was stored again, the rename replaced the old file, and the name belongs to the new
         // one.
-        if self.ground.ledger.contains(block) {
+        if self.ground.ledger.is_file(block) {
             return Ok(());
         }
         self.ground.disk.remove_block(block)
@@ -276,7 +347,7 @@ impl Removal {
         let is_moved = {
             let _name = disk.lock_name(block);
             // If the block was stored again, the file of this name is the new one.
-            !self.ground.ledger.contains(block)
+            !self.ground.ledger.is_file(block)
                 && disk.move_to_quarantine(&disk.block_path(block), &name).is_ok()
         };
         if !is_moved {
@@ -288,6 +359,28 @@ impl Removal {
         Ok(())
     }
 
+    /// Copies the entry of a removed block to quarantine, if there is room and the disk can read it.
+    fn quarantine_entry(&self, block: BlockId, entry: &Entry) {
+        let disk = &self.ground.disk;
+        let charge_bytes = disk.charge_bytes(entry.entry_bytes);
+        let name = {
+            let mut quarantine = self.quarantine.lock();
+            let is_kept = quarantine.takes(charge_bytes);
+            is_kept.then(|| quarantine.next_name(Some(block)))
+        };
+        let Some(name) = name else { return };
+        let room = self.ground.ledger.lock().residency.reserve(charge_bytes);
+        let Ok(room) = room else { return };
+        let copied = entry.segment.read(disk, entry.offset, entry.entry_bytes);
+        let copied = copied.and_then(|bytes| disk.write_to_quarantine(&name, &bytes));
+        if copied.is_ok() {
+            self.keep(name, room);
+            self.ground.counters.quarantined.add(1);
+        } else {
+            self.discard(disk.quarantine_path(&name), room);
+        }
+    }
+
     /// Adds a file that is already in the folder, and removes the oldest files that exceed the bounds.
     fn keep(&self, name: String, room: Reservation) {
         let surplus = self.quarantine.lock().push(name, room);
@@ -297,8 +390,14 @@ impl Removal {
     }
 }
 
+/// Returns what readers may still hold of a block that is no longer mapped for others.
+fn held_by_readers(mapping: Option<Arc<Mapping>>) -> Option<Held> {
+    let mapping = Arc::downgrade(&mapping?);
+    Some(mapping)
+}
+
 /// Returns true if a reader holds bytes of a file.
-fn is_held(mapping: Option<&Weak<Mapping>>) -> bool {
+fn is_held(mapping: Option<&Held>) -> bool {
     mapping.is_some_and(|mapping| mapping.strong_count() > 0)
 }
 

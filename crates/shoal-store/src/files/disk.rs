@@ -2,15 +2,16 @@
 //!
 //! ```text
 //! shoal-store            marker that identifies the folder; locked while a node uses it
-//! blocks/00 … blocks/ff  one file per block, named after it
+//! blocks/00 … blocks/ff  one file per large block, named after it
+//! segments/              files of many small blocks, named by their numbers
 //! aside/                 files being written, under temporary names; emptied at start
 //! quarantine/            the last few files that were damaged or strange
 //! node/                  files of the node that are no blocks; their room counts
 //! ```
 //!
-//! Every read, write, rename and removal of a store file, except for the marker, is in this module and calls
-//! [`Disk::check`] first, where tests inject failures. Directory listings and mappings are elsewhere, without
-//! that check.
+//! Every read, write, rename and removal of a store file, except for the marker, calls [`Disk::check`] first,
+//! where tests inject failures: here, in `segment_file` and in `location`. Directory listings and mappings
+//! have no such check.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -21,13 +22,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use rustix::fs::{Advice, OFlags, fadvise};
+use rustix::fs::OFlags;
 use shoal_base::hex;
 use shoal_policy::{BlockId, VersionId};
 
 use super::error::StoreError;
 use super::folder::{self, FolderLock, MARKER};
-use super::footer::{Checksum, Footer, FooterError, Tail};
+use super::footer::{Footer, FooterError, Tail};
+use super::place::SegmentNumber;
+use super::segment::SegmentError;
 
 /// Number of folders over which blocks are distributed.
 pub(crate) const FOLDERS: u16 = 256;
@@ -40,9 +43,6 @@ const NAME_BYTES: u64 = 128;
 
 /// Files of up to this many disk blocks need no indirect block.
 const DIRECT_BLOCKS: u64 = 4;
-
-/// Size of one read: large enough to keep a disk busy, small enough for the processor's cache.
-const READ_BYTES: usize = 256 << 10;
 
 /// Number of bytes read first from the end of a file; most footers fit.
 const FOOTER_GUESS_BYTES: u64 = 4096;
@@ -93,6 +93,8 @@ pub(crate) enum ReadError {
     Io(#[from] io::Error),
     #[error("{0}")]
     Footer(#[from] FooterError),
+    #[error("{0}")]
+    Segment(#[from] SegmentError),
     #[error("it is another block")]
     OtherBlock,
     #[error("the data's checksum is wrong")]
@@ -134,7 +136,7 @@ impl Disk {
 
     /// Returns the disk space of files that always exist: folders, the marker, and occasionally a probe.
     pub(crate) fn fixed_bytes(&self) -> io::Result<u64> {
-        let named = ["", MARKER, "aside", "quarantine", "blocks", "node"].map(String::from);
+        let named = ["", MARKER, "aside", "quarantine", "blocks", "segments", "node"].map(String::from);
         let numbered = (0..FOLDERS).map(|number| format!("blocks/{number:02x}"));
         let room = |path| Ok(allocated_bytes(&fs::metadata(self.root.join(path))?));
         let there: u64 = named
@@ -181,44 +183,30 @@ impl Disk {
         self.unlink(&self.block_path(block))
     }
 
-    /// Opens a block and reads its footer.
-    pub(crate) fn open_block(&self, block: BlockId) -> Result<(File, Footer), ReadError> {
+    /// Opens the file of a block and reads its footer.
+    pub(crate) fn open_file(&self, block: BlockId) -> Result<(File, Footer), ReadError> {
         self.check(DiskOp::Read)?;
         let file = open(&self.block_path(block))?;
         let footer = read_footer(&file, file.metadata()?.len())?;
-        if footer.block() == block {
-            Ok((file, footer))
-        } else {
-            Err(ReadError::OtherBlock)
-        }
-    }
-
-    /// Reads the data of an open block, which fills the page cache, and compares it with its checksum.
-    pub(crate) fn verify(&self, file: &File, footer: &Footer) -> Result<(), ReadError> {
-        self.check(DiskOp::Read)?;
-        // Starts reading the whole file ahead. A failed hint is ignored, because the reads below report
-        // errors.
-        let _ = fadvise(file, 0, None, Advice::WillNeed);
-        let mut buffer = vec![0; READ_BYTES.min(footer.data_bytes as usize)];
-        let mut checksum = Checksum::new();
-        let mut offset = 0;
-        while offset < footer.data_bytes {
-            let length = (footer.data_bytes - offset).min(buffer.len() as u64) as usize;
-            file.read_exact_at(&mut buffer[..length], offset)?;
-            checksum.update(&buffer[..length]);
-            offset += length as u64;
-        }
-        if checksum.finish() == footer.data_checksum {
-            Ok(())
-        } else {
-            Err(ReadError::Checksum)
-        }
+        Ok((file, footer))
     }
 
     /// Moves a damaged or unrecognised file of the store into the quarantine folder.
     pub(crate) fn move_to_quarantine(&self, path: &Path, name: &str) -> io::Result<()> {
         self.check(DiskOp::Remove)?;
         fs::rename(path, self.quarantine_path(name))
+    }
+
+    /// Writes a file of the quarantine.
+    pub(crate) fn write_to_quarantine(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.check(DiskOp::Write)?;
+        let mut options = OpenOptions::new();
+        let file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(self.quarantine_path(name));
+        file?.write_all(bytes)
     }
 
     /// Checks that the disk accepts and keeps a few bytes. Recreates missing folders.
@@ -287,7 +275,22 @@ impl Disk {
         self.quarantine_folder().join(name)
     }
 
-    fn check(&self, op: DiskOp) -> io::Result<()> {
+    /// The folder of the segments.
+    pub(crate) fn segment_folder(&self) -> PathBuf {
+        self.root.join("segments")
+    }
+
+    pub(crate) fn segment_path(&self, number: SegmentNumber) -> PathBuf {
+        self.segment_folder().join(segment_name(number))
+    }
+
+    /// The path of a segment that is being created.
+    pub(crate) fn temp_segment_path(&self, number: SegmentNumber) -> PathBuf {
+        self.root.join(format!("aside/segment-{number:08x}"))
+    }
+
+    /// Fails if a test wants the operation to fail.
+    pub(crate) fn check(&self, op: DiskOp) -> io::Result<()> {
         self.fault.as_ref().map_or(Ok(()), |fault| fault(op))
     }
 }
@@ -320,6 +323,17 @@ pub(crate) fn parse_file_name(name: &OsStr) -> Option<BlockId> {
     (file_name(block) == name).then_some(block)
 }
 
+fn segment_name(number: SegmentNumber) -> String {
+    format!("{number:08x}")
+}
+
+/// Parses the name of a segment's file.
+pub(crate) fn parse_segment_name(name: &OsStr) -> Option<SegmentNumber> {
+    let name = name.to_str()?;
+    let number = SegmentNumber::new(u32::from_str_radix(name, 16).ok()?)?;
+    (segment_name(number) == name).then_some(number)
+}
+
 /// Parses a file name that is the ID of a version.
 pub(crate) fn parse_version(name: &OsStr) -> Option<VersionId> {
     let name = name.to_str()?;
@@ -329,11 +343,13 @@ pub(crate) fn parse_version(name: &OsStr) -> Option<VersionId> {
 
 /// Opens a regular file for reading. Does not block on a pipe and does not follow symbolic links.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
+    open_as(path, OpenOptions::new().read(true))
+}
+
+/// As [`open`], with other access.
+pub(crate) fn open_as(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)
+    options.custom_flags(flags.bits().cast_signed()).open(path)
 }
 
 /// Reads the footer at the end of a file of `file_bytes`. The data must be exactly the rest of the file.
@@ -374,7 +390,7 @@ fn write_all(file: &mut File, pieces: &[Bytes], footer: &[u8]) -> io::Result<()>
 
 /// Creates the folders that are missing.
 fn create_folders(root: &Path) -> io::Result<()> {
-    for folder in ["aside", "quarantine", "blocks", "node"] {
+    for folder in ["aside", "quarantine", "blocks", "segments", "node"] {
         create_folder(&root.join(folder))?;
     }
     (0..FOLDERS).try_for_each(|number| create_folder(&root.join(format!("blocks/{number:02x}"))))

@@ -5,8 +5,6 @@ use std::path::PathBuf;
 
 use shoal_policy::admission::Refusal;
 
-use super::footer::FORMAT;
-
 /// Why a store cannot be opened. Each message includes a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -26,7 +24,7 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// The store was written by another release.
-    #[error("store {}: its format is {found:?}, this node reads format {FORMAT}\nhint: flush its dirty objects with the release that wrote them (shoal flush), then empty the folder", path.display())]
+    #[error("store {}: its format is {found:?}, this node reads formats 3 and 4\nhint: flush its dirty objects with the release that wrote them (shoal flush), then empty the folder", path.display())]
     OtherFormat {
         /// The folder.
         path: PathBuf,

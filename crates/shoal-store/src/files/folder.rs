@@ -7,7 +7,13 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use super::error::StoreError;
-use super::footer::FORMAT;
+
+/// What the marker says. A build that knows only format 3 would not count the room of segments, so it must
+/// refuse the folder.
+const FORMAT: &str = "format 4\n";
+
+/// What the marker of an earlier build says, whose small blocks are files. They stay files until they leave.
+const FORMER_FORMAT: &str = "format 3\n";
 
 /// The file that marks the folder as a store. It is locked while a process uses the folder.
 pub(crate) const MARKER: &str = "shoal-store";
@@ -68,12 +74,13 @@ pub(crate) fn lock(path: &Path) -> Result<FolderLock, StoreError> {
     marker
         .read_to_string(&mut found)
         .map_err(failed("read the marker"))?;
-    let ours = format!("format {FORMAT}\n");
-    if found.is_empty() {
+    if found.is_empty() || found == FORMER_FORMAT {
+        // If this breaks off, the marker is empty, and is written by the next start.
         marker
-            .write_all(ours.as_bytes())
+            .set_len(0)
+            .and_then(|()| marker.write_all(FORMAT.as_bytes()))
             .map_err(failed("write the marker"))?;
-    } else if found != ours {
+    } else if found != FORMAT {
         return Err(StoreError::OtherFormat {
             path: path.into(),
             found: found.trim_end().into(),
@@ -173,9 +180,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join(MARKER), "").unwrap();
         drop(lock(folder.path()).unwrap());
-        assert_eq!(
-            fs::read_to_string(folder.path().join(MARKER)).unwrap(),
-            format!("format {FORMAT}\n")
-        );
+        assert_eq!(fs::read_to_string(folder.path().join(MARKER)).unwrap(), FORMAT);
+    }
+
+    #[test]
+    fn a_store_of_the_former_format_is_taken_over() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(MARKER), super::FORMER_FORMAT).unwrap();
+        drop(lock(folder.path()).unwrap());
+        assert_eq!(fs::read_to_string(folder.path().join(MARKER)).unwrap(), FORMAT);
+        drop(lock(folder.path()).unwrap());
     }
 }

@@ -14,8 +14,8 @@ use shoal_base::encoding::{Malformed, Reader};
 use shoal_policy::{BlockId, ObjectId};
 use shoal_s3::object::{Extent, Version};
 
-/// Increased when the layout changes. A store of another format is rejected as a whole, see `folder`.
-pub(crate) const FORMAT: u32 = 3;
+/// Increased when the layout changes.
+const FORMAT: u32 = 3;
 
 /// Length of the tail in bytes.
 pub(crate) const TAIL_BYTES: usize = 24;

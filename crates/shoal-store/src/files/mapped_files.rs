@@ -38,12 +38,12 @@ pub struct MappedFile {
     address: usize,
 }
 
-/// Registers a mapping whose `bytes` are the first bytes of `file`. Returns `None` if the size or the number
-/// of descriptors does not allow it; the bytes are then copied.
+/// Registers a mapping whose `bytes` are the first bytes of `file`. Returns `None` if no part of them is
+/// large enough or if there are too many descriptors; the bytes are then copied.
 ///
 /// The bytes must be those of a mapping that outlives the returned value.
 pub fn register(bytes: &[u8], file: &File) -> Option<MappedFile> {
-    if !SENDFILE_BYTES.contains(&bytes.len()) {
+    if bytes.len() < *SENDFILE_BYTES.start() {
         return None;
     }
     let address = bytes.as_ptr().addr();

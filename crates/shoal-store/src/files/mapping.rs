@@ -1,137 +1,66 @@
-//! A block's data as pages of its file. This is the only unsafe code of the store.
-//!
-//! A mapping is sound as long as nothing truncates or rewrites the mapped part of the file. The store never
-//! does: a block's data are written once, under another name, before they are mapped. Afterwards the file is
-//! only renamed or unlinked, and an unlinked file lives until it is unmapped. The store's folder is locked
-//! against other nodes.
-//!
-//! **The remaining risk.** A page that was dropped from memory and can no longer be read from the disk raises
-//! SIGBUS when this process touches it. Pages are therefore read with `pread` first, where a failing disk is
-//! an error and not a signal, and [`Mapping::is_resident`] is checked before a hit is handed out. A page can
-//! still be reclaimed between that check and its use. When the kernel touches the page, it answers `EFAULT`,
-//! and one connection breaks: `writev` to a plain socket, which is how hits leave, and the copy by the kernel
-//! that the node makes before TLS. Two cases are left: bytes between nodes that are authenticated and not
-//! encrypted, and the bodies of dirty objects on their way to the lake. If their disk fails at the moment
-//! when they are touched, the process is killed.
-#![allow(unsafe_code)] // mmap, madvise and mincore take addresses; each call says why it is sound
+//! A block's data in memory: pages of its own file, or a part of the pages of its segment.
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
+use std::sync::Arc;
 
-use memmap2::{Mmap, MmapOptions};
+use super::pages::Pages;
+use super::segment_file::SegmentFile;
 
-use crate::files::mapped_files::{self, MappedFile};
-
-/// Read-only pages of a block file's data.
+/// The mapped data of a block.
 #[derive(Debug)]
-pub(crate) struct Mapping {
-    /// Dropped before the pages.
-    _registered: Option<MappedFile>,
-    pages: Mmap,
+pub(crate) enum Mapping {
+    /// All of these pages.
+    Own(Pages),
+    /// This range of the pages of a segment, which stays on the disk for as long.
+    Part {
+        segment: Arc<SegmentFile>,
+        range: Range<usize>,
+    },
 }
 
 impl Mapping {
-    /// Maps the first `length` bytes of `file` and fills the page tables. Blocks while pages are read.
-    pub(crate) fn new(file: &File, length: usize) -> io::Result<Self> {
-        let mut options = MmapOptions::new();
-        options.len(length).populate();
-        // SAFETY: nothing shortens or rewrites a block's data, see the module.
-        let pages = unsafe { options.map(file) }?;
-        Ok(Self {
-            _registered: mapped_files::register(&pages, file),
-            pages,
+    /// Maps the first `length` bytes of a block's own `file`. Blocks while pages are read.
+    pub(crate) fn of_file(file: &File, length: usize) -> io::Result<Self> {
+        Ok(Self::Own(Pages::populated(file, length)?))
+    }
+
+    /// Maps a range of a segment. Blocks while pages are read.
+    pub(crate) fn of_segment(segment: &Arc<SegmentFile>, range: Range<usize>) -> io::Result<Self> {
+        segment.pages()?.populate(range.clone())?;
+        Ok(Self::Part {
+            segment: Arc::clone(segment),
+            range,
         })
     }
 
     /// Returns true if every page is in memory, so that reading it does not wait for a disk.
-    ///
-    /// Costs a system call: 0.2 µs for 4 KiB, about 1.5 µs for 4 MiB.
     pub(crate) fn is_resident(&self) -> bool {
-        // One byte per page; blocks of usual size need one call.
-        const PAGES: usize = 1024;
-        let page_bytes = rustix::param::page_size();
-        self.pages.chunks(PAGES * page_bytes).all(|pages| {
-            let mut resident = [0_u8; PAGES];
-            let count = pages.len().div_ceil(page_bytes);
-            // SAFETY: the range lies in our mapping and starts on a page; `resident` has a byte for each page
-            // of it.
-            let answer = unsafe {
-                libc::mincore(
-                    pages.as_ptr().cast_mut().cast(),
-                    pages.len(),
-                    resident.as_mut_ptr(),
-                )
-            };
-            answer == 0 && resident[..count].iter().all(|page| page & 1 == 1)
-        })
+        let (pages, range) = self.pages();
+        pages.are_resident(range)
     }
 
     /// Reads evicted pages back into memory, as far as the kernel can.
     pub(crate) fn populate(&self) -> io::Result<()> {
-        let advice = rustix::mm::Advice::LinuxPopulateRead;
-        // SAFETY: the range is our mapping; reading pages in has no observable effect.
-        unsafe { rustix::mm::madvise(self.pages.as_ptr().cast_mut().cast(), self.pages.len(), advice) }?;
-        Ok(())
+        let (pages, range) = self.pages();
+        pages.populate(range)
+    }
+
+    fn pages(&self) -> (&Pages, Range<usize>) {
+        match self {
+            Self::Own(pages) => (pages, 0..pages.as_ref().len()),
+            Self::Part { segment, range } => {
+                let pages = segment.pages().expect("a part is of a mapped segment");
+                (pages, range.clone())
+            }
+        }
     }
 }
 
 impl AsRef<[u8]> for Mapping {
     fn as_ref(&self) -> &[u8] {
-        &self.pages
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs::{self, File};
-
-    use rustix::fs::{Advice, fadvise};
-
-    use super::Mapping;
-
-    fn mapped(length: usize) -> (tempfile::TempDir, File, Mapping, Vec<u8>) {
-        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-        let data: Vec<u8> = (0..length + 100).map(|position| (position % 251) as u8).collect();
-        fs::write(folder.path().join("block"), &data).unwrap();
-        let file = File::open(folder.path().join("block")).unwrap();
-        let mapping = Mapping::new(&file, length).unwrap();
-        (folder, file, mapping, data)
-    }
-
-    #[test]
-    fn a_mapping_shows_the_data_and_not_what_follows_it() {
-        for length in [1, 4095, 4096, 4097, 5 << 20] {
-            let (_folder, _file, mapping, data) = mapped(length);
-            assert!(mapping.as_ref() == &data[..length]);
-            assert!(mapping.is_resident());
-        }
-    }
-
-    #[test]
-    fn a_mapping_outlives_the_name_of_its_file() {
-        let (folder, file, mapping, data) = mapped(10_000);
-        drop(file);
-        fs::remove_file(folder.path().join("block")).unwrap();
-        assert!(mapping.as_ref() == &data[..10_000]);
-    }
-
-    #[test]
-    fn pages_that_left_memory_are_noticed_and_come_back() {
-        let (_folder, file, mapping, data) = mapped(5 << 20);
-        file.sync_all().unwrap();
-        // Pages leave the cache only when nothing maps them any more.
-        drop(mapping);
-        fadvise(&file, 0, None, Advice::DontNeed).unwrap();
-        let cold = Mapping {
-            _registered: None,
-            // SAFETY: no other code changes the file of this test.
-            pages: unsafe { memmap2::MmapOptions::new().len(5 << 20).map(&file) }.unwrap(),
-        };
-        if cold.is_resident() {
-            return; // a file system in memory has nowhere else to keep its pages
-        }
-        cold.populate().unwrap();
-        assert!(cold.is_resident());
-        assert!(cold.as_ref() == &data[..5 << 20]);
+        let (pages, range) = self.pages();
+        &pages.as_ref()[range]
     }
 }

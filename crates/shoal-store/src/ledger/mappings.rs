@@ -87,6 +87,20 @@ impl Mappings {
         shard.blocks.entry(block).or_insert_with(fresh).lease()
     }
 
+    /// Replaces the mapping of a block by one of the same bytes, if the block is mapped. Returns the former
+    /// one.
+    pub(crate) fn replace(&self, block: BlockId, mapping: Mapping) -> Option<Arc<Mapping>> {
+        let mut shard = self.shard(block);
+        let mapped = shard.blocks.get_mut(&block)?;
+        mapped.lease = None;
+        Some(std::mem::replace(&mut mapped.mapping, Arc::new(mapping)))
+    }
+
+    /// Returns the bytes of a mapping that is not kept.
+    pub(crate) fn lease(mapping: Mapping) -> Bytes {
+        Bytes::from_owner(Lease(Arc::new(mapping)))
+    }
+
     /// Returns the bytes of a block whose pages have just been read in again.
     pub(crate) fn refreshed(&self, block: BlockId, now: Instant) -> Option<Bytes> {
         let mut shard = self.shard(block);
@@ -178,7 +192,7 @@ mod tests {
     fn mapping(byte: u8) -> Mapping {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[byte; 5000]).unwrap();
-        Mapping::new(&file, 5000).unwrap()
+        Mapping::of_file(&file, 5000).unwrap()
     }
 
     #[test]

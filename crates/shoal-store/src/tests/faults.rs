@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use shoal_policy::admission::Refusal;
@@ -226,7 +225,7 @@ async fn a_start_on_a_disk_that_cannot_read_finds_nothing_and_serves() {
     put_all(&store, &version).await;
     super::close(store).await;
     faults.set(&[(DiskOp::Read, libc::EIO)]);
-    let (store, recovery) = opening::open(&lab.config, 0, 1, Some(faults.hook()), Duration::ZERO).unwrap();
+    let (store, recovery) = opening::open(&lab.config, 0, 1, lab.conditions(Some(faults.hook()))).unwrap();
     assert_eq!((recovery.blocks, recovery.unreadable), (0, 3));
     assert!(store.load(version.block(0), true).await.is_none());
 }

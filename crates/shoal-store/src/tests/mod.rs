@@ -12,6 +12,7 @@ mod model;
 mod pins;
 mod reads;
 mod restart;
+mod segments;
 mod unflushed;
 
 use std::fs;
@@ -30,7 +31,10 @@ use shoal_s3::object::Version;
 use super::files::disk::{Disk, DiskFault};
 use super::{Absence, BlockEvent, Recovery, RemovalReason, Store, StoreConfig, Urgency};
 use crate::files::disk;
-use crate::upkeep::{maintenance, opening};
+use crate::files::location::Location;
+use crate::ledger::segments::charge_bytes;
+use crate::upkeep::maintenance;
+use crate::upkeep::opening::{self, Conditions};
 
 /// Size of a block in these tests: no power of two, so that blocks end in the middle of a page.
 const BLOCK: u64 = 10_000;
@@ -44,6 +48,8 @@ struct Lab {
     config: StoreConfig,
     mapped_bytes: u64,
     layers: usize,
+    /// The size of segments, given the room. None are used unless a test wants some.
+    segment_bytes: fn(u64) -> Option<u64>,
 }
 
 impl Lab {
@@ -61,6 +67,15 @@ impl Lab {
             config,
             mapped_bytes: 64 << 20,
             layers: 1,
+            segment_bytes: |_| None,
+        }
+    }
+
+    /// A lab whose store has room for about this many blocks, and keeps them in segments of 128 KiB.
+    fn with_segments(blocks: u64) -> Self {
+        Self {
+            segment_bytes: |_| Some(128 << 10),
+            ..Self::for_blocks(blocks)
         }
     }
 
@@ -83,19 +98,27 @@ impl Lab {
     }
 
     fn open(&self) -> (Arc<Store>, Recovery) {
-        opening::open(&self.config, self.mapped_bytes, self.layers, None, Duration::ZERO).unwrap()
-    }
-
-    fn open_failing(&self, fault: Arc<DiskFault>) -> Arc<Store> {
         opening::open(
             &self.config,
             self.mapped_bytes,
             self.layers,
-            Some(fault),
-            Duration::ZERO,
+            self.conditions(None),
         )
         .unwrap()
-        .0
+    }
+
+    fn open_failing(&self, fault: Arc<DiskFault>) -> Arc<Store> {
+        let conditions = self.conditions(Some(fault));
+        let opened = opening::open(&self.config, self.mapped_bytes, self.layers, conditions);
+        opened.unwrap().0
+    }
+
+    fn conditions(&self, fault: Option<Arc<DiskFault>>) -> Conditions {
+        Conditions {
+            fault,
+            patience: Duration::ZERO,
+            segment_bytes: self.segment_bytes,
+        }
     }
 
     /// Stops a store as a node does, and opens it again.
@@ -140,6 +163,35 @@ fn disk_bytes(path: &Path) -> u64 {
 /// The latest stored version of `object` that still has a block in the store.
 fn newest(store: &Store, object: ObjectId) -> Option<VersionId> {
     store.ground.ledger.lock().index.newest(object)
+}
+
+/// Asserts that index, layers, residency and segments agree, as they must whenever the lock is free.
+fn assert_consistent(store: &Store) {
+    let state = &*store.ground.ledger.lock();
+    let (residency, rooms) = (&state.residency, state.residency.policy().rooms());
+    let used_bytes: u64 = rooms.iter().map(|room| room.used_bytes).sum();
+    let blocks: usize = rooms.iter().map(|room| room.keys).sum();
+    let versions = state.index.versions().into_iter();
+    let indexed: Vec<_> = versions
+        .flat_map(|(_, version)| state.index.ids_of(version))
+        .collect();
+    assert_eq!(indexed.len(), residency.held());
+    let pinned = indexed
+        .iter()
+        .filter_map(|block| residency.pins().bytes_of(block));
+    let pinned: Vec<u64> = pinned.collect();
+    assert_eq!(pinned.iter().sum::<u64>(), residency.pins().bytes());
+    assert_eq!(
+        used_bytes + residency.pins().bytes(),
+        residency.room().used_bytes()
+    );
+    assert_eq!(blocks + pinned.len(), residency.held());
+    assert!(residency.room().taken_bytes() <= residency.room().capacity_bytes());
+    let charges = indexed.iter().filter_map(|block| match state.locate(*block)? {
+        Location::File => None,
+        Location::Entry(entry) => Some(charge_bytes(entry.entry_bytes)),
+    });
+    assert_eq!(charges.sum::<u64>(), state.segments.charged_bytes());
 }
 
 fn object(number: u8) -> ObjectId {

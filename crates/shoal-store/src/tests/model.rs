@@ -1,8 +1,10 @@
 //! The store against a model of it, through any history of use, restarts and damage.
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
+use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ use tokio::runtime::Builder;
 
 use super::layers::{assert_each_block_in_one_layer, cluster, split};
 use super::{BLOCK, Lab, data, newest, object, put, version};
+use crate::files::location::Location;
 use crate::{PinOrder, Store};
 
 const OBJECTS: u8 = 3;
@@ -34,6 +37,8 @@ enum Step {
     Tear(Vec<(BlockName, Index)>),
     /// A bit flips on the disk while the node is down.
     Flip(BlockName, Index),
+    /// A bit flips anywhere in a segment while the node is down.
+    FlipAnywhere(Index, Index),
     Scrub,
     /// This node is one of this many nodes in L2.
     Place(u64),
@@ -76,6 +81,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Restart),
         1 => vec((block_name(), any::<Index>()), 0..3).prop_map(Step::Tear),
         3 => (block_name(), any::<Index>()).prop_map(|(name, position)| Step::Flip(name, position)),
+        1 => (any::<Index>(), any::<Index>()).prop_map(|(segment, position)| Step::FlipAnywhere(segment, position)),
         1 => Just(Step::Scrub),
         1 => (1..4_u64).prop_map(Step::Place),
         1 => (1..100_u64).prop_map(Step::Split),
@@ -90,7 +96,7 @@ fn step() -> impl Strategy<Value = Step> {
 enum Expected {
     /// It is whole on the disk, unless it was evicted.
     Whole,
-    /// Its file is damaged: it must not be served.
+    /// Its file or its entry is damaged: it must not be served.
     Damaged,
 }
 
@@ -101,18 +107,21 @@ struct World {
     /// Blocks that were put and not invalidated; nothing else may be served.
     expected: BTreeMap<BlockName, Expected>,
     crowd: u32,
+    /// The number of blocks that make a crowd of one.
+    crowd_blocks: u8,
 }
 
 impl World {
-    fn new() -> Self {
-        let mut lab = Lab::for_blocks(12);
-        lab.layers = 2;
+    fn new(blocks: u64, segment_bytes: fn(u64) -> Option<u64>) -> Self {
+        let mut lab = Lab::for_blocks(blocks);
+        (lab.layers, lab.segment_bytes) = (2, segment_bytes);
         let (store, _) = lab.open();
         Self {
             lab,
             store: Some(store),
             expected: BTreeMap::new(),
             crowd: 0,
+            crowd_blocks: 1,
         }
     }
 
@@ -143,7 +152,7 @@ impl World {
                     .retain(|other, _| (other.object, other.etag) != (object, etag));
             }
             Step::Crowd(number) => {
-                for _ in 0..number {
+                for _ in 0..u32::from(number) * u32::from(self.crowd_blocks) {
                     self.crowd += 1;
                     let other = version(200, &format!("{}", self.crowd), BLOCK);
                     put(self.store(), &other, 0)
@@ -175,6 +184,7 @@ impl World {
             Step::Split(percent) => split(self.store(), [percent, 100 - percent]),
             Step::Tear(cuts) => self.tear(cuts).await,
             Step::Flip(name, position) => self.flip(name, position).await,
+            Step::FlipAnywhere(segment, position) => self.flip_anywhere(segment, position).await,
             Step::Scrub => {
                 self.store().loader.scrub();
                 let store = Arc::clone(self.store());
@@ -217,32 +227,79 @@ impl World {
     }
 
     async fn tear(&mut self, cuts: Vec<(BlockName, Index)>) {
+        // Each block once, because a second change could mend it.
+        let cuts: BTreeMap<_, _> = cuts.into_iter().collect();
+        let cuts = cuts.into_iter();
+        let cuts: Vec<_> = cuts
+            .filter_map(|(name, position)| Some((name, position, self.bytes_of(name)?)))
+            .collect();
         self.down().await;
         let root = self.lab.config.path.clone();
         fs::write(root.join("aside/00000000000000ff"), [1; 3000]).unwrap();
         fs::write(root.join("blocks/7f/strange"), [2; 300]).unwrap();
-        for (name, position) in cuts {
-            let path = self.lab.path(&name.version(), name.index);
-            if let Ok(file) = OpenOptions::new().write(true).open(path) {
-                let length = file.metadata().unwrap().len() as usize;
-                file.set_len(position.index(length) as u64).unwrap();
-                self.damaged(name);
+        fs::write(root.join("segments/strange"), [3; 300]).unwrap();
+        for (name, position, (path, bytes)) in cuts {
+            let cut = bytes.start + position.index((bytes.end - bytes.start) as usize) as u64;
+            let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+            if path.starts_with(root.join("segments")) {
+                (cut..bytes.end).for_each(|at| change(&file, at, 0xff));
+            } else {
+                file.set_len(cut).unwrap();
             }
+            self.damaged(name);
         }
         self.up();
     }
 
     async fn flip(&mut self, name: BlockName, position: Index) {
+        let found = self.bytes_of(name);
         self.down().await;
-        let path = self.lab.path(&name.version(), name.index);
-        if let Ok(file) = OpenOptions::new().read(true).write(true).open(path) {
-            let bit = position.index(file.metadata().unwrap().len() as usize * 8) as u64;
-            let mut byte = [0];
-            file.read_exact_at(&mut byte, bit / 8).unwrap();
-            file.write_all_at(&[byte[0] ^ (1 << (bit % 8))], bit / 8).unwrap();
+        if let Some((path, bytes)) = found {
+            let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+            let bit = bytes.start * 8 + position.index((bytes.end - bytes.start) as usize * 8) as u64;
+            change(&file, bit / 8, 1 << (bit % 8));
             self.damaged(name);
         }
         self.up();
+    }
+
+    async fn flip_anywhere(&mut self, segment: Index, position: Index) {
+        self.down().await;
+        let paths = fs::read_dir(self.lab.config.path.join("segments")).unwrap();
+        let mut paths: Vec<_> = paths.map(|entry| entry.unwrap().path()).collect();
+        paths.sort();
+        if !paths.is_empty() {
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .open(segment.get(&paths))
+                .unwrap();
+            let bit = position.index(file.metadata().unwrap().len() as usize * 8) as u64;
+            change(&file, bit / 8, 1 << (bit % 8));
+        }
+        self.up();
+    }
+
+    /// The file and the range of it in which a block lies.
+    fn bytes_of(&self, name: BlockName) -> Option<(PathBuf, Range<u64>)> {
+        let version = name.version();
+        let location = self
+            .store()
+            .ground
+            .ledger
+            .lock()
+            .locate(version.block(name.index))?;
+        Some(match location {
+            Location::File => {
+                let path = self.lab.path(&version, name.index);
+                let length = fs::metadata(&path).unwrap().len();
+                (path, 0..length)
+            }
+            Location::Entry(entry) => {
+                let path = self.store().ground.disk.segment_path(entry.segment.number);
+                (path, entry.offset..entry.offset + entry.entry_bytes)
+            }
+        })
     }
 
     /// Marks a block as damaged. Flipping the same bit twice would mend the block, so damage is checked
@@ -261,7 +318,7 @@ impl World {
         );
         assert_eq!(counters.io_errors, 0);
         assert!(counters.pins.bytes <= counters.pins.bytes_max);
-        store.ground.ledger.assert_consistent();
+        super::assert_consistent(&store);
         assert_each_block_in_one_layer(&store);
         for number in 0..OBJECTS {
             for etag in 0..ETAGS.len() as u8 {
@@ -303,6 +360,24 @@ impl World {
     }
 }
 
+/// Changes bits of a byte.
+fn change(file: &File, position: u64, bits: u8) {
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, position).unwrap();
+    file.write_all_at(&[byte[0] ^ bits], position).unwrap();
+}
+
+fn run(mut world: World, steps: Vec<Step>) {
+    let runtime = Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        for step in steps {
+            world.take(step).await;
+            world.check().await;
+        }
+        world.down().await;
+    });
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -310,14 +385,18 @@ proptest! {
     fn no_history_serves_wrong_bytes_exceeds_the_capacity_or_forgets_an_invalidation(
         steps in vec(step(), 1..50)
     ) {
-        let runtime = Builder::new_current_thread().build().unwrap();
-        runtime.block_on(async {
-            let mut world = World::new();
-            for step in steps {
-                world.take(step).await;
-                world.check().await;
-            }
-            world.down().await;
-        });
+        run(World::new(12, |_| None), steps);
+    }
+
+    #[test]
+    fn no_history_of_blocks_in_segments_does_either(steps in vec(step(), 1..50)) {
+        let world = World::new(60, |_| Some(128 << 10));
+        run(World { crowd_blocks: 12, ..world }, steps);
+    }
+
+    /// The last blocks of versions are in segments, the others are files.
+    #[test]
+    fn no_history_of_both_kinds_of_blocks_does_either(steps in vec(step(), 1..50)) {
+        run(World::new(16, |_| Some(8 << 10)), steps);
     }
 }

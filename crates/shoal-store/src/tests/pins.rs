@@ -54,7 +54,7 @@ async fn a_pinned_object_survives_a_scan_of_ten_times_the_room_under_every_polic
         assert_eq!((held(&store, &before), held(&store, &after)), (3, 3), "{policy}");
         assert_eq!(store.counters().pins.objects, 2);
         assert!(evictions(&store, RemovalReason::Room) > 150);
-        store.ground.ledger.assert_consistent();
+        super::assert_consistent(&store);
 
         store.pinning.end(ORDER).await;
         assert_eq!(
@@ -63,7 +63,7 @@ async fn a_pinned_object_survives_a_scan_of_ten_times_the_room_under_every_polic
         );
         scan(&store, 60).await;
         assert_eq!((held(&store, &before), held(&store, &after)), (0, 0), "{policy}");
-        store.ground.ledger.assert_consistent();
+        super::assert_consistent(&store);
     }
 }
 
@@ -242,7 +242,7 @@ async fn a_pin_follows_the_newest_version() {
         .unwrap();
     put(&store, &new, 0).await.unwrap();
     assert!(!store.pinning.contains_block(old.block(0)) && store.pinning.contains_block(new.block(0)));
-    store.ground.ledger.assert_consistent();
+    super::assert_consistent(&store);
     scan(&store, 100).await;
     assert_eq!((held(&store, &old), held(&store, &new)), (0, 1));
 }
@@ -270,7 +270,7 @@ async fn what_is_no_longer_valid_goes_although_it_is_pinned() {
         store.pinning.contains_block(damaged.block(0)),
         "the pin outlives its blocks"
     );
-    store.ground.ledger.assert_consistent();
+    super::assert_consistent(&store);
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! The start of a store, and what runs in the background.
 
+pub(crate) mod found_segments;
 pub(crate) mod maintenance;
 pub(crate) mod opening;
 pub(crate) mod recovery;

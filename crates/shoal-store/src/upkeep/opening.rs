@@ -9,11 +9,13 @@ use shoal_policy::route::Hierarchy;
 
 use super::maintenance::Maintenance;
 use super::recovery::{Recoverer, Recovery};
+use crate::appender::{self, Appender};
 use crate::blocks::loader::Loader;
 use crate::blocks::publish::Publisher;
 use crate::blocks::writers::{self, Writers};
 use crate::config::StoreConfig;
 use crate::eviction::cache_events::CacheEvents;
+use crate::eviction::emptying::Emptying;
 use crate::eviction::evictor::Evictor;
 use crate::eviction::layers::Layers;
 use crate::eviction::removal::Removal;
@@ -41,25 +43,44 @@ impl Store {
         mapped_bytes: u64,
         layers: usize,
     ) -> Result<(Arc<Self>, Recovery), StoreError> {
-        open(config, mapped_bytes, layers, None, writers::PATIENCE)
+        open(config, mapped_bytes, layers, Conditions::default())
     }
 }
 
-/// As [`Store::open`], with disk operations that fail if `fault` returns an error, and writers that wait up
-/// to `patience` for the end of a burst.
+/// What a store takes as given, and tests set otherwise.
+pub(crate) struct Conditions {
+    /// Disk operations fail if this returns an error.
+    pub(crate) fault: Option<Arc<DiskFault>>,
+    /// How long writers wait for the end of a burst.
+    pub(crate) patience: Duration,
+    /// The size of segments, given the room for blocks.
+    pub(crate) segment_bytes: fn(u64) -> Option<u64>,
+}
+
+impl Default for Conditions {
+    fn default() -> Self {
+        Self {
+            fault: None,
+            patience: writers::PATIENCE,
+            segment_bytes: appender::segment_bytes,
+        }
+    }
+}
+
+/// As [`Store::open`], under these conditions.
 pub(crate) fn open(
     config: &StoreConfig,
     mapped_bytes: u64,
     layers: usize,
-    fault: Option<Arc<DiskFault>>,
-    patience: Duration,
+    conditions: Conditions,
 ) -> Result<(Arc<Store>, Recovery), StoreError> {
     let failed = |action| StoreError::io(&config.path, action);
-    let disk = Disk::open(&config.path, fault)?;
+    let disk = Disk::open(&config.path, conditions.fault)?;
     let room_bytes = room_bytes(config, &disk)?;
     // The hierarchy of a single node, until another one is set.
     let hierarchy = Arc::new(Hierarchy::alone(NodeId(0)));
     let ledger = Ledger::new(
+        config.block_bytes,
         room_bytes,
         (u128::from(room_bytes) * u128::from(config.pinned_percent) / 100) as u64,
         mapped_bytes,
@@ -67,7 +88,11 @@ pub(crate) fn open(
         layers,
         &hierarchy,
     );
-    let store = assemble(config, Ground::new(disk, ledger), &hierarchy, patience);
+    let ground = Arc::new(Ground::new(disk, ledger));
+    let segment_bytes = (conditions.segment_bytes)(room_bytes);
+    let appender = Appender::new(&ground, segment_bytes, config.block_bytes);
+    let writers = Writers::new(conditions.patience);
+    let store = assemble(config, ground, &hierarchy, appender, writers);
     let pins = store
         .pinning
         .recover(&store.node_folder().join("pins"), FileRoom::new(&store));
@@ -86,12 +111,18 @@ pub(crate) fn open(
 }
 
 /// Assembles the parts, each after those that it uses.
-fn assemble(config: &StoreConfig, ground: Ground, hierarchy: &Arc<Hierarchy>, patience: Duration) -> Store {
-    let ground = Arc::new(ground);
-    let writers = Arc::new(Writers::new(patience));
+fn assemble(
+    config: &StoreConfig,
+    ground: Arc<Ground>,
+    hierarchy: &Arc<Hierarchy>,
+    appender: Appender,
+    writers: Writers,
+) -> Store {
+    let (appender, writers) = (Arc::new(appender), Arc::new(writers));
     let layers = Arc::new(Layers::new(&ground, hierarchy));
     let removal = Arc::new(Removal::new(&ground));
-    let evictor = Arc::new(Evictor::new(&ground, &removal));
+    let emptying = Emptying::new(&ground, &appender, &removal);
+    let evictor = Arc::new(Evictor::new(&ground, &removal, emptying));
     let pinning = Arc::new(Pinning::new(&ground));
     let loader = Arc::new(Loader {
         ground: Arc::clone(&ground),
@@ -99,6 +130,7 @@ fn assemble(config: &StoreConfig, ground: Ground, hierarchy: &Arc<Hierarchy>, pa
     });
     let publisher = Arc::new(Publisher {
         ground: Arc::clone(&ground),
+        appender,
         evictor: Arc::clone(&evictor),
         removal: Arc::clone(&removal),
         loader: Arc::clone(&loader),

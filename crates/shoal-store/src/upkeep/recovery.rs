@@ -1,21 +1,27 @@
-//! Recovery: rebuilds the index from the footers on the disk when a store opens, so that the cache is warm
-//! after a restart.
+//! Recovery: rebuilds the index from footers and tables of segments when a store opens, so that the cache is
+//! warm after a restart.
 //!
-//! Only footers are read; data is verified when a block is first loaded, and by the scrub. No file found here
-//! is a fatal error.
+//! Data is verified when a block is first loaded, and by the scrub; only a segment that was not completed is
+//! read whole. No file found here is a fatal error.
 
+use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirEntry};
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 
 use shoal_policy::BlockId;
 
+use super::found_segments::FoundSegments;
 use super::unflushed::Unflushed;
 use crate::blocks::publish::Publisher;
 use crate::files::disk::{self, Disk, FOLDERS, ReadError};
 use crate::files::footer::StoredBlock;
+use crate::files::location::{Entry, Location};
+use crate::files::place::{Place, SegmentNumber};
+use crate::files::segment_file::FoundSegment;
 
 /// Number of footers read concurrently. More than processors, because a cold disk serves many reads as fast
 /// as one.
@@ -35,7 +41,8 @@ pub struct Recovery {
     pub quarantined: u64,
     /// Blocks of another block size; removed.
     pub other_block_size: u64,
-    /// Blocks beyond a capacity that has become smaller; removed, oldest first.
+    /// Blocks beyond a capacity that has become smaller; removed, oldest first, together with others in their
+    /// segments.
     pub over_capacity: u64,
     /// Files that could not be read or removed; left alone.
     pub unreadable: u64,
@@ -52,12 +59,22 @@ struct Found {
     unreadable: u64,
 }
 
-/// A block as its footer describes it.
+/// A block as its footer or the table of its segment describes it.
 #[derive(Debug)]
-struct FoundBlock {
-    stored: StoredBlock,
+pub(crate) struct FoundBlock {
+    pub(crate) stored: StoredBlock,
     /// Disk space charged for the block.
-    charge_bytes: u64,
+    pub(crate) charge_bytes: u64,
+    pub(crate) place: Place,
+}
+
+/// Room that is given to files and segments, newest first, until one does not fit.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fill {
+    file_bytes: u64,
+    segment_bytes: u64,
+    /// The charges of the blocks in segments.
+    charged_bytes: u64,
 }
 
 /// Fills a store from its folder.
@@ -74,15 +91,35 @@ impl Recoverer<'_> {
         let (half_written, stuck) = remove_temporary(&self.0.ground.disk)?;
         recovery.half_written = half_written;
         let mut found = scan(&self.0.ground.disk, self.0.block_bytes);
-        recovery.unreadable = stuck + found.unreadable;
+        let mut segments = FoundSegments::scan(&self.0.ground.disk, self.0.block_bytes)?;
+        if let Some(last) = segments.last {
+            self.0.appender.start_after(last);
+        }
+        recovery.unreadable = stuck + found.unreadable + segments.unreadable;
+        // Never released, because files that cannot be read are left alone.
+        drop(
+            self.0
+                .ground
+                .ledger
+                .lock()
+                .residency
+                .reserve(segments.unreadable_bytes),
+        );
         recovery.unflushed = self.keep_unflushed(&mut found)?;
         for block in found.other_block_size.drain(..) {
             recovery.other_block_size += 1;
             recovery.unreadable += u64::from(self.0.ground.disk.remove_block(block).is_err());
         }
+        for (path, blocks) in segments.other_block_size.drain(..) {
+            recovery.other_block_size += blocks;
+            recovery.unreadable += u64::from(self.0.ground.disk.unlink(&path).is_err());
+        }
         recovery.unreadable += self.0.removal.restore_quarantine()?;
         self.quarantine(&mut recovery, &found.strange);
-        self.restore_blocks(&mut recovery, found.blocks);
+        self.quarantine(&mut recovery, &segments.strange);
+        found.blocks.extend(segments.blocks());
+        recovery.unreadable += segments.keep_newest(&self.0.ground.disk, &mut found.blocks);
+        self.restore_blocks(&mut recovery, found.blocks, segments);
         Ok(recovery)
     }
 
@@ -127,32 +164,110 @@ impl Recoverer<'_> {
     }
 
     /// Admits the latest stored blocks for which there is room, oldest first. Blocks of pinned objects take
-    /// precedence.
-    fn restore_blocks(&self, recovery: &mut Recovery, mut blocks: Vec<FoundBlock>) {
+    /// precedence. A segment is kept or removed as a whole.
+    fn restore_blocks(&self, recovery: &mut Recovery, blocks: Vec<FoundBlock>, found: FoundSegments) {
         let newest = blocks.iter().map(|block| block.stored.sequence).max();
         self.0.start_at(newest.map_or(0, |newest| newest + 1));
-        let state = self.0.ground.ledger.lock();
-        blocks
-            .sort_unstable_by_key(|block| (state.pins.contains(block.stored.object), block.stored.sequence));
-        drop(state);
-        let mut free_bytes = self.0.ground.ledger.lock().residency.room().free_bytes();
-        let fitting = blocks.iter().rev().take_while(|block| {
-            let rest = free_bytes.checked_sub(block.charge_bytes);
-            free_bytes = rest.unwrap_or_default();
-            rest.is_some()
-        });
-        let mut newest = blocks.split_off(blocks.len() - fitting.count());
-        newest.sort_unstable_by_key(|block| block.stored.sequence);
-        for surplus in blocks {
-            recovery.over_capacity += 1;
-            recovery.unreadable += u64::from(self.0.ground.disk.remove_block(surplus.stored.id).is_err());
+        let (mut kept, surplus, kept_segments) = self.choose(blocks, &found);
+        recovery.over_capacity = surplus.len() as u64;
+        let disk = &self.0.ground.disk;
+        for FoundBlock { stored, .. } in surplus.iter().filter(|block| block.place == Place::File) {
+            recovery.unreadable += u64::from(disk.remove_block(stored.id).is_err());
         }
-        for FoundBlock { stored, charge_bytes } in newest {
-            let is_restored = self.0.ground.ledger.restore(charge_bytes, &stored);
+        for (number, segment) in found.segments {
+            if kept_segments.contains(&number) {
+                self.restore_segment(&segment);
+            } else {
+                // No block in it is kept.
+                recovery.unreadable += u64::from(disk.unlink(&disk.segment_path(number)).is_err());
+            }
+        }
+        kept.sort_unstable_by_key(|block| block.stored.sequence);
+        let ledger = &self.0.ground.ledger;
+        for block in kept {
+            let location = match block.place {
+                Place::File => Location::File,
+                Place::Entry(address) => Location::Entry(ledger.lock().segments.entry(address)),
+            };
+            let is_restored = ledger.restore(block.charge_bytes, &block.stored, &location);
             assert!(is_restored, "room that was counted as free is free");
             recovery.blocks += 1;
-            recovery.bytes += charge_bytes;
+            recovery.bytes += block.charge_bytes;
         }
+    }
+
+    /// Chooses the blocks for which there is room. Returns them, the others, and the segments of the former.
+    fn choose(
+        &self,
+        mut blocks: Vec<FoundBlock>,
+        found: &FoundSegments,
+    ) -> (Vec<FoundBlock>, Vec<FoundBlock>, HashSet<SegmentNumber>) {
+        let free_bytes = {
+            let state = self.0.ground.ledger.lock();
+            blocks.sort_unstable_by_key(|block| {
+                (state.pins.contains(block.stored.object), block.stored.sequence)
+            });
+            state.residency.room().free_bytes()
+        };
+        let mut charges: HashMap<SegmentNumber, u64> = HashMap::new();
+        for block in &blocks {
+            if let Place::Entry(address) = block.place {
+                *charges.entry(address.segment).or_default() += block.charge_bytes;
+            }
+        }
+        let (mut fill, mut segments, mut is_full) = (Fill::default(), HashSet::new(), false);
+        let is_kept = |block: &FoundBlock| {
+            let mut next = fill;
+            match block.place {
+                Place::File => next.file_bytes += block.charge_bytes,
+                Place::Entry(address) if segments.contains(&address.segment) => return true,
+                Place::Entry(address) => {
+                    next.segment_bytes += self.disk_bytes(&found.segments[&address.segment]);
+                    next.charged_bytes += charges[&address.segment];
+                }
+            }
+            is_full |= next.taken_bytes() > free_bytes;
+            if is_full {
+                return false;
+            }
+            fill = next;
+            if let Place::Entry(address) = block.place {
+                segments.insert(address.segment);
+            }
+            true
+        };
+        let (kept, surplus) = blocks.into_iter().rev().partition(is_kept);
+        (kept, surplus, segments)
+    }
+
+    /// Adds a segment, whose blocks are restored later.
+    fn restore_segment(&self, found: &FoundSegment) {
+        let disk_bytes = self.disk_bytes(found);
+        let state = &mut *self.0.ground.ledger.lock();
+        let room = state.residency.reserve(disk_bytes);
+        let room = room.expect("room that was counted as free is free");
+        let reserved = state.segments.reserve(disk_bytes, room);
+        reserved.expect("this room is enough");
+        state.segments.open(Arc::clone(&found.file), disk_bytes);
+        for (slot, record) in (0..).zip(&found.records) {
+            state.segments.push(&Entry {
+                segment: Arc::clone(&found.file),
+                slot,
+                offset: record.offset.into(),
+                entry_bytes: record.entry_bytes.into(),
+            });
+        }
+        state.segments.close(found.file.number);
+    }
+
+    fn disk_bytes(&self, found: &FoundSegment) -> u64 {
+        self.0.ground.disk.charge_bytes(found.file.layout.segment_bytes)
+    }
+}
+
+impl Fill {
+    fn taken_bytes(&self) -> u64 {
+        self.file_bytes + self.segment_bytes.max(self.charged_bytes)
     }
 }
 
@@ -220,7 +335,8 @@ impl Found {
             self.strange.push(entry.path());
             return Ok(());
         };
-        match disk.open_block(block) {
+        match disk.open_file(block) {
+            Ok((_, footer)) if footer.block() != block => self.strange.push(entry.path()),
             Ok((_, footer)) if footer.version.block_bytes != block_bytes => self.other_block_size.push(block),
             Ok((file, footer)) => {
                 let metadata = file.metadata()?;
@@ -229,6 +345,7 @@ impl Found {
                 self.blocks.push(FoundBlock {
                     stored: footer.stored(),
                     charge_bytes: charge_bytes.max(disk::allocated_bytes(&metadata)),
+                    place: Place::File,
                 });
             }
             Err(ReadError::Io(error)) if error.kind() != io::ErrorKind::UnexpectedEof => return Err(error),
