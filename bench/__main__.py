@@ -12,7 +12,7 @@ from real.node import Node
 from real.processes import run
 from real.scratch import scratch
 
-from . import before, hot, nginx, peers
+from . import before, hot, nginx, peers, varnish
 from .bed import GIB, MIB, Bed, Server
 from .cold import Cold
 from .counting import CountingRelay
@@ -67,7 +67,8 @@ def measure(arguments: argparse.Namespace, lake: Lake, folder: Path) -> Page:
     bed = Bed(lake, folder / "www", folder / "requests")
     bed.create_bucket()
     page = Page(
-        f"{run([binary, '--version']).strip()}, nginx {nginx.version()}, wrk {nginx.wrk_version()}, "
+        f"{run([binary, '--version']).strip()}, nginx {nginx.version()}, Varnish {varnish.version()}, "
+        f"wrk {nginx.wrk_version()}, "
         f"{lake.name} {lake.version}",
         f"{arguments.rounds} interleaved rounds, hot runs of {arguments.seconds:g} s, one client thread; "
         "node: SigV4 verified, freshness `immutable`, blocks of 4 MiB, one worker thread; "
@@ -126,10 +127,14 @@ def run_hot(arguments: argparse.Namespace, bed: Bed, page: Page, node: Node, fol
         for nopush in ("on", "off"):
             server = stack.enter_context(nginx.Nginx.serving(folder / f"nginx-{nopush}", bed.root, nopush))
             rivals.append(Server(f"nginx nopush {nopush}", server.url, server.pids))
+        # Varnish is for small objects: its memory would not hold the large ones.
+        memory = stack.enter_context(varnish.Varnish(folder / "varnish", rivals[0].url))
+        beside = Server("Varnish", memory.url, memory.pids)
         ours = Server("node", node.url, lambda: [node.pid])
         with MemoryWatch(node.pid) as watch:
             for case in cases:
-                hot.measure(bed, page, case, ours, rivals, arguments.rounds, arguments.seconds)
+                among = hot.Servers(ours, rivals, [beside] if case.per_request else [])
+                hot.measure(bed, page, case, among, arguments.rounds, arguments.seconds)
     return watch.peak
 
 

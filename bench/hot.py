@@ -1,11 +1,11 @@
-"""Hot GETs: a node's hits against nginx with sendfile, the same bytes from both."""
+"""Hot GETs: a node's hits against nginx with sendfile and beside Varnish, the same bytes from all."""
 
 from __future__ import annotations
 
 import random
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .bed import BUCKET, GIB, KIB, MIB, Bed, Server
 from .load import Get, Load, generate
@@ -28,6 +28,9 @@ class Case:
     """CPU is given per GiB; for small objects per request."""
     per_request: bool = False
     p99: Goal | None = None
+    """Goals of the node alone: thousand requests a second, and milliseconds."""
+    rate: Goal | None = None
+    p99_ms: Goal | None = None
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class Sample:
     """One server's figures in one round."""
 
     bytes_per_second: float
+    requests_per_second: float
     cpu: float
     """Server and client together: the kernel charges the work of a loopback connection to whichever side happens to
     run, above all on a busy machine, so the server's share alone can mislead."""
@@ -51,12 +55,15 @@ def cases(bed: Bed) -> list[Case]:
     (large,) = bed.put(["hot-large"], LARGE_OBJECT)
     medium = bed.put((f"hot-64k-{number}" for number in range(64)), 64 * KIB)
     small = bed.put((f"hot-4k-{number}" for number in range(64)), 4 * KIB)
+    tiny = bed.put((f"hot-1k-{number}" for number in range(64)), KIB)
     large_throughput, large_cpu = Goal(1.5, at_least=True), Goal(0.7)
     return [
         Case("hot 64 MiB", whole, 4, large_throughput, large_cpu),
         Case("hot 4 MiB ranges", ranges(large), 8, large_throughput, large_cpu),
-        Case("hot 64 KiB", medium, 16, Goal(0.95, at_least=True), Goal(1.1), per_request=True),
-        Case("hot 4 KiB", small, 32, None, Goal(1.5), per_request=True, p99=Goal(2)),
+        Case("hot 64 KiB", medium, 16, Goal(1, at_least=True), Goal(1), per_request=True),
+        Case("hot 4 KiB", small, 32, Goal(1.1, at_least=True), Goal(1.15), per_request=True, p99=Goal(2)),
+        Case("hot 4 KiB, presigned", [replace(get, presigned=True) for get in small], 32, per_request=True),
+        Case("hot 1 KiB", tiny, 64, per_request=True, rate=Goal(30, at_least=True), p99_ms=Goal(3)),
     ]
 
 
@@ -70,11 +77,18 @@ def ranges(large: Get) -> list[Get]:
     return [Get(BUCKET, large.key, f"bytes={start}-{start + RANGE - 1}") for start in starts]
 
 
-def measure(
-    bed: Bed, page: Page, case: Case, node: Server, rivals: Sequence[Server], rounds: int, seconds: float
-) -> None:
+@dataclass(frozen=True)
+class Servers:
+    """The node, the rivals that its goals are about, and others whose figures stand beside."""
+
+    node: Server
+    rivals: Sequence[Server]
+    beside: Sequence[Server] = ()
+
+
+def measure(bed: Bed, page: Page, case: Case, among: Servers, rounds: int, seconds: float) -> None:
     """Measures interleaved rounds; the ratios are those of the node to the better rival of each round."""
-    servers = (node, *rivals)
+    servers = (among.node, *among.rivals, *among.beside)
     for server in servers:
         bed.verify(server, case.gets)
     samples: dict[str, list[Sample]] = {server.name: [] for server in servers}
@@ -83,7 +97,7 @@ def measure(
         turn = number % len(servers)
         for server in (*servers[turn:], *servers[:turn]):
             samples[server.name].append(sample(bed, case, server, seconds))
-    compare(page, case, samples, node, rivals)
+    compare(page, case, samples, among)
 
 
 def sample(bed: Bed, case: Case, server: Server, seconds: float) -> Sample:
@@ -95,6 +109,7 @@ def sample(bed: Bed, case: Case, server: Server, seconds: float) -> Sample:
     both, units = used + load.client_cpu_seconds, load.requests if case.per_request else load.bytes / GIB
     return Sample(
         bytes_per_second=load.bytes / load.seconds,
+        requests_per_second=load.requests / load.seconds,
         cpu=used / units,
         cpu_with_client=both / units,
         others=max(0.0, (busy - busy_before - both) / (everything - all_before)),
@@ -109,13 +124,13 @@ def require_clean(case: str, server: Server, load: Load) -> None:
         raise RuntimeError(f"{case} at {server.name}: {load}")
 
 
-def compare(page: Page, case: Case, samples: dict[str, list[Sample]], node: Server, rivals: Sequence[Server]) -> None:
+def compare(page: Page, case: Case, samples: dict[str, list[Sample]], among: Servers) -> None:
     """Adds the rows of a case: in each round the node against the better rival, measure by measure."""
 
     def row(
         measure: str, value: str, goal: Goal | None, unit: str, scale: float, digits: int, best: Callable[..., float]
     ) -> None:
-        rounds = zip(*(samples[server.name] for server in (node, *rivals)), strict=True)
+        rounds = zip(*(samples[server.name] for server in (among.node, *among.rivals)), strict=True)
         ratios = [getattr(mine, value) / best(getattr(other, value) for other in others) for mine, *others in rounds]
         absolute = (
             f"{name} {statistics.median(getattr(one, value) for one in own) * scale:.{digits}f}"
@@ -130,6 +145,13 @@ def compare(page: Page, case: Case, samples: dict[str, list[Sample]], node: Serv
     if case.p99 is not None:
         row("p50", "p50_us", None, "µs", 1, 0, min)
         row("p99", "p99_us", case.p99, "µs", 1, 0, min)
+    own = samples[among.node.name]
+    if case.rate is not None:
+        rate = Spread.of([one.requests_per_second / 1e3 for one in own])
+        page.add(Row(case.name, "thousand requests a second", rate, case.rate, "the node alone, one worker thread"))
+    if case.p99_ms is not None:
+        p99 = Spread.of([one.p99_us / 1e3 for one in own])
+        page.add(Row(case.name, "p99 in ms", p99, case.p99_ms, "the node alone, one worker thread"))
     others = Spread.of([one.others for own in samples.values() for one in own])
     if others.highest > 0.1:
         page.note(f"{case.name}: other processes took {others} of the processors while it ran.")

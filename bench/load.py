@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from real.lakes import Account
 from real.processes import run
-from real.signing import encode_path, signed_headers
+from real.signing import encode_path, presigned_query, signed_headers
 
 SCRIPT = Path(__file__).with_name("load.lua")
 
@@ -31,10 +31,13 @@ class Get:
     bucket: str
     key: str
     range: str = ""
+    presigned: bool = False
 
     def wire(self, host: str, account: Account) -> str:
         """Returns the bytes of the request, which are valid for fifteen minutes."""
         path = encode_path(self.bucket, self.key)
+        if self.presigned:
+            return head_of("GET", f"{path}?{presigned_query(account, 'GET', host, path)}", {"Host": host})
         headers = signed_headers(account, "GET", host, path)
         if self.range:
             headers["Range"] = self.range

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Hot reads against nginx, cold reads against the lake, writes through the cache against those around it; see --help. Results go to bench/results/<date>.md.
+# Hot reads against nginx and beside Varnish, cold reads against the lake, writes through the cache against those around it; see --help. Results go to bench/results/<date>.md.
 # SHOAL=path/to/shoal measures a binary that exists; without it a release build is made.
 set -euo pipefail
 
@@ -9,8 +9,9 @@ root=$(dirname "$here")
 source "$root/tests/real/environment.sh"
 
 missing=()
-for program in nginx wrk; do
-  PATH="$PATH:/usr/sbin" command -v "$program" >/dev/null || missing+=("${program/nginx/nginx-light}")
+for program in nginx varnishd wrk; do
+  package=${program/nginx/nginx-light}
+  PATH="$PATH:/usr/sbin" command -v "$program" >/dev/null || missing+=("${package/varnishd/varnish}")
 done
 if [ ${#missing[@]} -gt 0 ]; then
   if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then

@@ -44,13 +44,37 @@ def signed_headers(
     canonical = "\n".join(
         [method, path, query, *(f"{name}:{to_sign[name]}" for name in sorted(to_sign)), "", names, payload]
     )
-    scope = f"{now[:8]}/{REGION}/s3/aws4_request"
-    text = "\n".join(["AWS4-HMAC-SHA256", now, scope, hashlib.sha256(canonical.encode()).hexdigest()])
+    everything["Authorization"] = (
+        f"AWS4-HMAC-SHA256 Credential={account.access_key}/{_scope(now)}, SignedHeaders={names}, "
+        f"Signature={_signature(account, now, canonical)}"
+    )
+    return everything
+
+
+def presigned_query(account: Account, method: str, host: str, path: str, expires_s: int = 900) -> str:
+    """Returns the query of a presigned URL that signs the host and no other header."""
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    query = encode_query(
+        {
+            "X-Amz-Algorithm": "AWS4-HMAC-SHA256",
+            "X-Amz-Credential": f"{account.access_key}/{_scope(now)}",
+            "X-Amz-Date": now,
+            "X-Amz-Expires": str(expires_s),
+            "X-Amz-SignedHeaders": "host",
+        }
+    )
+    canonical = "\n".join([method, path, query, f"host:{host}", "", "host", UNSIGNED_PAYLOAD])
+    return f"{query}&X-Amz-Signature={_signature(account, now, canonical)}"
+
+
+def _scope(now: str) -> str:
+    return f"{now[:8]}/{REGION}/s3/aws4_request"
+
+
+def _signature(account: Account, now: str, canonical: str) -> str:
+    """Returns the signature of a canonical request that is signed `now`."""
+    text = "\n".join(["AWS4-HMAC-SHA256", now, _scope(now), hashlib.sha256(canonical.encode()).hexdigest()])
     key = f"AWS4{account.secret_key}".encode()
     for part in (now[:8], REGION, "s3", "aws4_request"):
         key = hmac.digest(key, part.encode(), "sha256")
-    signature = hmac.digest(key, text.encode(), "sha256").hex()
-    everything["Authorization"] = (
-        f"AWS4-HMAC-SHA256 Credential={account.access_key}/{scope}, SignedHeaders={names}, Signature={signature}"
-    )
-    return everything
+    return hmac.digest(key, text.encode(), "sha256").hex()
