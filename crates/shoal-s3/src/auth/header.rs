@@ -10,7 +10,7 @@ use super::Refusal;
 use super::claim::{CONTENT_SHA256, Claim, find, has_token};
 use super::credential::{Credential, shown};
 use super::location::Credentials;
-use crate::sigv4::{ALGORITHM, Timestamp, words};
+use crate::sigv4::{ALGORITHM, Timestamp, split_once, words};
 
 static AMZ_DATE: HeaderName = HeaderName::from_static("x-amz-date");
 
@@ -41,7 +41,7 @@ impl<'a> Authorization<'a> {
         let (mut credential, mut signed_headers, mut signature) = (None, None, None);
         for part in [first, second, third] {
             let part = part.trim_ascii();
-            let Some((name, value)) = part.split_once('=') else {
+            let Some((name, value)) = split_once(part, b'=') else {
                 let part = shown(part);
                 return Err(malformed(format!(
                     "the authorization component \"{part}\" is malformed."

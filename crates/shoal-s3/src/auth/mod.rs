@@ -30,7 +30,7 @@ use self::presigned::Parameters;
 use crate::error::S3Error;
 use crate::identity::{Caller, Identities, Identity};
 use crate::payload::Payload;
-use crate::sigv4::{KeyCache, PayloadHash, SeedSignature, canonical, scope, words};
+use crate::sigv4::{KeyCache, PayloadHash, SeedSignature, canonical, is_scope, words};
 
 /// Maximum difference between a request's time and the node's clock.
 const SKEW_MAX: Duration = Duration::from_mins(15);
@@ -120,8 +120,7 @@ impl Gate {
         host: &[u8],
         now: SystemTime,
     ) -> Result<Verified, Refusal> {
-        let scope = scope(&claim.timestamp, &self.region);
-        if claim.credential.scope() != scope {
+        if !is_scope(claim.credential.scope(), &claim.timestamp, &self.region) {
             return Err(claim.credential.refuse_scope(&self.region, &claim.timestamp));
         }
         let identity = self
@@ -140,35 +139,34 @@ impl Gate {
         }
         check_time(claim, now)?;
         check_signed_headers(&parts.headers, claim)?;
-        let payload_hash = payload_hash(claim)?;
-        let seed = self.check_signature(parts, host, claim, &identity, scope)?;
+        let hash = payload_hash(claim)?;
+        let seed = self.check_signature(parts, host, claim, &identity)?;
+        let seed = hash.signs_chunks().then(seed);
 
         Ok(Verified {
             caller: Caller::Identity(identity),
             named: None,
             credentials: claim.location,
-            payload: Payload {
-                hash: payload_hash,
-                seed: payload_hash.signs_chunks().then_some(seed),
-            },
+            payload: Payload { hash, seed },
         })
     }
 
+    /// Returns a function that begins the chain of the chunks' signatures.
     fn check_signature(
         &self,
         parts: &Parts,
         host: &[u8],
         claim: &Claim<'_>,
         identity: &Identity,
-        scope: String,
-    ) -> Result<SeedSignature, Refusal> {
+    ) -> Result<impl FnOnce() -> SeedSignature, Refusal> {
         let key = self.keys.key(
             &identity.access_key,
             &identity.secret_key,
             &claim.timestamp,
             &self.region,
         );
-        let signed = canonical::Request {
+        let (timestamp, scope) = (claim.timestamp, claim.credential.scope());
+        let signature = canonical::Request {
             method: parts.method.as_str(),
             path: parts.uri.path(),
             query: parts.uri.query().unwrap_or_default(),
@@ -177,11 +175,16 @@ impl Gate {
             signed_headers: &claim.signed_headers,
             payload_hash: &claim.payload_hash,
         }
-        .sign(key, claim.timestamp, scope)?;
-        if !signed.signature.is(&claim.signature) {
+        .sign(&key, &timestamp, scope)?;
+        if !signature.is(&claim.signature) {
             return Err(Refusal::SignatureMismatch);
         }
-        Ok(signed)
+        Ok(move || SeedSignature {
+            key,
+            timestamp,
+            scope: scope.to_owned(),
+            signature,
+        })
     }
 }
 

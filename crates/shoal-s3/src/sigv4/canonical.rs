@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use http::{HeaderMap, HeaderName};
 
-use super::{SeedSignature, SigningKey, Timestamp, string_to_sign, words};
+use super::{Signature, SigningKey, Timestamp, string_to_sign, words};
 use crate::names::percent;
 
 /// The parts of a request that a signature covers.
@@ -73,20 +73,14 @@ impl Request<'_> {
     /// Fails as [`Request::write`] does.
     pub fn sign(
         &self,
-        key: SigningKey,
-        timestamp: Timestamp,
-        scope: String,
-    ) -> Result<SeedSignature, CanonicalError> {
+        key: &SigningKey,
+        timestamp: &Timestamp,
+        scope: &str,
+    ) -> Result<Signature, CanonicalError> {
         // Long enough for almost every request.
         let mut text = Vec::with_capacity(1024);
         self.write(&mut text)?;
-        let signature = key.sign(&string_to_sign(&timestamp, &scope, text));
-        Ok(SeedSignature {
-            key,
-            timestamp,
-            scope,
-            signature,
-        })
+        Ok(key.sign(&string_to_sign(timestamp, scope, text)))
     }
 
     fn write_headers(&self, out: &mut Vec<u8>) -> Result<(), CanonicalError> {

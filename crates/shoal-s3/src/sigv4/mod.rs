@@ -55,6 +55,13 @@ pub fn words(list: &str, separator: u8) -> impl Iterator<Item = &str> {
     })
 }
 
+/// Like [`str::split_once`], but faster if the separator is near the start.
+pub fn split_once(text: &str, separator: u8) -> Option<(&str, &str)> {
+    debug_assert!(separator.is_ascii(), "a part begins and ends between characters");
+    let at = text.bytes().position(|byte| byte == separator)?;
+    Some((&text[..at], &text[at + 1..]))
+}
+
 /// `20130524/us-east-1/s3/aws4_request`: the scope that a signature is valid for.
 pub fn scope(timestamp: &Timestamp, region: &str) -> String {
     let day = timestamp.day();
@@ -63,6 +70,13 @@ pub fn scope(timestamp: &Timestamp, region: &str) -> String {
         scope.push_str(part);
     }
     scope
+}
+
+/// Returns true if `text` is the [`scope`] of a time and a region.
+pub fn is_scope(text: &str, timestamp: &Timestamp, region: &str) -> bool {
+    let parts = [timestamp.day(), "/", region, "/", SERVICE, "/", TERMINATOR];
+    let rest = parts.iter().try_fold(text, |rest, part| rest.strip_prefix(part));
+    rest == Some("")
 }
 
 /// The text whose HMAC is the signature of a request; it replaces the canonical form in its buffer.

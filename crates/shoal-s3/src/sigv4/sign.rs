@@ -109,7 +109,8 @@ impl Signer<'_> {
             ..
         } = self.account;
         let key = self.keys.key(access_key, secret_key, &timestamp, self.region);
-        let signed = canonical::Request {
+        let scope = scope(&timestamp, self.region);
+        let signature = canonical::Request {
             method: method.as_str(),
             path: target.path(),
             query: target.query().unwrap_or_default(),
@@ -118,8 +119,13 @@ impl Signer<'_> {
             signed_headers,
             payload_hash: payload.as_text().as_bytes(),
         }
-        .sign(key, timestamp, scope(&timestamp, self.region));
-        Ok(signed?)
+        .sign(&key, &timestamp, &scope)?;
+        Ok(SeedSignature {
+            key,
+            timestamp,
+            scope,
+            signature,
+        })
     }
 }
 
