@@ -29,8 +29,15 @@ pub fn decode_query(component: &[u8]) -> Cow<'_, [u8]> {
         return Cow::Borrowed(component);
     }
     let mut decoded = Vec::with_capacity(component.len());
-    each_of_query(component, |byte| decoded.push(byte));
+    decode_query_into(component, &mut decoded);
     Cow::Owned(decoded)
+}
+
+/// Appends a name or a value of a query, decoded as by [`decode_query`].
+pub fn decode_query_into(component: &[u8], decoded: &mut Vec<u8>) {
+    let plain = memchr::memchr2(b'%', b'+', component).unwrap_or(component.len());
+    decoded.extend_from_slice(&component[..plain]);
+    each_of_query(&component[plain..], |byte| decoded.push(byte));
 }
 
 /// Calls `each` for each byte of a name or a value of a query, decoded as by [`decode_query`].

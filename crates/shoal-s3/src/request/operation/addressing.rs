@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::error::{ErrorCode, S3Error};
 use crate::names::percent::decode_path;
+use crate::sigv4::split_once;
 
 /// The bucket, or the object in it, that a request names; neither for the service itself.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -25,9 +26,8 @@ impl Resource {
             Some(bucket) => (Cow::Borrowed(bucket.as_bytes()), Some(path)),
             None if path.is_empty() => return Ok(Self::default()),
             None => {
-                let (bucket, key) = path
-                    .split_once('/')
-                    .map_or((path, None), |(bucket, key)| (bucket, Some(key)));
+                let (bucket, key) =
+                    split_once(path, b'/').map_or((path, None), |(bucket, key)| (bucket, Some(key)));
                 (decode(bucket)?, key)
             }
         };

@@ -34,7 +34,7 @@ impl Dialect {
             dialect = dialect.max(Self::of_header(name));
         }
         for (name, _) in query.iter() {
-            dialect = dialect.max(Self::of_header(&name.to_ascii_lowercase()));
+            dialect = dialect.max(Self::of_header(name));
         }
         // Ceph RGW reads a name only up to a NUL in some places.
         if key.is_some_and(|key| memchr::memchr(0, key).is_some()) {
@@ -44,15 +44,20 @@ impl Dialect {
     }
 
     fn of_header(name: &str) -> Self {
-        match name {
+        let is = |other: &str| name.eq_ignore_ascii_case(other);
+        let is_of_minio = |start: &str| start.eq_ignore_ascii_case("x-minio-");
+        if is("x-amz-rename-source") || is("x-amz-meta-snowball-auto-extract") {
             // RenameObject, whose source is gone afterwards, and an archive that MinIO and AWS devices
             // unpack.
-            "x-amz-rename-source" | "x-amz-meta-snowball-auto-extract" => Self::OfBucket,
+            Self::OfBucket
+        } else if is("x-amz-write-offset-bytes") {
             // AppendObject: the request does not bring the whole object.
-            "x-amz-write-offset-bytes" => Self::OfObject,
+            Self::OfObject
+        } else if name.get(..8).is_some_and(is_of_minio) {
             // For example a removal of all keys with a prefix, or a file in an archive.
-            name if name.starts_with("x-minio-") => Self::OfBucket,
-            _ => Self::None,
+            Self::OfBucket
+        } else {
+            Self::None
         }
     }
 }

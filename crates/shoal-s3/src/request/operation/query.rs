@@ -1,29 +1,42 @@
 //! The query of a request, decoded once: the parameters for this node, and those for the lake.
 
 use std::fmt;
+use std::ops::Range;
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_encode};
 
 use super::parameters::is_known;
 use crate::error::{ErrorCode, S3Error};
-use crate::names::percent::decode_query;
-use crate::sigv4;
+use crate::names::percent::decode_query_into;
 use crate::sigv4::canonical::SIGNATURE_PARAMETER;
+use crate::sigv4::{self, split_once, words};
 use crate::target;
 
 /// The parameter of a presigned URL that names its signer.
 const CREDENTIAL: &str = "X-Amz-Credential";
 
 /// Decoded query parameters, in order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Query(Vec<Parameter>);
+#[derive(Clone, Debug, Default)]
+pub struct Query {
+    /// All names, and the values that clients sent: one allocation for all.
+    text: String,
+    parameters: Vec<Parameter>,
+}
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 struct Parameter {
-    name: String,
-    /// `None` for a parameter without `=`. A client's value is UTF-8; a key from which a listing continues
-    /// need not be.
-    value: Option<Vec<u8>>,
+    /// Its place in the text.
+    name: Range<usize>,
+    /// `None` for a parameter without `=`.
+    value: Option<Value>,
+}
+
+#[derive(Clone, Debug)]
+enum Value {
+    /// A place in the text.
+    Text(Range<usize>),
+    /// A value that this node has put there. A key from which a listing continues need not be UTF-8.
+    Bytes(Vec<u8>),
 }
 
 impl Query {
@@ -35,30 +48,68 @@ impl Query {
     /// mean two things: a parameter known to this node that appears twice, and a name that contains a `=`,
     /// where Ceph RGW begins the value.
     pub fn parse(raw: Option<&str>) -> Result<Self, S3Error> {
-        let pairs = raw.into_iter().flat_map(|raw| raw.split('&'));
-        let query = pairs
-            .filter(|pair| !pair.is_empty())
-            .map(Parameter::parse)
-            .collect::<Result<_, _>>()
-            .map(Self)?;
-        query.refuse_repeated()?;
+        let raw = raw.unwrap_or_default();
+        if raw.is_empty() {
+            return Ok(Self::default());
+        }
+        let mut text = Vec::with_capacity(raw.len());
+        let mut decoded = |component: &str| {
+            let start = text.len();
+            decode_query_into(component.as_bytes(), &mut text);
+            start..text.len()
+        };
+        // As many as a presigned URL has.
+        let mut parameters = Vec::with_capacity(8);
+        for pair in words(raw, b'&').filter(|pair| !pair.is_empty()) {
+            let (name, value) =
+                split_once(pair, b'=').map_or((pair, None), |(name, value)| (name, Some(value)));
+            parameters.push(Parameter {
+                name: decoded(name),
+                value: value.map(|value| Value::Text(decoded(value))),
+            });
+        }
+        let text = String::from_utf8(text).map_err(|_| not_utf8())?;
+        let query = Self { text, parameters };
+        query.refuse_ambiguous()?;
         Ok(query)
     }
 
-    fn refuse_repeated(&self) -> Result<(), S3Error> {
+    fn refuse_ambiguous(&self) -> Result<(), S3Error> {
         let mut seen = Vec::new();
-        for (name, _) in self.iter().filter(|(name, _)| is_known(name)) {
-            if seen.contains(&name) {
-                return Err(invalid(format!("The parameter {name} must be given once.")));
+        for Parameter { name, value } in &self.parameters {
+            // Two escapes in two parameters may make one character.
+            let is_text = |place: &Range<usize>| self.text.get(place.clone()).is_some();
+            let value_is_text = !matches!(value, Some(Value::Text(place)) if !is_text(place));
+            let name = self.text.get(name.clone()).filter(|_| value_is_text);
+            let name = name.ok_or_else(not_utf8)?;
+            if name.contains('=') {
+                let name = percent_encode(name.as_bytes(), NON_ALPHANUMERIC);
+                return Err(invalid(format!("The name of the parameter {name} is not valid.")));
             }
-            seen.push(name);
+            if is_known(name) {
+                if seen.contains(&name) {
+                    return Err(invalid(format!("The parameter {name} must be given once.")));
+                }
+                seen.push(name);
+            }
         }
         Ok(())
     }
 
+    fn name(&self, parameter: &Parameter) -> &str {
+        &self.text[parameter.name.clone()]
+    }
+
+    fn value<'a>(&'a self, parameter: &'a Parameter) -> Option<&'a [u8]> {
+        parameter.value.as_ref().map(|value| match value {
+            Value::Text(place) => self.text[place.clone()].as_bytes(),
+            Value::Bytes(bytes) => bytes,
+        })
+    }
+
     /// Returns true if the parameter is present, with or without a value.
     pub fn has(&self, name: &str) -> bool {
-        self.0.iter().any(|parameter| parameter.name == name)
+        self.iter().any(|(other, _)| other == name)
     }
 
     /// The value of the parameter, empty if it has none.
@@ -78,53 +129,70 @@ impl Query {
 
     /// All parameters in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|Parameter { name, value }| {
-            let value = value.as_deref().unwrap_or_default();
-            (name.as_str(), std::str::from_utf8(value).unwrap_or_default())
+        self.parameters.iter().map(|parameter| {
+            let value = match &parameter.value {
+                None => "",
+                Some(Value::Text(place)) => &self.text[place.clone()],
+                Some(Value::Bytes(bytes)) => std::str::from_utf8(bytes).unwrap_or_default(),
+            };
+            (self.name(parameter), value)
         })
     }
 
     /// Replaces parameters, appending their new values at the end; `None` removes a parameter.
     #[must_use]
-    pub fn with(mut self, values: &[(&str, Option<&[u8]>)]) -> Self {
-        self.0
-            .retain(|parameter| values.iter().all(|(name, _)| parameter.name != *name));
-        let new = values.iter().filter_map(|(name, value)| {
-            Some(Parameter {
-                name: (*name).into(),
-                value: Some((*value)?.into()),
-            })
+    pub fn with(self, values: &[(&str, Option<&[u8]>)]) -> Self {
+        let Self {
+            mut text,
+            mut parameters,
+        } = self;
+        parameters.retain(|parameter| {
+            values
+                .iter()
+                .all(|(name, _)| text[parameter.name.clone()] != **name)
         });
-        self.0.extend(new);
-        self
+        for (name, value) in values {
+            let Some(value) = value else { continue };
+            let start = text.len();
+            text.push_str(name);
+            parameters.push(Parameter {
+                name: start..text.len(),
+                value: Some(Value::Bytes(value.to_vec())),
+            });
+        }
+        Self { text, parameters }
     }
 
     /// The parameters for the lake: all but the credentials of a presigned URL, which were verified here.
     pub(super) fn without_credentials(&self) -> impl Iterator<Item = (&str, Option<&[u8]>)> {
-        self.0
-            .iter()
-            .filter(|parameter| !is_credential(&parameter.name))
-            .map(Parameter::spelled)
+        self.spelled().filter(|(name, _)| !is_credential(name))
     }
 
     /// The query of a presigned URL that names `access_key`, with a dummy signature: the claim without the
     /// proof.
     #[must_use]
     pub(super) fn presigned_in_name(mut self, access_key: &str) -> Self {
-        for Parameter { name, value } in &mut self.0 {
-            if name == SIGNATURE_PARAMETER {
-                *value = Some(vec![b'0'; 64]);
-            } else if name == CREDENTIAL
-                && let Some(scope) = value.as_deref().and_then(scope_of)
-            {
-                *value = Some([access_key.as_bytes(), &scope].concat());
+        for at in 0..self.parameters.len() {
+            let parameter = &self.parameters[at];
+            let replaced = match self.name(parameter) {
+                SIGNATURE_PARAMETER => Some(vec![b'0'; 64]),
+                CREDENTIAL => {
+                    let scope = self.value(parameter).and_then(scope_of);
+                    scope.map(|scope| [access_key.as_bytes(), scope].concat())
+                }
+                _ => None,
+            };
+            if let Some(value) = replaced {
+                self.parameters[at].value = Some(Value::Bytes(value));
             }
         }
         self
     }
 
     pub(super) fn spelled(&self) -> impl Iterator<Item = (&str, Option<&[u8]>)> {
-        self.0.iter().map(Parameter::spelled)
+        self.parameters
+            .iter()
+            .map(|parameter| (self.name(parameter), self.value(parameter)))
     }
 }
 
@@ -135,42 +203,21 @@ impl fmt::Display for Query {
     }
 }
 
-impl Parameter {
-    fn parse(pair: &str) -> Result<Self, S3Error> {
-        let (name, value) = pair
-            .split_once('=')
-            .map_or((pair, None), |(name, value)| (name, Some(value)));
-        let value = value.map(|value| decode(value).map(String::into_bytes));
-        let (name, value) = (decode(name)?, value.transpose()?);
-        if name.contains('=') {
-            let name = percent_encode(name.as_bytes(), NON_ALPHANUMERIC);
-            return Err(invalid(format!("The name of the parameter {name} is not valid.")));
-        }
-        Ok(Self { name, value })
-    }
-
-    fn spelled(&self) -> (&str, Option<&[u8]>) {
-        (&self.name, self.value.as_deref())
-    }
-}
-
-fn decode(text: &str) -> Result<String, S3Error> {
-    String::from_utf8(decode_query(text.as_bytes()).into_owned()).map_err(|_| {
-        S3Error::new(
-            ErrorCode::InvalidUri,
-            "Couldn't parse the specified URI: its query is not UTF-8.",
-        )
-    })
-}
-
 fn is_credential(name: &str) -> bool {
     sigv4::PARAMETERS.contains(&name)
 }
 
 /// The text after the access key in a credential: a slash before a day and before each of three words.
-fn scope_of(credential: &[u8]) -> Option<Vec<u8>> {
+fn scope_of(credential: &[u8]) -> Option<&[u8]> {
     let slash = memchr::memrchr_iter(b'/', credential).nth(3)?;
-    Some(credential[slash..].to_vec())
+    Some(&credential[slash..])
+}
+
+fn not_utf8() -> S3Error {
+    S3Error::new(
+        ErrorCode::InvalidUri,
+        "Couldn't parse the specified URI: its query is not UTF-8.",
+    )
 }
 
 fn invalid(message: String) -> S3Error {
@@ -226,7 +273,7 @@ mod tests {
         ] {
             assert_eq!(refusal(raw), ErrorCode::InvalidArgument, "{raw}");
         }
-        for raw in ["prefix=%FF", "%C3=1", "x=%ed%a0%80"] {
+        for raw in ["prefix=%FF", "%C3=1", "x=%ed%a0%80", "a=%C3&%A4=1", "%C3=%A4"] {
             assert_eq!(refusal(raw), ErrorCode::InvalidUri, "{raw}");
         }
     }
