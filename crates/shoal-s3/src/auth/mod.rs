@@ -8,6 +8,7 @@ mod credential;
 mod header;
 mod location;
 mod presigned;
+mod proven;
 mod refusal;
 
 #[cfg(test)]
@@ -27,6 +28,7 @@ pub use refusal::{Defect, Refusal};
 use self::claim::{CONTENT_SHA256, Claim};
 use self::header::Authorization;
 use self::presigned::Parameters;
+use self::proven::{PlainUrl, ProvenUrls};
 use crate::error::S3Error;
 use crate::identity::{Caller, Identities, Identity};
 use crate::payload::Payload;
@@ -55,6 +57,7 @@ pub struct Gate {
     identities: Arc<Identities>,
     region: String,
     keys: KeyCache,
+    proven: ProvenUrls,
     /// True if requests without credentials are accepted.
     accepts_anonymous: bool,
 }
@@ -66,6 +69,7 @@ impl Gate {
             identities: identities.into(),
             region: region.into(),
             keys: KeyCache::default(),
+            proven: ProvenUrls::default(),
             accepts_anonymous: true,
         }
     }
@@ -95,6 +99,10 @@ impl Gate {
     pub fn admit(&self, parts: &Parts, now: SystemTime) -> Result<Verified, Refusal> {
         refuse_repeated(&parts.headers)?;
         let host = host(parts)?;
+        let url = PlainUrl::of(parts, &host);
+        if let Some(verified) = url.as_ref().and_then(|url| self.admit_again(url, now)) {
+            return Ok(verified);
+        }
         match claim(parts)? {
             None if !self.accepts_anonymous && parts.method != Method::OPTIONS => Err(Refusal::Anonymous),
             None => admit_anonymous(&parts.headers),
@@ -104,8 +112,28 @@ impl Gate {
                 named: self.named(&claim),
                 ..admit_anonymous(&parts.headers)?
             }),
-            Some(claim) => self.admit_signed(&claim, parts, &host, now),
+            Some(claim) => {
+                let verified = self.admit_signed(&claim, parts, &host, now)?;
+                if let Some(url) = url.filter(|_| claim.signed_headers == "host") {
+                    self.proven.remember(url, claim.timestamp.time(), &verified);
+                }
+                Ok(verified)
+            }
         }
+    }
+
+    /// Admits a presigned URL that was verified before, if its identity is the same and its time has not
+    /// passed.
+    fn admit_again(&self, url: &PlainUrl<'_>, now: SystemTime) -> Option<Verified> {
+        let (verified, signed) = self.proven.get(url)?;
+        let Caller::Identity(identity) = &verified.caller else {
+            return None;
+        };
+        // An identity whose secret has changed is another one.
+        let known = self.identities.get(&identity.access_key)?;
+        let is_current =
+            Arc::ptr_eq(&known, identity) && check_time(verified.credentials, signed, now).is_ok();
+        is_current.then_some(verified)
     }
 
     fn named(&self, claim: &Claim<'_>) -> Option<Caller> {
@@ -137,7 +165,7 @@ impl Gate {
         if claim.has_token {
             return Err(Refusal::TokenForStaticIdentity);
         }
-        check_time(claim, now)?;
+        check_time(claim.location, claim.timestamp.time(), now)?;
         check_signed_headers(&parts.headers, claim)?;
         let hash = payload_hash(claim)?;
         let seed = self.check_signature(parts, host, claim, &identity)?;
@@ -260,11 +288,10 @@ fn claim(parts: &Parts) -> Result<Option<Claim<'_>>, Refusal> {
     }
 }
 
-fn check_time(claim: &Claim<'_>, now: SystemTime) -> Result<(), Refusal> {
-    let signed = claim.timestamp.time();
+fn check_time(location: Credentials, signed: SystemTime, now: SystemTime) -> Result<(), Refusal> {
     let early = signed.duration_since(now).unwrap_or_default() > SKEW_MAX;
     let age = now.duration_since(signed).unwrap_or_default();
-    match claim.location {
+    match location {
         Credentials::Header if early || age > SKEW_MAX => Err(Refusal::TimeTooSkewed),
         Credentials::Query { .. } if early => Err(Refusal::NotYetValid),
         Credentials::Query { expires } if age >= expires => Err(Refusal::Expired),

@@ -1,14 +1,19 @@
 //! Credentials in the query.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
 use http::{HeaderValue, Method};
 
-use super::{ACCESS_KEY, gate, now, presigned, presigned_at, refusal, tampered, told, verify};
-use crate::auth::{Credentials, Refusal, Verified};
+use super::{
+    ACCESS_KEY, HOST, REGION, SECRET_KEY, gate, is_known, now, presigned, presigned_at, refusal, tampered,
+    told, verify,
+};
+use crate::auth::proven::PlainUrl;
+use crate::auth::{Credentials, Gate, Refusal, Verified};
 use crate::error::ErrorCode;
-use crate::identity::Caller;
+use crate::identity::{Caller, Identities, Identity};
 
 #[test]
 fn a_presigned_url_changed_after_signing_is_worthless() {
@@ -31,6 +36,75 @@ fn a_presigned_url_changed_after_signing_is_worthless() {
     let mut put = url.clone();
     put.method = Method::PUT;
     assert_eq!(refusal(&put), Refusal::SignatureMismatch);
+}
+
+#[test]
+fn a_url_that_was_used_proves_no_more_than_one_that_was_not() {
+    let identities = || [Identity::new(ACCESS_KEY, SECRET_KEY)];
+    let known = Arc::new(Identities::new(identities()));
+    let gate = Gate::new(Arc::clone(&known), REGION);
+    let url = presigned("/bucket/key?versionId=1");
+    let used = |url: &Parts, now| gate.admit(url, now).map(|verified| is_known(&verified));
+    let again = |now| PlainUrl::of(&url, HOST.as_bytes()).and_then(|url| gate.admit_again(&url, now));
+    assert!(again(now()).is_none());
+    assert_eq!(used(&url, now()), Ok(true));
+    assert!(again(now()).is_some(), "remembered");
+
+    for (from, to) in [
+        ("/bucket/key", "/bucket/kez"),
+        ("versionId=1", "versionId=2"),
+        ("X-Amz-Expires=3600", "X-Amz-Expires=3601"),
+    ] {
+        let other = used(&tampered(&url, from, to), now());
+        assert_eq!(other, Err(Refusal::SignatureMismatch), "{from} -> {to}");
+    }
+    let signature = url.uri.to_string().rsplit_once("X-Amz-Signature=").unwrap().1[..64].to_owned();
+    for at in 0..64 {
+        let digit = if signature.as_bytes()[at] == b'0' {
+            "1"
+        } else {
+            "0"
+        };
+        let mut other = signature.clone();
+        other.replace_range(at..=at, digit);
+        let other = tampered(&url, &signature, &other);
+        assert_eq!(used(&other, now()), Err(Refusal::SignatureMismatch), "digit {at}");
+    }
+    let with = |name: &'static str, value| {
+        let mut parts = url.clone();
+        parts.headers.insert(name, HeaderValue::from_static(value));
+        used(&parts, now())
+    };
+    assert_eq!(with("host", "other"), Err(Refusal::SignatureMismatch));
+    assert_eq!(
+        with("x-amz-acl", "private"),
+        Err(Refusal::UnsignedHeaders("x-amz-acl".into()))
+    );
+    assert_eq!(with("authorization", "AWS4"), Err(Refusal::TwoKindsOfCredentials));
+    assert_eq!(
+        with("x-amz-security-token", "t"),
+        Err(Refusal::TokenForStaticIdentity)
+    );
+    let mut put = url.clone();
+    put.method = Method::PUT;
+    assert_eq!(used(&put, now()), Err(Refusal::SignatureMismatch));
+
+    let hour = Duration::from_hours(1);
+    assert_eq!(used(&url, now() + hour), Err(Refusal::Expired));
+    assert_eq!(used(&url, now() - hour), Err(Refusal::NotYetValid));
+    assert_eq!(used(&url, now() + hour / 2), Ok(true));
+
+    known.replace(identities());
+    assert!(again(now()).is_some(), "nothing has changed");
+    known.replace([Identity::new(ACCESS_KEY, "another secret")]);
+    assert_eq!(used(&url, now()), Err(Refusal::SignatureMismatch));
+    known.replace([]);
+    assert_eq!(
+        used(&url, now()),
+        Err(Refusal::UnknownAccessKey(ACCESS_KEY.into()))
+    );
+    known.replace(identities());
+    assert_eq!(used(&url, now()), Ok(true));
 }
 
 #[test]
