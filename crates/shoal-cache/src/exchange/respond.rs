@@ -93,7 +93,6 @@ pub fn object(
         blocks,
         ..
     } = reading;
-    let caller_headers = caller_headers.map_or_else(HeaderMap::new, |caller_headers| *caller_headers);
     let body = ResponseBody::blocks(blocks, range.len());
     described(body, &version, caller_headers, range, asked, options)
 }
@@ -106,7 +105,7 @@ pub fn head(
     options: &ResponseOptions,
 ) -> Response<ResponseBody> {
     let body = ResponseBody::head(range.len());
-    described(body, version, HeaderMap::new(), range, asked, options)
+    described(body, version, None, range, asked, options)
 }
 
 /// Returns `304` with the headers that RFC 9110 requires.
@@ -225,7 +224,7 @@ fn server_timing(head_time: Duration) -> HeaderValue {
 fn described(
     body: ResponseBody,
     version: &Version,
-    caller_headers: HeaderMap,
+    caller_headers: CallerHeaders,
     range: ByteRange,
     asked: RangeRequest,
     options: &ResponseOptions,
@@ -236,15 +235,19 @@ fn described(
     let is_part = asked != RangeRequest::Whole;
     // The checksums cover the whole object; a client would verify the part against them.
     let checksums = options.checksum_mode && !is_part;
+    let is_left_out = |name: &HeaderName| !checksums && name.as_str().starts_with("x-amz-checksum-");
     let mut response = Response::new(body);
     let headers = response.headers_mut();
-    headers.reserve(version.headers.len() + caller_headers.len() + options.overrides.len() + ADDED);
-    for (name, value) in &version.headers {
-        if checksums || !name.as_str().starts_with("x-amz-checksum-") {
-            headers.append(name.clone(), value.clone());
-        }
+    // A map is cloned without its names being hashed again.
+    headers.clone_from(&version.headers);
+    for name in version.headers.keys().filter(|name| is_left_out(name)) {
+        headers.remove(name);
     }
-    headers.extend(caller_headers);
+    let callers = caller_headers.as_ref().map_or(0, |headers| headers.len());
+    headers.reserve(callers + options.overrides.len() + ADDED);
+    if let Some(caller_headers) = caller_headers {
+        headers.extend(*caller_headers);
+    }
     for (name, value) in &options.overrides {
         headers.insert(name, value.clone());
     }
