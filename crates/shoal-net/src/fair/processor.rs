@@ -334,11 +334,19 @@ impl TaskGuard {
         if state.ready.is_empty() {
             return;
         }
-        let should_look = !state.is_alone && ended.saturating_duration_since(state.looked) >= LOOK_INTERVAL;
+        if !state.is_alone && ended.saturating_duration_since(state.looked) >= LOOK_INTERVAL {
+            drop(state);
+            return slot.processor.give_turns_soon();
+        }
+        // Nearly always, the turn that has ended is the only free one.
+        let mut gone = Vec::new();
+        let next = state.give_turn(&mut gone);
+        let are_more = state.has_free_turn() && !state.ready.is_empty();
         drop(state);
-        if should_look {
-            slot.processor.give_turns_soon();
-        } else {
+        if let Some(next) = next {
+            next.task.wake();
+        }
+        if are_more {
             slot.processor.give_turns();
         }
     }
