@@ -146,7 +146,7 @@ mod tests {
         let client = client(b"etl \"nightly\"\t\xff", b"etl/nightly, Hadoop 3.3.4");
         let target = client.uri.path_and_query().unwrap();
         let identity = Identity::new("AKREADER", "secret");
-        let mut record = Record::begin(Arc::default(), RequestId::new(0xab));
+        let mut record = Record::begin(&Arc::default(), RequestId::new(0xab));
         record.operation = Operation::GetObject;
         record.status = StatusCode::PARTIAL_CONTENT;
         let (start, end) = (8192, 12_288);

@@ -12,7 +12,7 @@ use shoal_base::causes;
 use shoal_net::clock;
 use shoal_net::fair::in_flight::InFlightPermit;
 use shoal_net::log_throttle::LogThrottle;
-use shoal_net::metrics::{GaugeGuard, Metrics};
+use shoal_net::metrics::{Metrics, RequestMetrics};
 use shoal_net::words;
 use shoal_policy::{Found, Source};
 use shoal_s3::error_xml::RequestId;
@@ -70,10 +70,9 @@ pub struct Subject {
 /// The record of a request, written to the metrics and the log when the response's body ends.
 #[derive(Debug)]
 pub struct Record {
-    metrics: Arc<Metrics>,
+    metrics: RequestMetrics,
     /// The time when the request began.
     pub started: Instant,
-    _in_flight: GaugeGuard,
     /// `x-amz-request-id` of the response.
     pub request_id: RequestId,
     /// The operation that the client requested.
@@ -96,10 +95,9 @@ pub struct Record {
 
 impl Record {
     /// Begins the record of a request that arrives now.
-    pub fn begin(metrics: Arc<Metrics>, request_id: RequestId) -> Self {
+    pub fn begin(metrics: &Arc<Metrics>, request_id: RequestId) -> Self {
         Self {
-            _in_flight: metrics.request_began(),
-            metrics,
+            metrics: metrics.request_began(),
             started: clock::instant(),
             request_id,
             operation: Operation::OtherRead,

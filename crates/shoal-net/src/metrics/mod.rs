@@ -7,6 +7,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,7 +28,7 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 #[derive(Debug, Default)]
 pub struct Metrics {
     operations: [OperationCounters; Operation::ALL.len()],
-    in_flight: Arc<AtomicU64>,
+    in_flight: AtomicU64,
     /// Reads of one block, and of several.
     object_reads: [Counts<Found>; 2],
     read_bytes: Counts<Source>,
@@ -48,9 +49,10 @@ impl Metrics {
         }
     }
 
-    /// Counts a request as in flight until the returned guard is dropped.
-    pub fn request_began(&self) -> GaugeGuard {
-        GaugeGuard::new(&self.in_flight)
+    /// Counts a request as in flight until the returned value is dropped, which counts what becomes of it.
+    pub fn request_began(self: &Arc<Self>) -> RequestMetrics {
+        self.in_flight.fetch_add(1, Ordering::Relaxed);
+        RequestMetrics(Arc::clone(self))
     }
 
     /// Counts bytes of an object sent to a client.
@@ -140,6 +142,25 @@ impl Drop for GaugeGuard {
     fn drop(&mut self) {
         let before = self.0.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(before > 0, "a guard lowers the gauge that it raised");
+    }
+}
+
+/// The metrics, with one request in flight.
+#[derive(Debug)]
+pub struct RequestMetrics(Arc<Metrics>);
+
+impl Deref for RequestMetrics {
+    type Target = Metrics;
+
+    fn deref(&self) -> &Metrics {
+        &self.0
+    }
+}
+
+impl Drop for RequestMetrics {
+    fn drop(&mut self) {
+        let before = self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "a request ends once");
     }
 }
 

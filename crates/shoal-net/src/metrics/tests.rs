@@ -1,5 +1,6 @@
 //! The text of `/metrics` is a contract with dashboards and alerts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use shoal_policy::{Found, Source};
@@ -9,7 +10,7 @@ use super::{Metrics, each, one, render};
 use crate::observed;
 
 observed! {
-    TABLE of Metrics:
+    TABLE of Arc<Metrics>:
     Counter requests{operation, status} "Requests answered." => |metrics| each(metrics.requests());
     Histogram request_duration_seconds{operation} "Time to answer." => |metrics| each(metrics.durations());
     Gauge requests_in_flight{} "Requests being answered." => |metrics| one(metrics.requests_in_flight());
@@ -19,8 +20,8 @@ observed! {
     Gauge answers{} "1 while it answers." => |_metrics| one(true);
 }
 
-fn recorded() -> Metrics {
-    let metrics = Metrics::default();
+fn recorded() -> Arc<Metrics> {
+    let metrics = Arc::new(Metrics::default());
     metrics.request(Operation::GetObject, 206, Duration::from_millis(3));
     metrics.request(Operation::GetObject, 206, Duration::from_secs(90));
     metrics.request(Operation::GetObject, 418, Duration::ZERO);
@@ -70,7 +71,7 @@ fn what_never_occurred_is_not_shown() {
 }
 
 #[test]
-fn a_gauge_counts_down_when_its_guard_is_dropped() {
+fn a_gauge_counts_down_when_what_it_counts_is_dropped() {
     let metrics = recorded();
     drop(metrics.request_began());
     drop(metrics.connections.opened());

@@ -39,11 +39,11 @@ impl Front {
         record: &mut Record,
     ) -> Result<Box<Admitted>, S3Error> {
         let (parts, body) = request.into_parts();
-        let target = parts.uri.path_and_query().cloned().ok_or_else(no_target)?;
+        let target = parts.uri.path_and_query().ok_or_else(no_target)?;
         // The host names a bucket in virtual-host style only.
         let domain = self.core.config.s3.domain.as_deref();
         let host = domain.and_then(|_| host(&parts));
-        let classified = classify(&parts.method, &target, host, &parts.headers, domain)?;
+        let classified = classify(&parts.method, target, host, &parts.headers, domain)?;
         record.operation = classified.operation;
         let now = clock::utc_now();
         // Counted by the error code that the client gets.

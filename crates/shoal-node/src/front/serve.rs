@@ -78,7 +78,7 @@ impl Front {
         remote: &RemoteEnd,
     ) -> Response<ResponseBody> {
         let request_id = RequestId::new(chance::bits());
-        let mut record = Box::new(Record::begin(Arc::clone(&self.core.metrics), request_id));
+        let mut record = Box::new(Record::begin(&self.core.metrics, request_id));
         let is_head = request.method() == Method::HEAD;
         let continued =
             expects_continue(request.version(), request.headers()).then(|| request.body_mut().continued());

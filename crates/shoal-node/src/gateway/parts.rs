@@ -147,10 +147,13 @@ impl Parts {
         let limits = ConnectionLimits::from(&self.core.config.limits);
         let connections = self.core.metrics.connections.clone();
         let serve_connection = move |remote: RemoteEnd| {
-            let front = Arc::clone(&self.front);
+            let served = Arc::new((Arc::clone(&self.front), remote));
             service_fn(move |request: http::Request<ClientBody>| {
-                let (front, remote) = (Arc::clone(&front), remote.clone());
-                async move { Ok::<_, Infallible>(front.serve(request, &remote).await) }
+                let served = Arc::clone(&served);
+                async move {
+                    let (front, remote) = &*served;
+                    Ok::<_, Infallible>(front.serve(request, remote).await)
+                }
             })
         };
         listener::serve(listener, tls, limits, connections, stopping, serve_connection).await;
