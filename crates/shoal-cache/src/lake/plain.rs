@@ -167,7 +167,7 @@ impl PlainLake {
         let stamp = self.stamp_now(request);
         match &self.coherence {
             Some(coherence) if request.reuse.coherent => {
-                stamp.with_tokens(coherence.tokens(&request.name).await)
+                stamp.with_tokens(coherence.tokens(request.name()).await)
             }
             _ => stamp,
         }
@@ -181,7 +181,7 @@ impl PlainLake {
     pub(super) fn stamp_now(&self, request: &ReadRequest) -> QuestionStamp {
         self.cache()
             .grants
-            .stamp(request.caller, &request.name, request.object, clock::instant())
+            .stamp(request.caller, request.name(), request.object, clock::instant())
     }
 
     /// Asks the lake for the current version and the permission to read it.
@@ -337,7 +337,7 @@ impl PlainLake {
         let version = Arc::new(version);
         self.cache().grants.learn(
             request.caller,
-            &request.name,
+            request.name(),
             &version,
             checksums,
             stamp,

@@ -17,15 +17,13 @@ use crate::grants::freshness::Reuse;
 pub struct ReadRequest {
     /// The authenticated caller.
     pub caller: CallerId,
-    /// The requested object.
-    pub name: ObjectName,
-    /// Digest of `name`.
+    /// Digest of the requested object's name.
     pub object: ObjectId,
     /// The requested range, not yet resolved against a size.
     pub range: RangeRequest,
     /// The preconditions (`If-Match` and the like).
     pub conditions: Conditions,
-    /// Builds requests to the lake on behalf of the client.
+    /// Builds requests to the lake on behalf of the client, about the requested object.
     pub context: Arc<ReadContext>,
     /// Which grants may be reused; none if the client or the configuration requires a check at the lake.
     pub reuse: Reuse,
@@ -39,6 +37,12 @@ pub struct ReadRequest {
 }
 
 impl ReadRequest {
+    /// Returns the requested object.
+    pub fn name(&self) -> &ObjectName {
+        let name = self.context.name.as_ref();
+        name.expect("only reads for other nodes may have no name")
+    }
+
     /// Returns the bytes of `version` that the request selects. GET and HEAD select the same bytes.
     ///
     /// # Errors

@@ -61,7 +61,6 @@ impl PlainLake {
         let context = ReadContext::of_peer(account, caller.clone(), Some(name.clone()), HeaderMap::new());
         let request = ReadRequest {
             caller: caller.id(),
-            name: name.clone(),
             object: name.id(lake.url()),
             range: RangeRequest::Whole,
             conditions: Conditions::default(),

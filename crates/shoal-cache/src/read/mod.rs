@@ -40,7 +40,7 @@ impl ObjectReader {
         let mut attempts = RESTARTS;
         if let Some(version) = self.lake.granted(request) {
             match self.start(request, Pinned::granted(version)).await {
-                Err(FetchError::Changed) => self.fetcher.parts.grants.invalidate_object(&request.name),
+                Err(FetchError::Changed) => self.fetcher.parts.grants.invalidate_object(request.name()),
                 started => return answered(started),
             }
             attempts -= 1;
@@ -66,7 +66,7 @@ impl ObjectReader {
             }
             match (self.start(request, pinned).await, kept) {
                 (Err(error @ FetchError::Kept(_)), Some(kept)) => unread = Some((kept, error)),
-                (Err(FetchError::Changed), _) => self.fetcher.parts.grants.invalidate_object(&request.name),
+                (Err(FetchError::Changed), _) => self.fetcher.parts.grants.invalidate_object(request.name()),
                 (started, _) => return answered(started),
             }
         }

@@ -44,15 +44,16 @@ impl Wanted {
             question => question,
         };
         let reusable = question == Question::Plain && !head.cache_control.no_cache;
+        let object = name.id(lake.url());
         let context = ReadContext::new(
             lake.account_for(caller),
             caller.clone(),
             Arc::clone(&admitted.parts),
-            name.clone(),
+            name,
         );
         let request = ReadRequest {
             caller: caller.id(),
-            object: name.id(lake.url()),
+            object,
             range: head.range.unwrap_or(RangeRequest::Whole),
             conditions: head.conditions,
             context: Arc::new(context),
@@ -60,7 +61,6 @@ impl Wanted {
             only_if_cached: head.cache_control.only_if_cached,
             checksum_mode: head.checksum_mode,
             question,
-            name,
         };
         Ok(Self {
             request,

@@ -73,14 +73,14 @@ impl Lake for TieredLake {
     }
 
     fn granted(&self, request: &ReadRequest) -> Option<Arc<Version>> {
-        if self.may_be_dirty(&request.name) {
+        if self.may_be_dirty(request.name()) {
             return None;
         }
         self.parts.within.granted(request)
     }
 
     fn pin<'a>(&'a self, request: &'a ReadRequest) -> BoxFuture<'a, Result<PinOutcome, ReadError>> {
-        if self.may_be_dirty(&request.name) {
+        if self.may_be_dirty(request.name()) {
             self.pin_by_entry(request).boxed()
         } else {
             self.parts.within.pin(request)
@@ -92,7 +92,7 @@ impl Lake for TieredLake {
         request: &'a ReadRequest,
         is_answerable: bool,
     ) -> BoxFuture<'a, Result<Asked, ReadError>> {
-        if self.may_be_dirty(&request.name) {
+        if self.may_be_dirty(request.name()) {
             self.ask_by_entry(request, is_answerable).boxed()
         } else {
             self.parts.within.ask(request, is_answerable)

@@ -25,7 +25,7 @@ const ATTEMPTS: usize = 4;
 impl TieredLake {
     pub(super) async fn pin_by_entry(&self, request: &ReadRequest) -> Result<PinOutcome, ReadError> {
         let entries = &self.parts.dirty.entries;
-        let (name, context) = (&unversioned(&request.name), &request.context);
+        let (name, context) = (&unversioned(request.name()), &request.context);
         for _ in 0..ATTEMPTS {
             let lookup = self.look(&context.caller, context.headers(), name).await?;
             if let Some(manifest) = entries.readable_by(&lookup, &context.caller) {
@@ -54,7 +54,7 @@ impl TieredLake {
         is_answerable: bool,
     ) -> Result<Asked, ReadError> {
         let entries = &self.parts.dirty.entries;
-        let (name, context) = (&unversioned(&request.name), &request.context);
+        let (name, context) = (&unversioned(request.name()), &request.context);
         for _ in 0..ATTEMPTS {
             let lookup = self.look(&context.caller, context.headers(), name).await?;
             if let Some(manifest) = entries.readable_by(&lookup, &context.caller) {
