@@ -155,7 +155,7 @@ impl BlockServer {
             context,
             obtain,
         };
-        let stream = BlockStream::new(Arc::new(reader), range, ReadAheadWindow { now: 1, max: 1 }, None);
+        let stream = BlockStream::new(reader, range, ReadAheadWindow { now: 1, max: 1 }, None);
         let mut response = Response::new(ResponseBody::blocks(Box::new(stream), part.len()).holding(place));
         response
             .headers_mut()

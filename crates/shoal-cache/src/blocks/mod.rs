@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use shoal_policy::{BlockId, Found, Source};
 use shoal_s3::object::Version;
 use shoal_s3::range::ByteRange;
@@ -31,7 +31,7 @@ const FROM_ONE_PEER: usize = 2;
 
 /// Streams a range of one version; every byte comes from that version or the stream ends in an error.
 pub struct BlockStream {
-    reader: Arc<BlockReader>,
+    reader: BlockReader,
     /// The end of the range, for which no slot is open yet.
     planned: ByteRange,
     slots: VecDeque<BlockSlot>,
@@ -93,6 +93,7 @@ impl ReadTally {
 }
 
 /// Opens blocks of one version on behalf of one caller.
+#[derive(Clone)]
 pub struct BlockReader {
     /// Fetches blocks that are not on the disk of its store.
     pub fetcher: Arc<Fetcher>,
@@ -102,6 +103,15 @@ pub struct BlockReader {
     pub context: Arc<ReadContext>,
     /// How missing blocks are obtained.
     pub obtain: Obtain,
+}
+
+/// The part of a response that one block has.
+struct BlockShare {
+    index: u32,
+    /// Relative to the start of the block.
+    wanted: ByteRange,
+    /// One past its last byte, relative to the start of the object.
+    end: u64,
 }
 
 /// One block's share of the response.
@@ -147,8 +157,26 @@ impl BlockReader {
         &self.fetcher.parts.store
     }
 
+    /// Returns the block if it is in memory, which counts as a hit.
+    fn resident(&self, index: u32) -> Option<Bytes> {
+        let id = self.version.block(index);
+        let block = self.store().resident(id, self.is_used_here(id))?;
+        Some(self.hit(index, block))
+    }
+
+    /// Counts a hit of a block that was found on the disk.
+    fn hit(&self, index: u32, block: Bytes) -> Bytes {
+        assert_eq!(
+            block.len() as u64,
+            self.version.block_len(index),
+            "a stored block is whole"
+        );
+        self.fetcher.hit(&self.version, index);
+        block
+    }
+
     /// Opens the block on this node's disk, or joins its fetch.
-    async fn open(self: Arc<Self>, index: u32) -> BlockState {
+    async fn open(self, index: u32) -> BlockState {
         let id = self.version.block(index);
         loop {
             // Checked before the store: a block that leaves the in-flight table is on disk by then.
@@ -163,8 +191,7 @@ impl BlockReader {
             if self.store().contains(id)
                 && let Some(block) = self.store().load(id, self.is_used_here(id)).await
             {
-                self.fetcher.hit(&self.version, index);
-                return BlockState::Resident(block);
+                return BlockState::Resident(self.hit(index, block));
             }
             if self.obtain.is_passive() {
                 return BlockState::NotHeld;
@@ -180,7 +207,7 @@ impl BlockReader {
 impl BlockStream {
     /// Creates the stream of `range`. Nothing is fetched before the first poll.
     pub fn new(
-        reader: Arc<BlockReader>,
+        reader: BlockReader,
         range: ByteRange,
         window: ReadAheadWindow,
         stream_handle: Option<StreamHandle>,
@@ -206,8 +233,17 @@ impl BlockStream {
     ///
     /// Fails if the block with the first bytes cannot be read.
     pub async fn first_piece(&mut self) -> Result<(), FetchError> {
-        self.first = poll_fn(|cx| self.poll_piece(cx)).await.transpose()?;
+        if self.first.is_none() {
+            self.first = poll_fn(|cx| self.poll_piece(cx)).await.transpose()?;
+        }
         Ok(())
+    }
+
+    /// Takes the range at once if it lies in one block that is in memory, as most do. Returns true if it did.
+    pub(crate) fn begin_in_memory(&mut self) -> bool {
+        debug_assert!(self.first.is_none(), "a stream begins once");
+        self.first = self.take_from_memory();
+        self.first.is_some()
     }
 
     /// Returns the next bytes; `None` at the end of the range.
@@ -252,6 +288,38 @@ impl BlockStream {
         }
     }
 
+    /// Returns all of the range if it lies in one block that is in memory. Such a response needs no slot.
+    fn take_from_memory(&mut self) -> Option<Bytes> {
+        if self.planned.is_empty() || self.stream_handle.is_some() {
+            return None;
+        }
+        let share = self.next_share();
+        if share.end != self.planned.end {
+            return None;
+        }
+        let mut block = self.reader.resident(share.index)?;
+        block.truncate(share.wanted.end as usize);
+        block.advance(share.wanted.start as usize);
+        self.planned.start = share.end;
+        self.sent.count(true);
+        self.sent.add(Source::Local, block.len());
+        Some(block)
+    }
+
+    /// Returns the first block of what is planned, and its share of it.
+    fn next_share(&self) -> BlockShare {
+        let version = &self.reader.version;
+        let index = (self.planned.start / version.block_bytes) as u32;
+        let block_start = u64::from(index) * version.block_bytes;
+        let end = self.planned.end.min(block_start + version.block_bytes);
+        let wanted = ByteRange::new(self.planned.start - block_start, end - block_start);
+        debug_assert!(
+            wanted.end <= version.block_len(index),
+            "a share lies within its block"
+        );
+        BlockShare { index, wanted, end }
+    }
+
     /// Opens slots up to the window, and polls all but the first, so that their fetches start.
     fn fill_window(&mut self, cx: &mut Context<'_>) {
         while self.slots.len() < self.window.now
@@ -268,14 +336,7 @@ impl BlockStream {
     /// Opens a slot for the next block, unless its sender already sends the maximum.
     fn plan_slot(&mut self) -> Option<BlockSlot> {
         let version = &self.reader.version;
-        let index = (self.planned.start / version.block_bytes) as u32;
-        let block_start = u64::from(index) * version.block_bytes;
-        let end = self.planned.end.min(block_start + version.block_bytes);
-        let wanted = ByteRange::new(self.planned.start - block_start, end - block_start);
-        debug_assert!(
-            wanted.end <= version.block_len(index),
-            "a slot lies within its block"
-        );
+        let BlockShare { index, wanted, end } = self.next_share();
         let block = version.block(index);
         let first = self
             .stream_handle
@@ -283,12 +344,7 @@ impl BlockStream {
             .and_then(|stream_handle| stream_handle.take_first(block));
         let (state, sender) = if let Some(joined) = first {
             (BlockState::Fetching(joined).at(wanted), Some(Sender::Other))
-        } else if let Some(block) = self
-            .reader
-            .store()
-            .resident(block, self.reader.is_used_here(block))
-        {
-            self.reader.fetcher.hit(version, index);
+        } else if let Some(block) = self.reader.resident(index) {
             (BlockState::Resident(block), Some(Sender::Other))
         } else {
             let sender = self
@@ -304,7 +360,7 @@ impl BlockStream {
             ) {
                 return None;
             }
-            let opening = Arc::clone(&self.reader).open(index);
+            let opening = self.reader.clone().open(index);
             (BlockState::Opening(Box::pin(opening)), sender)
         };
         self.planned.start = end;
@@ -353,17 +409,12 @@ impl BlockSlot {
     fn poll_piece(
         &mut self,
         cx: &mut Context<'_>,
-        reader: &Arc<BlockReader>,
+        reader: &BlockReader,
     ) -> Poll<Result<(Bytes, Source), FetchError>> {
         loop {
             self.advance(cx);
             match &mut self.state {
                 BlockState::Resident(block) => {
-                    assert_eq!(
-                        block.len() as u64,
-                        reader.version.block_len(self.index),
-                        "a stored block is whole"
-                    );
                     let piece = block.slice(self.wanted.start as usize..self.wanted.end as usize);
                     return Poll::Ready(Ok((piece, Source::Local)));
                 }
@@ -379,7 +430,7 @@ impl BlockSlot {
                         }
                         Err(error) if self.tries > 0 && is_anothers(&error, own) => {
                             self.tries -= 1;
-                            self.state = BlockState::Opening(Box::pin(Arc::clone(reader).open(self.index)));
+                            self.state = BlockState::Opening(Box::pin(reader.clone().open(self.index)));
                         }
                         Err(error) => return Poll::Ready(Err(error)),
                     }

@@ -92,14 +92,6 @@ impl ObjectReader {
             kept.is_some() || version.object == request.object,
             "the lake pins a version of the object that was asked for"
         );
-        let cached = if opened {
-            Found::Nothing
-        } else {
-            cached(&version, range, |block| self.holds(block))
-        };
-        if request.only_if_cached && cached != Found::Complete {
-            return Ok(GetAnswer::NoBytes(NoBytes::NotCached, version, caller_headers));
-        }
         let reader = BlockReader {
             fetcher: Arc::clone(&self.fetcher),
             version: Arc::clone(&version),
@@ -107,7 +99,17 @@ impl ObjectReader {
             obtain: kept.map_or(Obtain::FromHomes(Layer::L1), Obtain::Kept),
         };
         let window = window(request, self.fetcher.parts.ahead);
-        let mut blocks = Box::new(BlockStream::new(Arc::new(reader), range, window, stream_handle));
+        let mut blocks = Box::new(BlockStream::new(reader, range, window, stream_handle));
+        let cached = if opened {
+            Found::Nothing
+        } else if blocks.begin_in_memory() {
+            Found::Complete
+        } else {
+            cached(&version, range, |block| self.holds(block))
+        };
+        if request.only_if_cached && cached != Found::Complete {
+            return Ok(GetAnswer::NoBytes(NoBytes::NotCached, version, caller_headers));
+        }
         blocks.first_piece().await?;
         let reading = Reading {
             version,

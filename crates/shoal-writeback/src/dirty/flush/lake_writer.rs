@@ -219,7 +219,7 @@ impl Attempt<'_> {
             obtain: Obtain::Kept(Arc::new(self.write.bytes.clone())),
         };
         let window = ReadAheadWindow { now: 1, max: AHEAD };
-        let blocks = BlockStream::new(Arc::new(reader), range, window, None);
+        let blocks = BlockStream::new(reader, range, window, None);
         ProvenBlocks::new(blocks, manifest.proof_of(range))
     }
 
