@@ -64,8 +64,8 @@ impl Reservation {
     }
 
     /// Adds room that was reserved for another purpose.
-    pub fn join(&mut self, other: Self) {
-        self.bytes += other.bytes;
+    pub fn join(&mut self, Self { bytes }: Self) {
+        self.bytes += bytes;
     }
 }
 

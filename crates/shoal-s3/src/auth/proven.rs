@@ -42,7 +42,8 @@ struct Proven {
 pub(super) struct PlainUrl<'a> {
     method: &'a Method,
     host: &'a [u8],
-    /// Looked up by a hash, which takes a time that depends on it. The digits do not, see [`ProvenUrls::get`].
+    /// Looked up by a hash, which takes a time that depends on it; the digits take none, see
+    /// [`ProvenUrls::get`].
     target: Box<[u8]>,
     digits: &'a [u8; DIGITS],
 }
