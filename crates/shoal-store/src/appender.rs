@@ -168,7 +168,7 @@ impl Appender {
             segment: Arc::clone(&active.file),
             slot,
             offset,
-            entry_bytes,
+            bytes: entry_bytes,
         };
         self.ground.ledger.lock().segments.push(&written);
         Ok(Some(then(&written)))
@@ -186,10 +186,7 @@ impl Appender {
         match SegmentFile::create(disk, number, layout) {
             Ok(file) => {
                 let file = Arc::new(file);
-                ledger
-                    .lock()
-                    .segments
-                    .open(Arc::clone(&file), self.disk_bytes(layout));
+                ledger.lock().segments.open(&file, self.disk_bytes(layout));
                 Ok(Active {
                     end: layout.entries_offset(),
                     file,

@@ -108,7 +108,7 @@ impl Emptying {
                 }
                 Ok(None) => {
                     self.appender
-                        .begin(from.entry_bytes, Reservation::default())
+                        .begin(from.bytes, Reservation::default())
                         .map_err(|_| Stuck)?;
                     continue;
                 }
@@ -126,9 +126,7 @@ impl Emptying {
     }
 
     fn read(&self, block: BlockId, entry: &Entry) -> Result<(Bytes, EntryHead, Footer), ReadError> {
-        let bytes = entry
-            .segment
-            .read(&self.ground.disk, entry.offset, entry.entry_bytes)?;
+        let bytes = entry.segment.read(&self.ground.disk, entry.offset, entry.bytes)?;
         let (head, footer) = segment::decode_entry(&bytes)?;
         if footer.block() == block {
             Ok((bytes.into(), head, footer))

@@ -362,7 +362,7 @@ impl Removal {
     /// Copies the entry of a removed block to quarantine, if there is room and the disk can read it.
     fn quarantine_entry(&self, block: BlockId, entry: &Entry) {
         let disk = &self.ground.disk;
-        let charge_bytes = disk.charge_bytes(entry.entry_bytes);
+        let charge_bytes = disk.charge_bytes(entry.bytes);
         let name = {
             let mut quarantine = self.quarantine.lock();
             let is_kept = quarantine.takes(charge_bytes);
@@ -371,7 +371,7 @@ impl Removal {
         let Some(name) = name else { return };
         let room = self.ground.ledger.lock().residency.reserve(charge_bytes);
         let Ok(room) = room else { return };
-        let copied = entry.segment.read(disk, entry.offset, entry.entry_bytes);
+        let copied = entry.segment.read(disk, entry.offset, entry.bytes);
         let copied = copied.and_then(|bytes| disk.write_to_quarantine(&name, &bytes));
         if copied.is_ok() {
             self.keep(name, room);

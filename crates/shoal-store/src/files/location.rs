@@ -38,7 +38,7 @@ pub(crate) struct Entry {
     pub(crate) segment: Arc<SegmentFile>,
     pub(crate) slot: u32,
     pub(crate) offset: u64,
-    pub(crate) entry_bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// A block's bytes, with their description.
@@ -74,17 +74,16 @@ impl Entry {
 
     /// Maps the data, which are the last bytes of the entry.
     pub(crate) fn map(&self, data_bytes: u64) -> io::Result<Mapping> {
-        let end = self.offset + self.entry_bytes;
+        let end = self.offset + self.bytes;
         Mapping::of_segment(&self.segment, (end - data_bytes) as usize..end as usize)
     }
 
     /// Reads head and footer.
     fn open(&self, disk: &Disk) -> Result<(EntryHead, Footer), ReadError> {
-        let guess_bytes = ENTRY_GUESS_BYTES.min(self.entry_bytes);
+        let guess_bytes = ENTRY_GUESS_BYTES.min(self.bytes);
         let mut bytes = self.segment.read(disk, self.offset, guess_bytes)?;
         let head = EntryHead::decode(&bytes)?;
-        if (head.segment, head.slot, head.entry_bytes()) != (self.segment.number, self.slot, self.entry_bytes)
-        {
+        if (head.segment, head.slot, head.entry_bytes()) != (self.segment.number, self.slot, self.bytes) {
             return Err(SegmentError::NotAnEntry.into());
         }
         if head.data_offset() > guess_bytes {

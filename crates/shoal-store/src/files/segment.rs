@@ -148,7 +148,7 @@ impl Layout {
         let is_whole =
             Checksum::compute(&[covered]).to_le_bytes() == checksum && layout.segment_bytes == file_bytes;
         // Offsets have 32 bits.
-        if is_ours && is_whole && file_bytes <= u64::from(u32::MAX) && layout.block_bytes > 0 {
+        if is_ours && is_whole && u32::try_from(file_bytes).is_ok() && layout.block_bytes > 0 {
             Ok(layout)
         } else {
             Err(SegmentError::NotASegment)
@@ -156,7 +156,7 @@ impl Layout {
     }
 
     /// Returns the table with its tail.
-    pub(crate) fn encode_table(self, records: &[Record]) -> Vec<u8> {
+    pub(crate) fn encode_table(records: &[Record]) -> Vec<u8> {
         let mut out = Vec::with_capacity(records.len() * RECORD_BYTES as usize + TAIL_BYTES as usize);
         for Record {
             stored,
@@ -430,7 +430,7 @@ mod tests {
     #[test]
     fn a_table_is_read_as_it_was_written_and_no_flipped_bit_passes() {
         let (_, records) = segment(&[100, 7, 5000]);
-        let table = LAYOUT.encode_table(&records);
+        let table = Layout::encode_table(&records);
         let tail = *table.last_chunk().unwrap();
         assert_eq!(LAYOUT.decode_tail(tail), Some(3));
         assert_eq!(

@@ -175,7 +175,7 @@ impl SegmentFile {
         disk.check(DiskOp::Write)?;
         let offset = self.layout.table_offset(records.len());
         let offset = offset.expect("a segment takes entries only as long as their table fits");
-        self.file.write_all_at(&self.layout.encode_table(records), offset)
+        self.file.write_all_at(&Layout::encode_table(records), offset)
     }
 
     /// Locks the marks, see [`SegmentFile::mark`].

@@ -102,16 +102,13 @@ impl Index {
         });
         let records = &mut self.records;
         let is_of_object = |&first: &Position| records[first as usize].object == object;
-        match self.objects.find_mut(hash(&object), is_of_object) {
-            Some(first) => {
-                // Behind the first, so that the table stays as it is.
-                let second = std::mem::replace(&mut records[*first as usize].next, position);
-                records[position as usize].next = second;
-            }
-            None => {
-                let hash_of = |&first: &Position| hash(&records[first as usize].object);
-                self.objects.insert_unique(hash(&object), position, hash_of);
-            }
+        if let Some(first) = self.objects.find(hash(&object), is_of_object) {
+            // Behind the first, so that the table stays as it is.
+            let second = std::mem::replace(&mut records[*first as usize].next, position);
+            records[position as usize].next = second;
+        } else {
+            let hash_of = |&first: &Position| hash(&records[first as usize].object);
+            self.objects.insert_unique(hash(&object), position, hash_of);
         }
         position
     }

@@ -103,10 +103,10 @@ impl Segments {
     }
 
     /// Adds an empty segment, whose room `disk_bytes` was reserved.
-    pub(crate) fn open(&mut self, file: Arc<SegmentFile>, disk_bytes: u64) {
+    pub(crate) fn open(&mut self, file: &Arc<SegmentFile>, disk_bytes: u64) {
         let segment = Segment {
             end: file.layout.entries_offset(),
-            file: Arc::clone(&file),
+            file: Arc::clone(file),
             disk_bytes,
             slots: Vec::new(),
             live_bytes: 0,
@@ -132,24 +132,24 @@ impl Segments {
             index: 0,
             offset: entry.offset as u32,
         });
-        segment.end += entry.entry_bytes;
+        segment.end += entry.bytes;
     }
 
     /// Adds the block of an entry, with its charge.
     pub(crate) fn fill(&mut self, entry: &Entry, position: Position, index: u32) {
-        self.charged_bytes += charge_bytes(entry.entry_bytes);
+        self.charged_bytes += charge_bytes(entry.bytes);
         let segment = self.segment_mut(entry.segment.number);
         let slot = &mut segment.slots[entry.slot as usize];
         (slot.position, slot.index) = (position, index);
-        segment.live_bytes += entry.entry_bytes;
+        segment.live_bytes += entry.bytes;
     }
 
     /// Removes the block of an entry. The caller moves its charge, see [`Segments::give`].
     pub(crate) fn empty(&mut self, entry: &Entry) {
-        self.charged_bytes -= charge_bytes(entry.entry_bytes);
+        self.charged_bytes -= charge_bytes(entry.bytes);
         let number = entry.segment.number;
         let segment = self.segment_mut(number);
-        segment.live_bytes -= entry.entry_bytes;
+        segment.live_bytes -= entry.bytes;
         if segment.is_closed && HALF.holds(segment) {
             self.half_empty.push(number);
         }
@@ -226,7 +226,7 @@ impl Segments {
             segment: Arc::clone(&segment.file),
             slot: address.slot,
             offset,
-            entry_bytes: end - offset,
+            bytes: end - offset,
         }
     }
 

@@ -43,7 +43,7 @@ pub(super) fn split(store: &Store, percents: [u64; 2]) {
 
 /// Asserts that the layers together hold exactly the resident blocks; true at any moment.
 pub(super) fn assert_each_block_in_one_layer(store: &Store) {
-    super::assert_consistent(&store);
+    super::assert_consistent(store);
 }
 
 fn blocks(store: &Store) -> [usize; 2] {

@@ -189,7 +189,7 @@ fn assert_consistent(store: &Store) {
     assert!(residency.room().taken_bytes() <= residency.room().capacity_bytes());
     let charges = indexed.iter().filter_map(|block| match state.locate(*block)? {
         Location::File => None,
-        Location::Entry(entry) => Some(charge_bytes(entry.entry_bytes)),
+        Location::Entry(entry) => Some(charge_bytes(entry.bytes)),
     });
     assert_eq!(charges.sum::<u64>(), state.segments.charged_bytes());
 }

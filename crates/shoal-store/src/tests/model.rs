@@ -297,7 +297,7 @@ impl World {
             }
             Location::Entry(entry) => {
                 let path = self.store().ground.disk.segment_path(entry.segment.number);
-                (path, entry.offset..entry.offset + entry.entry_bytes)
+                (path, entry.offset..entry.offset + entry.bytes)
             }
         })
     }

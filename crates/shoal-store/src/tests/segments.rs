@@ -151,7 +151,7 @@ async fn a_torn_tail_costs_the_torn_entry_alone() {
         close(store).await;
         let path = segments(&lab).pop().unwrap();
         let file = OpenOptions::new().write(true).open(&path).unwrap();
-        let torn = vec![0; (last.entry_bytes - cut) as usize];
+        let torn = vec![0; (last.bytes - cut) as usize];
         file.write_all_at(&torn, last.offset + cut).unwrap();
         let (store, recovery) = lab.open();
         assert_eq!(recovery.blocks, 3, "cut at {cut}");

@@ -73,8 +73,8 @@ pub(crate) struct FoundBlock {
 struct Fill {
     file_bytes: u64,
     segment_bytes: u64,
-    /// The charges of the blocks in segments.
-    charged_bytes: u64,
+    /// The charges of the blocks in segments, in bytes.
+    charges: u64,
 }
 
 /// Fills a store from its folder.
@@ -223,7 +223,7 @@ impl Recoverer<'_> {
                 Place::Entry(address) if segments.contains(&address.segment) => return true,
                 Place::Entry(address) => {
                     next.segment_bytes += self.disk_bytes(&found.segments[&address.segment]);
-                    next.charged_bytes += charges[&address.segment];
+                    next.charges += charges[&address.segment];
                 }
             }
             is_full |= next.taken_bytes() > free_bytes;
@@ -248,13 +248,13 @@ impl Recoverer<'_> {
         let room = room.expect("room that was counted as free is free");
         let reserved = state.segments.reserve(disk_bytes, room);
         reserved.expect("this room is enough");
-        state.segments.open(Arc::clone(&found.file), disk_bytes);
+        state.segments.open(&found.file, disk_bytes);
         for (slot, record) in (0..).zip(&found.records) {
             state.segments.push(&Entry {
                 segment: Arc::clone(&found.file),
                 slot,
                 offset: record.offset.into(),
-                entry_bytes: record.entry_bytes.into(),
+                bytes: record.entry_bytes.into(),
             });
         }
         state.segments.close(found.file.number);
@@ -267,7 +267,7 @@ impl Recoverer<'_> {
 
 impl Fill {
     fn taken_bytes(&self) -> u64 {
-        self.file_bytes + self.segment_bytes.max(self.charged_bytes)
+        self.file_bytes + self.segment_bytes.max(self.charges)
     }
 }
 
