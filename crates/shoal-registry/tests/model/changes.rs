@@ -7,7 +7,10 @@ use super::happenings::{Next, step};
 use super::monitor::Answer;
 use super::planted::Planted;
 use super::protocol::{Outcome, Protocol, Then};
-use super::state::{At, LakeAnswer, Left, Life, Object, Packed, Process, Request, Seen, Stamp, State, Work};
+use super::state::{
+    At, LakeAnswer, Left, Life, Object, Packed, Process, Request, Seen, Stamp, State, Work, is_tombstone,
+    value,
+};
 
 impl Protocol {
     /// `condition` is the condition of the commit, and the token of the change.
@@ -165,7 +168,10 @@ impl Protocol {
             Some(LakeAnswer::Refused) => Outcome::NoEffect,
             None => Outcome::Unknown,
         };
-        let is_done = answer == Some(LakeAnswer::Done);
+        let is_dropped = answer == Some(LakeAnswer::Refused)
+            && is_tombstone(of)
+            && self.is(Planted::DropsARefusedTombstone);
+        let is_done = answer == Some(LakeAnswer::Done) || is_dropped;
         let mut ways = vec![(
             is_done,
             if is_done {
@@ -175,7 +181,7 @@ impl Protocol {
             },
         )];
         // A HEAD, after the request can no longer be carried out, may find that it was.
-        if answer.is_none() && process.work == Work::Flush && state.lake == of {
+        if answer.is_none() && process.work == Work::Flush && state.lake == value(of) {
             ways.push((true, "finds its object at the lake and leaves the entry: done"));
         }
         for (done, what) in ways {
@@ -276,7 +282,7 @@ impl Protocol {
             let then_given_up =
                 then("gives up a change of a dead owner, or one that its owner does not know");
             self.commit(state, number, seen.stamp, given_up.into(), then_given_up, next);
-            if busy.kind == Kind::Flush && state.lake == busy.of {
+            if busy.kind == Kind::Flush && state.lake == value(busy.of) {
                 let done = entry
                     .done(Ulid(u128::from(busy.token)))
                     .expect("the token is the entry's");

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::state::{At, LakeAnswer, Life, Named, Process, Request, State, Use, Work};
+use super::state::{At, LakeAnswer, Life, Named, Process, Request, State, Use, Work, value};
 
 /// A transition between two states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ fn carry_out(state: &mut State, request: Request) -> LakeAnswer {
     state.lake = if request.work == Work::Delete {
         0
     } else {
-        request.object
+        value(request.object)
     };
     LakeAnswer::Done
 }

@@ -218,7 +218,7 @@ fn sorted(open: u16, explanations: impl Iterator<Item = u128>) -> Possible {
 fn effect(process: &Process, value: u8) -> (u8, Answer) {
     match process.work {
         Work::Put | Work::Write => (process.object, Answer::Done),
-        Work::Delete => (0, Answer::Done),
+        Work::Delete | Work::Remove => (0, Answer::Done),
         Work::Create if value == 0 => (process.object, Answer::Done),
         Work::Replace if value == process.expects => (process.object, Answer::Done),
         Work::Create | Work::Replace => (value, Answer::ConditionFailed),

@@ -51,4 +51,14 @@ pub(crate) enum Planted {
     AdoptsAtTakeover,
     /// A change that is refused removes an empty entry at once that was there before it.
     LeavesNothingOfAnEntry,
+    /// A DELETE answers before its tombstone is committed.
+    AnswersBeforeTheTombstone,
+    /// A GET that finds a tombstone asks the lake, as if there were no dirty object.
+    AsksTheLakeBehindATombstone,
+    /// The end of a flush drops a tombstone that the lake has refused to carry out.
+    DropsARefusedTombstone,
+    /// A PUT over a tombstone takes the removal on its way out of the entry, too.
+    OverwritesARemoval,
+    /// A DELETE of a dirty object leaves no tombstone, because the lake never got that object.
+    ForgetsTheYoung,
 }

@@ -5,7 +5,9 @@ use shoal_registry::entry::Entry;
 use super::happenings::{Next, crash, fault, lake_works, late_commits_land, nodes_fail, step};
 use super::monitor::{Answer, Monitor};
 use super::planted::Planted;
-use super::state::{At, FIRST_CLIENT, LateCommit, Left, Object, PROCESSES, Seen, Stamp, State, Use, Work};
+use super::state::{
+    At, FIRST_CLIENT, LateCommit, Left, Object, PROCESSES, Seen, Stamp, State, Use, Work, is_tombstone, value,
+};
 
 /// The rules by which a state follows from another.
 pub(crate) struct Protocol {
@@ -75,7 +77,7 @@ impl Protocol {
             At::LooksAgain(stamp) => self.look_again(state, number, stamp, next),
             At::LakeSaid(found) => {
                 let current = state.entry.map_or(0, |entry| entry.current);
-                let found = if current == 0 { found } else { current };
+                let found = if current == 0 { found } else { value(current) };
                 let outcome = Outcome::Answer(Answer::Found(found));
                 self.end(state, number, "reads the entry and answers", outcome, next);
             }
@@ -135,7 +137,10 @@ impl Protocol {
             At::BeginUnsure { stamp, token } => self.begin_again(state, number, stamp, token, seen, next),
             At::Answered { .. } | At::Silent { .. } => self.finish(state, number, seen, next),
             _ => match process.work {
-                Work::Put => self.put(state, number, seen.stamp, seen, next),
+                Work::Remove if self.is(Planted::AnswersBeforeTheTombstone) => {
+                    self.answer_early(state, number, seen, next);
+                }
+                Work::Put | Work::Remove => self.put(state, number, seen.stamp, seen, next),
                 Work::Tend => self.tend(state, number, seen, next),
                 _ => {
                     let token = state.new_token();
@@ -147,13 +152,14 @@ impl Protocol {
 
     fn get(&mut self, state: &State, number: usize, next: &mut Next) {
         let Seen { stamp, entry } = state.seen();
-        if entry.current == 0 {
+        let is_overlooked = is_tombstone(entry.current) && self.is(Planted::AsksTheLakeBehindATombstone);
+        if entry.current == 0 || is_overlooked {
             let mut after = state.clone();
             self.begin_operation(&mut after, number);
             after.processes[number].at = At::AsksLake(stamp);
             next.push((step(number, "finds no dirty object"), after));
         } else {
-            let outcome = Outcome::Answer(Answer::Found(entry.current));
+            let outcome = Outcome::Answer(Answer::Found(value(entry.current)));
             self.end(state, number, "reads the dirty object", outcome, next);
         }
     }
@@ -189,7 +195,19 @@ impl Protocol {
     /// `stamp` is the condition of the commit.
     fn put(&mut self, state: &State, number: usize, stamp: Stamp, seen: Seen, next: &mut Next) {
         let object = Object(state.processes[number].object);
-        let entry = Entry::from(seen.entry).written(object);
+        let before = Entry::from(seen.entry);
+        let is_dirty = seen.entry.current != 0 && !is_tombstone(seen.entry.current);
+        let entry = match self.planted {
+            Some(Planted::OverwritesARemoval) if is_tombstone(seen.entry.current) => Entry {
+                current: Some(object),
+                busy: None,
+            },
+            Some(Planted::ForgetsTheYoung) if is_tombstone(object.0) && is_dirty => Entry {
+                current: None,
+                busy: before.busy,
+            },
+            _ => before.written(object),
+        };
         let blind = self.is(Planted::RetryWithoutLooking);
         let is_retry = matches!(state.processes[number].at, At::PutUnsure(_));
         let then = Then {
@@ -206,6 +224,20 @@ impl Protocol {
             alone: false,
         };
         self.commit(state, number, stamp, entry.into(), then, next);
+    }
+
+    /// Planted: the client has its answer, and the tombstone is not committed yet.
+    fn answer_early(&mut self, state: &State, number: usize, seen: Seen, next: &mut Next) {
+        let mut before = state.clone();
+        before.late_commits.push(LateCommit {
+            stamp: seen.stamp,
+            left: Entry::from(seen.entry)
+                .written(Object(state.processes[number].object))
+                .into(),
+            sender: number as u8,
+        });
+        let outcome = Outcome::Answer(Answer::Done);
+        self.end(&before, number, "answers before its commit", outcome, next);
     }
 
     fn put_again(&mut self, state: &State, number: usize, stamp: Stamp, seen: Seen, next: &mut Next) {

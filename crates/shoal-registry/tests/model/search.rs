@@ -7,7 +7,9 @@ use super::happenings::{Step, describe};
 use super::monitor::{Monitor, NONE_LEFT};
 use super::planted::Planted;
 use super::protocol::Protocol;
-use super::state::{At, FIRST_CLIENT, FIRST_TENDER, NODES, PROCESSES, Packed, Process, State, Work};
+use super::state::{
+    At, FIRST_CLIENT, FIRST_TENDER, NODES, PROCESSES, Packed, Process, State, TOMBSTONE, Work, value,
+};
 use super::table::{Table, fingerprint};
 
 /// The object that the lake has at the start, if it has one.
@@ -16,7 +18,7 @@ pub(crate) const LAKE_OBJECT: u8 = 1;
 pub(crate) const DIRTY_OBJECT: u8 = 2;
 const FIRST_OBJECT: u8 = 3;
 /// In a long schedule the numbers of objects are used again, long after the last trace of the first ones.
-const OBJECTS_MAX: u8 = 250;
+const OBJECTS_MAX: u8 = TOMBSTONE - 1;
 
 /// The objects at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +29,8 @@ pub(crate) enum Start {
     Clean,
     /// An object at the lake, and a newer one that is dirty.
     Dirty,
+    /// An object at the lake, and a tombstone.
+    Removed,
 }
 
 /// A part of the model to search.
@@ -59,8 +63,10 @@ impl Case {
             Start::Nothing => (0, 0),
             Start::Clean => (LAKE_OBJECT, 0),
             Start::Dirty => (LAKE_OBJECT, DIRTY_OBJECT),
+            Start::Removed => (LAKE_OBJECT, TOMBSTONE | DIRTY_OBJECT),
         };
-        let (monitor, explanations) = Monitor::new(lake.max(dirty));
+        let newest = if dirty == 0 { lake } else { value(dirty) };
+        let (monitor, explanations) = Monitor::new(newest);
         let protocol = Protocol {
             monitor,
             planted: self.planted,
@@ -75,11 +81,11 @@ impl Case {
         for tender in processes.iter_mut().skip(FIRST_TENDER).take(tenders) {
             *tender = Process::new(Work::Tend, 0, 0, 0);
         }
-        let newest = lake.max(dirty);
         let expects = if newest == 0 { FIRST_OBJECT } else { newest };
         for (index, work) in self.operations.iter().enumerate() {
             let node = (index % NODES) as u8;
-            processes[FIRST_CLIENT + index] = Process::new(*work, node, FIRST_OBJECT + index as u8, expects);
+            let object = object_of(*work, FIRST_OBJECT + index as u8);
+            processes[FIRST_CLIENT + index] = Process::new(*work, node, object, expects);
         }
         let state = State {
             entry: (dirty != 0).then_some(Packed {
@@ -238,10 +244,20 @@ impl Chance {
     }
 }
 
-const WORKS: [Work; 6] = [
+/// The dirty object that an operation writes: a tombstone if it removes the name.
+fn object_of(work: Work, number: u8) -> u8 {
+    if work == Work::Remove {
+        TOMBSTONE | number
+    } else {
+        number
+    }
+}
+
+const WORKS: [Work; 7] = [
     Work::Put,
     Work::Get,
     Work::Delete,
+    Work::Remove,
     Work::Create,
     Work::Replace,
     Work::Write,
@@ -285,7 +301,7 @@ pub(crate) fn wander(seed: u64, length: usize) -> Result<usize, (Problem, Vec<St
                 let object = objects
                     .find(|object| *object != visible)
                     .expect("the objects come again");
-                state.processes[number] = Process::new(work, node, object, visible);
+                state.processes[number] = Process::new(work, node, object_of(work, object), visible);
                 protocol.monitor.operations_changed();
             }
         }

@@ -19,9 +19,23 @@ pub(crate) const CLIENTS: usize = 5;
 /// The number of processes.
 pub(crate) const PROCESSES: usize = FIRST_CLIENT + CLIENTS;
 
-/// A dirty object. In the model an object is a number; 0 stands for none.
+/// A dirty object. In the model an object is a number; 0 stands for none. A tombstone is one, too: it has a
+/// number of its own with this bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Object(pub(crate) u8);
+
+/// The bit in the number of a tombstone.
+pub(crate) const TOMBSTONE: u8 = 0x80;
+
+/// The object that a read finds if it finds this dirty one: none if it is a tombstone.
+pub(crate) fn value(dirty: u8) -> u8 {
+    if is_tombstone(dirty) { 0 } else { dirty }
+}
+
+/// Returns true if a dirty object is a tombstone.
+pub(crate) fn is_tombstone(dirty: u8) -> bool {
+    dirty & TOMBSTONE != 0
+}
 
 impl Versioned for Object {
     fn id(&self) -> Ulid {
@@ -152,6 +166,8 @@ pub(crate) enum Work {
     Put,
     Get,
     Delete,
+    /// A DELETE that is acknowledged at its tombstone.
+    Remove,
     /// A PUT with `If-None-Match: *`.
     Create,
     /// A PUT with `If-Match`.
@@ -334,7 +350,7 @@ impl State {
     /// The object that a read finds at this moment.
     pub(crate) fn visible(&self) -> u8 {
         match self.entry {
-            Some(Packed { current, .. }) if current != 0 => current,
+            Some(Packed { current, .. }) if current != 0 => value(current),
             _ => self.lake,
         }
     }
@@ -456,6 +472,7 @@ impl fmt::Display for Named {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             0 => write!(formatter, "none"),
+            dirty if is_tombstone(dirty) => write!(formatter, "tombstone {}", dirty & !TOMBSTONE),
             object => write!(formatter, "o{object}"),
         }
     }
