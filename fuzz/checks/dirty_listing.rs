@@ -6,6 +6,7 @@
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method};
 use shoal_s3::operation::{Query, classify};
+use shoal_writeback::dirty::DirtyPage;
 use shoal_writeback::{Listing, UploadListing};
 
 /// Panics when a promise is broken.
@@ -23,8 +24,9 @@ pub(crate) fn check(data: &[u8]) {
         return;
     };
     if let Some(listing) = Listing::parse(&asked.query) {
-        is_listed(&listing.query(&asked.query), page, |page| {
-            listing.merge(page, &[])
+        let none = DirtyPage::default();
+        is_listed(&listing.query(&asked.query, &none), page, |page| {
+            listing.merge(page, &none).map(|merged| merged.document)
         });
     }
     let listing = UploadListing::parse(&asked.query);

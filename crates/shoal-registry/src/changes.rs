@@ -21,10 +21,10 @@ use crate::names::{BeginError, BegunChange, ChangeError, End, Ended, Found, Name
 use crate::session::{Session, new_id};
 
 /// How long a change waits for another one of the same name.
-const PATIENCE: Duration = Duration::from_secs(3);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Pause between two reads of the entry of a busy name.
-const LOOK_PAUSE: Duration = Duration::from_millis(30);
+pub(crate) const LOOK_PAUSE: Duration = Duration::from_millis(30);
 
 /// Pause before the end of a change is reported to the registry again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -79,7 +79,8 @@ impl Changes {
         }
     }
 
-    async fn try_to_begin(
+    /// As [`begin`](Self::begin), but does not wait for another change.
+    pub(crate) async fn try_to_begin(
         self: &Arc<Self>,
         name: &Name,
         kind: Kind,
@@ -133,8 +134,17 @@ impl LakeChange {
 
     /// Returns the permission to send the requests of this change.
     pub fn permit(&self) -> SendPermit {
-        let (session, owner) = (Arc::clone(&self.changes.session), self.begun.busy.owner);
-        SendPermit::new(move || session.is_of(owner))
+        Self::permit_of_all([self])
+    }
+
+    /// Returns the permission to send a request that belongs to all these changes. They may have begun in
+    /// different sessions, each of which must last.
+    pub fn permit_of_all<'a>(changes: impl IntoIterator<Item = &'a Self>) -> SendPermit {
+        let changes = changes.into_iter();
+        let owners = changes.map(|change| (Arc::clone(&change.changes.session), change.begun.busy.owner));
+        let mut owners: Vec<_> = owners.collect();
+        owners.dedup_by_key(|(_, owner)| *owner);
+        SendPermit::new(move || owners.iter().all(|(session, owner)| session.is_of(*owner)))
     }
 
     /// Ends the change as carried out by the lake.

@@ -19,7 +19,7 @@ pub struct Owner {
 /// The state of a name. If it is empty or does not exist, reads go to the lake.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Entry<V> {
-    /// The dirty object that reads find.
+    /// The dirty object that reads find, or the tombstone, where reads find none.
     pub current: Option<V>,
     /// The change of the name that is in flight to the lake.
     pub busy: Option<Busy>,
@@ -51,7 +51,7 @@ pub struct Busy {
 /// A kind of change at the lake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {
-    /// Writes the dirty object.
+    /// Writes the dirty object, or removes the name if it is a tombstone.
     Flush,
     /// Removes the name.
     Delete,
@@ -61,7 +61,7 @@ pub enum Kind {
     Write,
 }
 
-/// A dirty object, as far as entries need to know it.
+/// A dirty object or a tombstone, as far as entries need to know it.
 pub trait Versioned {
     /// Returns the unique id of the object.
     fn id(&self) -> Ulid;

@@ -5,6 +5,7 @@
 //! q/<node>/<version>        a dirty object that the node flushes → its name; ordered by time
 //! b/<node>/<token>          a change in flight to the lake → its name
 //! s/<node>/<version>        as q, for objects that are expected to be removed soon
+//! x/<node>/<version>        as q, for tombstones
 //! o/<node>/<upload>         an upload that began at the node, open or ended recently → its name
 //! e/<node>/<id>             a name whose entry is empty, to be removed later
 //! t/<node>/<id>             bytes that are no longer needed
@@ -112,6 +113,8 @@ pub enum NodeList {
     Dirty,
     /// Its dirty objects that are expected to be removed soon, in the same order.
     Short,
+    /// Its tombstones, in the same order.
+    Removed,
     /// Its changes in flight to the lake.
     Busy,
     /// Its empty entries.
@@ -124,9 +127,10 @@ pub enum NodeList {
 
 impl NodeList {
     /// All variants.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Dirty,
         Self::Short,
+        Self::Removed,
         Self::Busy,
         Self::Empty,
         Self::Uploads,
@@ -138,6 +142,7 @@ impl NodeList {
         match self {
             Self::Dirty => 'q',
             Self::Short => 's',
+            Self::Removed => 'x',
             Self::Busy => 'b',
             Self::Empty => 'e',
             Self::Uploads => 'o',

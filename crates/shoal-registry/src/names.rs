@@ -29,7 +29,7 @@ use crate::session::new_id;
 use crate::version::{DirtyVersion, Trash};
 
 /// The first byte of each value: its format version.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 
 /// Number of attempts of a write. An attempt that conflicts lost to another change of the name.
 const WRITE_TRIES: usize = 64;
@@ -199,7 +199,8 @@ impl Names {
         Ok(now.revision == found.revision && !may_have_come_and_gone)
     }
 
-    /// Makes `version` the current object of the name, which commits a write.
+    /// Makes `version` the current object of the name, which commits a write; or its tombstone, which commits
+    /// a removal.
     ///
     /// # Errors
     ///
@@ -443,7 +444,9 @@ impl Names {
     pub(crate) fn discard(&self, version: Option<&DirtyVersion>) -> impl Iterator<Item = Change> {
         let changes = version.map(|version| {
             let unlist = Change::delete(version.list().key(version.node, version.id));
-            [unlist, self.trashed(&Trash::Data(version.data.clone()))]
+            let has_bytes = !version.is_tombstone;
+            let trashed = has_bytes.then(|| self.trashed(&Trash::Data(version.data.clone())));
+            std::iter::once(unlist).chain(trashed)
         });
         changes.into_iter().flatten()
     }

@@ -9,7 +9,8 @@ use ulid::Ulid;
 use crate::entry::Versioned;
 use crate::keys::NodeList;
 
-/// A dirty object. The registry orders it, finds it when it is due, and counts its bytes; `record` is opaque.
+/// A dirty object, or the tombstone of an object that the lake may still have. The registry orders it, finds
+/// it when it is due, and counts its bytes; `record` is opaque.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirtyVersion {
     /// The unique id of the object. It begins with the time of the write by its node's clock, in
@@ -26,6 +27,9 @@ pub struct DirtyVersion {
     pub data: Vec<Arc<str>>,
     /// Opaque to the registry: everything else about the object.
     pub record: Bytes,
+    /// True if this is a tombstone: the name has no object, and the lake is to remove its own. It has no
+    /// bytes.
+    pub is_tombstone: bool,
 }
 
 /// How long an object stays dirty.
@@ -43,6 +47,7 @@ impl DirtyVersion {
     /// Returns the list of its node that has the object.
     pub fn list(&self) -> NodeList {
         match self.lifetime {
+            _ if self.is_tombstone => NodeList::Removed,
             Lifetime::Normal => NodeList::Dirty,
             Lifetime::Short => NodeList::Short,
         }

@@ -5,6 +5,7 @@
 //! The oldest objects are flushed first (dissertation 4.5.2, "Cleaning Dirty Objects"). Regardless of the
 //! number of dirty objects, a node reads only the head of their list.
 
+mod removals;
 mod waiting_room;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -18,6 +19,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use ulid::Ulid;
 
+pub use self::removals::{REMOVALS_MAX, Removal};
 use self::waiting_room::WaitingRoom;
 use crate::changes::{ChangedObject, Changes, LakeChange};
 use crate::engine::EngineError;
@@ -61,6 +63,10 @@ pub trait Lake: Send + Sync + 'static {
         version: &DirtyVersion,
         change: &LakeChange,
     ) -> impl Future<Output = Result<(), NotFlushed>> + Send;
+
+    /// Removes the names of tombstones, at most [`REMOVALS_MAX`], at the lake. Returns the outcome of each,
+    /// in their order; the permission of each change is checked as for a flush.
+    fn remove(&self, removals: &[Removal]) -> impl Future<Output = Vec<Result<(), NotFlushed>>> + Send;
 
     /// Removes the bytes under a key of the tier's store. Returns true if they are gone.
     fn discard(&self, key: &str) -> impl Future<Output = bool> + Send;
@@ -109,6 +115,8 @@ pub struct Worker<L> {
     lake: L,
     pace: Mutex<Pace>,
     hurried: Notify,
+    /// Held for one tombstone after the other that somebody waits for: the first takes the others along.
+    removal_turn: tokio::sync::Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -119,7 +127,11 @@ struct State {
     /// The dead nodes that this node acts for.
     adopted: Vec<u64>,
     flushing: HashSet<Ulid>,
-    /// The objects whose last flush failed.
+    /// The tombstones in requests of this node.
+    removing: HashSet<Ulid>,
+    /// The number of these requests.
+    removals: usize,
+    /// The objects and tombstones whose last flush failed.
     failed: BTreeMap<Ulid, FailedFlush>,
 }
 
@@ -127,7 +139,13 @@ impl State {
     /// Returns true if the flush of an object may begin.
     fn is_ready(&self, id: &Ulid) -> bool {
         let may_try = |failed: &FailedFlush| failed.retry_at <= Instant::now();
-        !self.flushing.contains(id) && self.failed.get(id).is_none_or(may_try)
+        let is_in_flight = self.flushing.contains(id) || self.removing.contains(id);
+        !is_in_flight && self.failed.get(id).is_none_or(may_try)
+    }
+
+    /// Returns the number of flushes that may begin if `parallel` may be in flight.
+    fn room(&self, parallel: usize) -> usize {
+        parallel.saturating_sub(self.flushing.len() + self.removals)
     }
 }
 
@@ -142,11 +160,13 @@ struct Progress {
     last_upload: Option<Ulid>,
 }
 
-/// An object whose last flush failed.
+/// An object or a tombstone whose last flush failed.
 #[derive(Clone, Debug)]
 pub struct FailedFlush {
     /// The name of the object.
     pub name: Name,
+    /// True if it is a tombstone.
+    pub is_tombstone: bool,
     /// The number of failures in a row.
     pub failures: u32,
     /// The last error.
@@ -165,6 +185,7 @@ impl<L: Lake> Worker<L> {
             lake,
             pace: Mutex::new(pace),
             hurried: Notify::new(),
+            removal_turn: tokio::sync::Mutex::default(),
             state: Mutex::default(),
         })
     }
@@ -220,7 +241,7 @@ impl<L: Lake> Worker<L> {
     }
 
     /// Flushes the object that is dirty under a name now, or waits while another change flushes it. If the
-    /// lake does not accept it, it is retried later.
+    /// lake does not accept it, it is retried later. Other tombstones go to the lake with a tombstone.
     ///
     /// # Errors
     ///
@@ -230,8 +251,12 @@ impl<L: Lake> Worker<L> {
         let Some(version) = found.entry.current.clone() else {
             return Ok(());
         };
-        let flushed = self.flush_version(name, &version, Some(found)).await;
-        self.note(version.id, name, &flushed);
+        let flushed = if version.is_tombstone {
+            self.flush_tombstone(name, version.id).await
+        } else {
+            self.flush_version(name, &version, found).await
+        };
+        self.note(version.id, name, version.is_tombstone, &flushed);
         flushed
     }
 
@@ -239,9 +264,9 @@ impl<L: Lake> Worker<L> {
         &self,
         name: &Name,
         version: &DirtyVersion,
-        mut known: Option<Found>,
+        found: Found,
     ) -> Result<(), NotFlushed> {
-        let of = ChangedObject::Exactly(Some(version.id));
+        let (of, mut known) = (ChangedObject::Exactly(Some(version.id)), Some(found));
         let change = loop {
             match self.changes.begin(name, Kind::Flush, of, known.take()).await {
                 Ok(change) => break change,
@@ -252,19 +277,13 @@ impl<L: Lake> Worker<L> {
             }
         };
         let flushed = self.lake.flush(name, version, &change).await;
-        match &flushed {
-            Ok(()) => change.done().await.map_err(BeginError::from)?,
-            // If this fails, the registry learns of it later.
-            Err(NotFlushed::Lake(_) | NotFlushed::Refused(_)) => drop(change.refused().await),
-            // The outcome is unknown: dropping the change leaves it open.
-            Err(NotFlushed::Unknown(_) | NotFlushed::Begin(_)) => {}
-        }
-        flushed
+        ended(change, flushed).await
     }
 
-    /// Flushes every dirty object in the lists of a node, due or not. Objects that fail are recorded, and
-    /// retried.
+    /// Flushes every dirty object and tombstone in the lists of a node, due or not. Those that fail are
+    /// recorded, and retried.
     pub async fn flush_all(&self, node: u64) {
+        self.remove_all(node).await;
         for list in [NodeList::Dirty, NodeList::Short] {
             let mut after = None;
             // Objects that cannot be listed now are flushed when they are due.
@@ -325,6 +344,7 @@ impl<L: Lake> Worker<L> {
         }
         self.flush_due(node, NodeList::Dirty, pace.age).await?;
         self.flush_due(node, NodeList::Short, pace.short_age).await?;
+        self.remove_due(node, pace.age).await?;
         self.remove_empty(node, &mut progress.empty).await?;
         self.end_old_uploads(node, &mut progress.last_upload).await?;
         self.discard_trash(node, &mut progress.trash).await
@@ -386,7 +406,7 @@ impl<L: Lake> Worker<L> {
         let parallel = self.pace.lock().parallel;
         let mut listed = pin!(self.changes.names.all_listed(list, node));
         while let Some((id, name)) = listed.try_next().await? {
-            let is_all = self.state.lock().flushing.len() >= parallel || age_of(id) < age;
+            let is_all = self.state.lock().room(parallel) == 0 || age_of(id) < age;
             if is_all {
                 return Ok(());
             }
@@ -399,17 +419,24 @@ impl<L: Lake> Worker<L> {
 
     /// Retries failed flushes, due or not.
     fn flush_failed(self: &Arc<Self>) {
-        let failed: Vec<_> = {
+        let parallel = self.pace.lock().parallel;
+        let failed = |is_tombstone, most| -> Vec<_> {
             let state = self.state.lock();
-            let ready = state.failed.iter().filter(|(id, _)| state.is_ready(id));
-            let room = self.pace.lock().parallel.saturating_sub(state.flushing.len());
-            ready
-                .take(room)
-                .map(|(id, failed)| (*id, failed.name.clone()))
-                .collect()
+            let of_kind = state
+                .failed
+                .iter()
+                .filter(|(_, failed)| failed.is_tombstone == is_tombstone);
+            let ready = of_kind.filter(|(id, _)| state.is_ready(id));
+            let ready = ready.map(|(id, failed)| (*id, failed.name.clone()));
+            ready.take(most).collect()
         };
-        for (id, name) in failed {
+        let room = self.state.lock().room(parallel);
+        for (id, name) in failed(false, room) {
             self.begin_flush(id, name);
+        }
+        let tombstones = failed(true, REMOVALS_MAX);
+        if !tombstones.is_empty() && self.state.lock().room(parallel) > 0 {
+            self.begin_removals(tombstones);
         }
     }
 
@@ -431,7 +458,7 @@ impl<L: Lake> Worker<L> {
     }
 
     /// Records if a flush failed.
-    fn note(&self, id: Ulid, name: &Name, flushed: &Result<(), NotFlushed>) {
+    fn note(&self, id: Ulid, name: &Name, is_tombstone: bool, flushed: &Result<(), NotFlushed>) {
         let mut state = self.state.lock();
         let Err(error) = flushed else {
             state.failed.remove(&id);
@@ -443,6 +470,7 @@ impl<L: Lake> Worker<L> {
             .min(PAUSE_MAX);
         let failed = FailedFlush {
             name: name.clone(),
+            is_tombstone,
             failures,
             error: error.to_string().into(),
             is_refused: matches!(error, NotFlushed::Refused(_)),
@@ -537,4 +565,16 @@ impl<L: Lake> Worker<L> {
         }
         Ok(())
     }
+}
+
+/// Ends the change of a flush.
+async fn ended(change: LakeChange, flushed: Result<(), NotFlushed>) -> Result<(), NotFlushed> {
+    match &flushed {
+        Ok(()) => change.done().await.map_err(BeginError::from)?,
+        // If this fails, the registry learns of it later.
+        Err(NotFlushed::Lake(_) | NotFlushed::Refused(_)) => drop(change.refused().await),
+        // The outcome is unknown: dropping the change leaves it open.
+        Err(NotFlushed::Unknown(_) | NotFlushed::Begin(_)) => {}
+    }
+    flushed
 }

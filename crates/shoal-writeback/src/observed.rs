@@ -37,6 +37,8 @@ pub struct WriteBackFigures {
 pub struct WriteBackPage {
     /// Dirty objects that this node wrote.
     pub objects: u64,
+    /// Removals that this node has acknowledged, and that the lake has not carried out yet.
+    pub removals: u64,
     /// Bytes in the tiers, of all nodes.
     pub bytes: u64,
     /// Objects by what became of them.
@@ -61,7 +63,7 @@ pub struct UploadsPage {
     pub ended: WordCounts,
 }
 
-/// A dirty object whose last flush failed.
+/// A dirty object, or a removal, whose last flush failed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TroubledObject {
@@ -102,6 +104,7 @@ impl WriteBack {
         });
         let page = WriteBackPage {
             objects: sum(|tier| tier.objects),
+            removals: sum(|tier| tier.removals),
             bytes: sum(|tier| tier.bytes),
             outcomes: outcomes.writes.by_word(),
             uploads: UploadsPage {
@@ -147,6 +150,8 @@ observed! {
 
     Gauge dirty_objects{} "Objects that this node acknowledged and the lake does not have yet."
         => |s| one(s.page.objects);
+    Gauge dirty_removals{} "Removals that this node acknowledged and the lake has not carried out yet."
+        => |s| one(s.page.removals);
     Gauge dirty_bytes{} "Bytes in the tiers, of all nodes, as far as this node knows."
         => |s| one(s.page.bytes);
     Gauge tier_oldest_seconds{tier} "Age of the oldest dirty object of this node that is not short-lived."

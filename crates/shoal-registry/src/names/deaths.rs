@@ -26,9 +26,11 @@ pub struct Death {
 pub(crate) struct Deaths(Mutex<VecDeque<Death>>);
 
 impl Deaths {
-    /// Records the death of an object, if there was one.
+    /// Records the death of an object, if there was one. The end of a tombstone is no death.
     pub(crate) fn note(&self, version: Option<&DirtyVersion>) {
-        let Some(version) = version else { return };
+        let Some(version) = version.filter(|version| !version.is_tombstone) else {
+            return;
+        };
         let death = Death {
             lifetime: version.lifetime,
             age: age_of(version.id),

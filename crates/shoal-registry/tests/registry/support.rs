@@ -24,6 +24,16 @@ pub(crate) fn version(node: u64, record: &str) -> DirtyVersion {
         lifetime: Lifetime::Normal,
         data: vec![record.into()],
         record: record.to_owned().into(),
+        is_tombstone: false,
+    }
+}
+
+/// A new tombstone of a node.
+pub(crate) fn tombstone(node: u64) -> DirtyVersion {
+    DirtyVersion {
+        data: Vec::new(),
+        is_tombstone: true,
+        ..version(node, "")
     }
 }
 

@@ -1,5 +1,7 @@
 //! The worker of several nodes over one registry and a lake that may be slow, silent or refuse.
 
+mod removals;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +13,7 @@ use shoal_registry::entry::Kind;
 use shoal_registry::names::{BeginError, Names};
 use shoal_registry::session::{Session, new_id};
 use shoal_registry::uploads::{UploadPart, Uploads};
-use shoal_registry::worker::{Lake, NotFlushed, Pace, Worker};
+use shoal_registry::worker::{Lake, NotFlushed, Pace, Removal, Worker};
 use shoal_registry::{DirtyVersion, Lifetime, Name};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -35,6 +37,8 @@ struct TestLake(Arc<Mutex<LakeState>>);
 struct LakeState {
     objects: HashMap<Name, DirtyVersion>,
     writes: usize,
+    /// The number of tombstones in each request.
+    removals: Vec<usize>,
     discarded: Vec<String>,
     next: Vec<NotFlushed>,
     latency: Duration,
@@ -59,6 +63,25 @@ impl Lake for TestLake {
         }
         state.objects.insert(name.clone(), version.clone());
         Ok(())
+    }
+
+    async fn remove(&self, removals: &[Removal]) -> Vec<Result<(), NotFlushed>> {
+        let latency = self.0.lock().latency;
+        sleep(latency).await;
+        let mut state = self.0.lock();
+        state.removals.push(removals.len());
+        let mut outcomes = Vec::new();
+        for Removal { version, change } in removals {
+            assert!(version.is_tombstone && change.permit().may_send());
+            outcomes.push(match state.next.pop() {
+                Some(failure) => Err(failure),
+                None => {
+                    state.objects.remove(change.name());
+                    Ok(())
+                }
+            });
+        }
+        outcomes
     }
 
     async fn discard(&self, key: &str) -> bool {
@@ -188,7 +211,7 @@ async fn bytes_whose_id_is_from_a_slow_clock_are_removed_while_others_come() {
         if number == 30 {
             let key = format!("t/{:016x}/{}", node.id, Ulid::from_parts(1, 1));
             // `Trash::Data` with one key.
-            let late = Change::put(key.into(), b"\x01\x00\x01\x04late".as_slice().into());
+            let late = Change::put(key.into(), b"\x02\x00\x01\x04late".as_slice().into());
             engine.commit(late.into()).await.unwrap();
         }
         sleep(Duration::from_secs(1)).await;

@@ -200,6 +200,23 @@ impl DeletionResult {
         self.results.iter().filter(move |result| result.is_about(key))
     }
 
+    /// Returns true if the removal of an object has left a delete marker.
+    pub fn is_marked(&self, key: &Key) -> bool {
+        self.about(key)
+            .any(|result| result.element.text_of("DeleteMarker").is_some())
+    }
+
+    /// Records that an object was removed.
+    pub fn remove(&mut self, key: &Key) {
+        let element = Element::new("Deleted").with_leaf("Key", &key.key);
+        self.results.push(Deleted {
+            key: key.key.clone(),
+            version: None,
+            is_deleted: true,
+            element: element.inside(&self.root),
+        });
+    }
+
     /// Records that an object was not removed, and why; this replaces all earlier results for it.
     pub fn refuse(&mut self, key: &Key, code: &str, message: &str) {
         self.results.retain(|result| !result.is_about(key));

@@ -7,7 +7,7 @@ use http::{HeaderMap, Method, StatusCode};
 use shoal_cache::exchange::Admitted;
 use shoal_cache::lake::{Write, is_known};
 use shoal_cache::read_context::ReadContext;
-use shoal_cache::write::{Uncached, size_to_copy};
+use shoal_cache::write::{Uncached, WriteMode, size_to_copy};
 use shoal_net::endpoint::EndpointError;
 use shoal_net::endpoint::s3::{S3Client, SendOptions};
 use shoal_s3::error::S3Error;
@@ -15,12 +15,14 @@ use shoal_s3::identity::{Caller, CallerId, NODE};
 use shoal_s3::object::ObjectName;
 use shoal_s3::xml::Element;
 
+pub use super::permission::Trial;
 use super::permission::{
     Action, Memory, Permission, PermissionError, Permissions, Question, SILENCE_MAX, of_permission,
 };
 use super::record::checksums::creation_headers;
 use super::record::keys::unversioned;
-use super::record::writing::PendingWrite;
+use super::record::tombstone::RemovalRecord;
+use super::record::writing::{PendingWrite, of_flush};
 use super::tiers::entries::Entries;
 use crate::tier::is_versioned;
 
@@ -39,6 +41,13 @@ pub enum Clearance {
     Through(Uncached),
     /// The lake would refuse the write; its error.
     Refused(S3Error),
+}
+
+/// A removal that may be acknowledged before the lake has carried it out.
+#[derive(Clone, Debug)]
+pub struct PendingRemoval {
+    pub(super) name: ObjectName,
+    pub(super) record: RemovalRecord,
 }
 
 /// Decides which writes a tier may acknowledge, from remembered answers of the lake or by asking it.
@@ -83,7 +92,7 @@ impl Clearances {
 
     /// Decides on an accepted write from remembered answers, or returns `None` if the lake must be asked.
     pub fn known(&self, write: &PendingWrite, caller: &Caller) -> Option<Clearance> {
-        let is_versioned = self.known_versioning(&bucket_of(write, caller));
+        let is_versioned = self.known_versioning(&bucket_of(&write.name.bucket, caller));
         if is_versioned == Some(true) {
             return Some(Clearance::Through(Uncached::Versioned));
         }
@@ -102,8 +111,10 @@ impl Clearances {
         let Some(question) = self.question_of(write, caller) else {
             return Ok(Clearance::Through(Uncached::TierUnavailable));
         };
-        let (is_versioned, permission) =
-            tokio::join!(self.is_versioned(write, caller), self.permissions.ask(question));
+        let (is_versioned, permission) = tokio::join!(
+            self.is_versioned(&write.name.bucket, caller),
+            self.permissions.ask(question)
+        );
         Ok(match permission? {
             Permission::Denied(error) => Clearance::Refused(error),
             Permission::Undecided => Clearance::Through(Uncached::NotPermitted),
@@ -147,6 +158,45 @@ impl Clearances {
         }
     }
 
+    /// Accepts the removal of an object, if its tier may acknowledge it: the request is plain, and the lake
+    /// has recently carried out a removal of the caller in the same folder, in a bucket that keeps no
+    /// versions.
+    pub async fn removal(&self, admitted: &Admitted, name: &ObjectName) -> Option<PendingRemoval> {
+        let (caller, sent) = (&admitted.verified.caller, &admitted.parts.headers);
+        let rules = &self.entries.shared.parts.rules;
+        let is_plain =
+            name.version.is_none() && rules.mode(name, sent) == Ok(WriteMode::Back) && of_flush(sent).is_ok();
+        let (Caller::Identity(identity), true) = (caller, is_plain) else {
+            return None;
+        };
+        let (_, tier) = self.entries.rule(name)?;
+        tier.check_registry().ok()?;
+        let question = self.question(Action::RemoveBack, name, HeaderMap::new(), caller)?;
+        let is_granted = matches!(self.permissions.known(&question), Some(Permission::Granted));
+        if !is_granted || self.is_versioned(&name.bucket, caller).await {
+            return None;
+        }
+        Some(PendingRemoval {
+            name: name.clone(),
+            record: RemovalRecord {
+                writer: identity.access_key.as_str().into(),
+                headers: of_permission(sent),
+            },
+        })
+    }
+
+    /// Begins a removal that the lake decides on. If the lake carries it out, later ones in the folder may be
+    /// acknowledged.
+    pub fn try_removal(&self, name: &ObjectName, caller: &Caller) -> Option<Trial> {
+        let question = self.question(Action::RemoveBack, name, HeaderMap::new(), caller)?;
+        Some(self.permissions.begin_trial(&question))
+    }
+
+    /// Remembers that the lake has carried out a removal.
+    pub fn removed(&self, trial: &Trial) {
+        self.permissions.learn(trial);
+    }
+
     /// Returns the number of the rule that covers a name.
     pub fn rule_number(&self, name: &ObjectName) -> Option<usize> {
         self.entries.rule(name).map(|(rule, _)| rule.number)
@@ -181,12 +231,12 @@ impl Clearances {
 
     /// Returns true if the bucket of a write keeps versions, from memory or by asking the lake. If the lake
     /// does not answer, the last answer counts for up to [`SILENCE_MAX`], and then false.
-    async fn is_versioned(&self, write: &PendingWrite, caller: &Caller) -> bool {
-        let key = bucket_of(write, caller);
+    async fn is_versioned(&self, bucket: &Arc<str>, caller: &Caller) -> bool {
+        let key = bucket_of(bucket, caller);
         if let Some(is_versioned) = self.known_versioning(&key) {
             return is_versioned;
         }
-        let Some(is_versioned) = self.ask_if_versioned(&write.name.bucket, caller).await else {
+        let Some(is_versioned) = self.ask_if_versioned(bucket, caller).await else {
             return self.versioned.get_within(&key, SILENCE_MAX).unwrap_or_default();
         };
         self.versioned.learn(key, is_versioned);
@@ -237,8 +287,8 @@ impl Clearances {
     }
 }
 
-fn bucket_of(write: &PendingWrite, caller: &Caller) -> (CallerId, Arc<str>) {
-    (caller.id(), Arc::clone(&write.name.bucket))
+fn bucket_of(bucket: &Arc<str>, caller: &Caller) -> (CallerId, Arc<str>) {
+    (caller.id(), Arc::clone(bucket))
 }
 
 fn says_versioned(document: &[u8]) -> bool {

@@ -105,7 +105,7 @@ impl DirtyObjects {
         Write { name, lifetime, .. }: Write<'_>,
         caller: &Caller,
     ) -> Result<Arc<Version>, NotCopied> {
-        let Some(manifest) = &source.manifest else {
+        let Some(manifest) = source.object() else {
             return Err(NotCopied::SourceGone);
         };
         let rule = self.entries.rule(name);

@@ -80,6 +80,11 @@ pub(super) fn part_refused(error: WriteError) -> S3Error {
     S3Error::new(ErrorCode::SlowDown, message)
 }
 
+/// Returns the error for an object that is removed.
+pub(crate) fn no_such_key() -> S3Error {
+    S3Error::new(ErrorCode::NoSuchKey, "The specified key does not exist.")
+}
+
 /// Returns the error for an upload that was completed or aborted, or has expired.
 pub(crate) fn no_such_upload() -> S3Error {
     let message = "The specified upload does not exist. The upload ID may be invalid, or the upload may have been \
@@ -104,7 +109,7 @@ pub(super) fn refused_by_lake(status: StatusCode) -> S3Error {
         StatusCode::PRECONDITION_FAILED => precondition_failed(),
         StatusCode::FORBIDDEN => access_denied(),
         // `If-Match` names an object that does not exist.
-        StatusCode::NOT_FOUND => S3Error::new(ErrorCode::NoSuchKey, "The specified key does not exist."),
+        StatusCode::NOT_FOUND => no_such_key(),
         StatusCode::CONFLICT => {
             let message = "The object was written in the meantime; please try again.";
             S3Error::new(ErrorCode::ConditionalRequestConflict, message)

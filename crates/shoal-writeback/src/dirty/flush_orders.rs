@@ -115,8 +115,8 @@ async fn all_below(entries: &Entries, below: Option<&S3Uri>) -> Result<Vec<Objec
         let Some(prefix) = narrowed(&bucket, &prefix, below) else {
             continue;
         };
-        for manifest in entries.list(&bucket, prefix).await? {
-            let name = manifest.name.clone();
+        for dirty in entries.list(&bucket, prefix).await? {
+            let name = dirty.name().clone();
             names.insert((Arc::clone(&name.bucket), Arc::clone(&name.key)), name);
         }
     }

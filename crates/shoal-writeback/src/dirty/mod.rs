@@ -9,6 +9,9 @@
 //! objects      a manifest ─▶ the entry of the name                                ─▶ 200
 //! copying      the bytes of a dirty object ─▶ new keys, a manifest ─▶ another entry   ─▶ 200
 //! cleaner      when it is due: bytes, compared with its digests ─▶ lake ─▶ the entry is empty
+//!
+//! objects      a removal ─▶ a tombstone in the entry of the name                  ─▶ 204
+//! removals     when it is due: its name, with many others ─▶ lake ─▶ the entry is empty
 //! ```
 //!
 //! `docs/explanation/write-back.md` gives the reasons.
@@ -25,7 +28,7 @@ mod stock;
 mod tiers;
 mod uploads;
 
-pub use self::clearance::{Clearance, Clearances};
+pub use self::clearance::{Clearance, Clearances, PendingRemoval, Trial};
 pub use self::copying::{CopyRequest, NotCopied};
 pub use self::flush::lake_writer::Parts;
 pub use self::flush_orders::{FlushOrders, FlushProgress};
@@ -37,9 +40,10 @@ pub use self::record::keys::unversioned;
 pub use self::record::manifest::{Manifest, is_writer};
 pub use self::record::scope::Scope;
 pub(crate) use self::record::scope::{BEHIND_PREFIX, bytes_in};
+pub use self::record::tombstone::{Dirty, Tombstone};
 pub use self::record::writing::{PendingWrite, WriteError};
 pub use self::stock::status::{TierPage, TierStatus};
-pub use self::tiers::entries::{Entries, FlushFailed, Lookup};
+pub use self::tiers::entries::{DirtyPage, Entries, FlushFailed, Lookup};
 pub use self::tiers::{TierError, TierSettings};
 pub use self::uploads::{Completed, KeptUpload, ListedPart, Part, Upload, UploadId, UploadPosition, select};
 
@@ -47,5 +51,6 @@ pub use self::uploads::{Completed, KeptUpload, ListedPart, Part, Upload, UploadI
 #[cfg(test)]
 pub(crate) mod testing {
     pub(crate) use super::record::manifest::tests::manifest;
+    pub(crate) use super::record::tombstone::tests::tombstone;
     pub(crate) use super::uploads::begun;
 }

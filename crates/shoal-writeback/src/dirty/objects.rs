@@ -19,7 +19,7 @@ use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::payload::CheckedBody;
 use tokio::time::{Duration, Instant, sleep};
 
-use super::clearance::Clearances;
+use super::clearance::{Clearances, PendingRemoval};
 use super::errors::try_again;
 use super::flush::lake_writer::{Parts, Shared};
 use super::record::acknowledged::Acknowledged;
@@ -216,6 +216,25 @@ impl DirtyObjects {
         Ok(Arc::clone(&manifest.version))
     }
 
+    /// Acknowledges a removal that the lake will carry out later: from then on, reads at every node find no
+    /// object.
+    ///
+    /// # Errors
+    ///
+    /// Nothing was removed, or the outcome is unknown.
+    pub async fn remove(&self, PendingRemoval { name, record }: PendingRemoval) -> Result<(), WriteError> {
+        let (_, tier) = self.entries.rule_of(&name)?;
+        let tombstone = record.tombstone(tier.node);
+        match tier.names.write(&registry_name(&name), tombstone).await {
+            Ok(()) => {}
+            Err(ChangeError::OutcomeUnknown) => return Err(WriteError::OutcomeUnknown),
+            Err(error) => return Err(TierUnavailable::because(&error).into()),
+        }
+        self.shared.outcomes.writes.count(WriteBackOutcome::Removed);
+        self.invalidate(&name);
+        Ok(())
+    }
+
     /// Invalidates remembered answers of the lake about a name.
     pub fn invalidate(&self, name: &ObjectName) {
         self.shared.parts.cache().grants.invalidate_object(name);
@@ -249,6 +268,7 @@ impl DirtyObjects {
             lifetime: new.lifetime.unwrap_or(rule.lifetime),
             data: new.data,
             record: encoded(new.record),
+            is_tombstone: false,
         };
         (tier, dirty)
     }

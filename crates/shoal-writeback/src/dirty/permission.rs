@@ -3,15 +3,16 @@
 //!
 //! | answer | is remembered for | for the time |
 //! |---|---|---|
-//! | granted, to acknowledge a write | caller, rule and folder of the key | `[write] permission` |
+//! | granted, to acknowledge | caller, rule and folder of the key | `[write] permission` |
 //! | granted, to begin a change | caller, rule and kind of change | `[write] permission` |
-//! | granted, to acknowledge a write | the same, while the lake is silent | [`SILENCE_MAX`] |
+//! | granted, to acknowledge | the same, while the lake is silent | [`SILENCE_MAX`] |
 //! | denied | the same question about the same name | [`DENIAL`] |
 //! | the lake rejects the caller's account | all questions of the caller | [`DENIAL`] |
 //!
 //! The lake decides each change again when it gets the request, so a remembered permission to begin one may
 //! be broad. It does not see a write that a tier acknowledges before the flush, so that permission extends no
-//! further than the folder, which is as fine as policies usually are.
+//! further than the folder, which is as fine as policies usually are. The same holds for a removal: instead
+//! of a question there is a [`Trial`], a removal that the lake gets at once.
 //!
 //! A refusal of any request revokes the caller's permissions for the bucket, including those of questions in
 //! flight. Concurrent requests of one caller that need the same permission share one question. A denial for
@@ -37,7 +38,7 @@ use shoal_s3::identity::CallerId;
 use shoal_s3::object::ObjectName;
 
 pub use self::beside::beside;
-use self::memory::GrantMemory;
+use self::memory::{GrantMemory, Stamp};
 pub(super) use self::memory::{Memory, SILENCE_MAX};
 pub(super) use self::question::Question;
 pub use self::question::{Action, of_permission};
@@ -98,6 +99,12 @@ impl Group {
     }
 }
 
+/// A request that the lake decides on: if the lake carries it out, that is a permission for others like it.
+pub struct Trial {
+    group: Group,
+    stamp: Stamp,
+}
+
 /// Identifies a question: two with the same id get the same denial.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct QuestionId {
@@ -156,10 +163,23 @@ impl Permissions {
             .map(Permission::Denied)
     }
 
-    /// Returns true if the tier may acknowledge a write although the lake is silent, because the lake has
-    /// permitted one in the same folder recently. Other actions need the lake in any case.
+    /// Begins a trial, before its request is sent.
+    pub(super) fn begin_trial(&self, question: &Question) -> Trial {
+        let group = group_of(question);
+        let stamp = self.granted.stamp(&group);
+        Trial { group, stamp }
+    }
+
+    /// Remembers that the lake has carried out the request of a trial.
+    pub(super) fn learn(&self, Trial { group, stamp }: &Trial) {
+        self.granted.learn(group, *stamp);
+    }
+
+    /// Returns true if the tier may acknowledge a write or a removal although the lake is silent, because the
+    /// lake has permitted one in the same folder recently. Other actions need the lake in any case.
     fn holds_for_silence(&self, group: &Group) -> bool {
-        group.kind == discriminant(&Action::Back) && self.granted.has_within(group, SILENCE_MAX)
+        let is_acknowledged = [Action::Back, Action::RemoveBack].map(|action| discriminant(&action));
+        is_acknowledged.contains(&group.kind) && self.granted.has_within(group, SILENCE_MAX)
     }
 
     /// Returns the remembered answer, or asks the lake.
@@ -255,7 +275,7 @@ fn group_of(question: &Question) -> Group {
         rule: question.rule,
         kind: discriminant(&question.action),
         folder: match question.action {
-            Action::Back => folder_of(&question.name.key).into(),
+            Action::Back | Action::RemoveBack => folder_of(&question.name.key).into(),
             _ => Box::default(),
         },
     }

@@ -5,6 +5,7 @@ pub(crate) mod entries;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -90,6 +91,7 @@ pub(super) struct Tier {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TierFigures {
     pub(super) objects: u64,
+    pub(super) removals: u64,
     uploads: u64,
     /// The age of the oldest object that is not marked short-lived.
     oldest: Option<Duration>,
@@ -158,6 +160,7 @@ impl Tier {
         let cleaner = Cleaner {
             store: Arc::clone(&store),
             pacing: Arc::clone(&pacing),
+            takes_one_at_a_time: AtomicBool::default(),
             flushes: Arc::clone(&flushes),
             shared,
         };
@@ -296,6 +299,7 @@ impl Tier {
         let oldest = self.names.listed(NodeList::Dirty, self.node, None, 1).await?;
         Ok(TierFigures {
             objects: count(NodeList::Dirty).await? + count(NodeList::Short).await?,
+            removals: count(NodeList::Removed).await?,
             uploads: count(NodeList::Uploads).await?,
             oldest: oldest.names.first().map(|listed| age_of(listed.id)),
         })
@@ -331,11 +335,20 @@ impl Tier {
     ///
     /// The reason why it may not.
     pub(super) fn check_writable(&self) -> Result<(), Uncached> {
+        self.check_registry()?;
+        self.store.check()
+    }
+
+    /// Checks that the registry is reachable, and has room for what this node acknowledges.
+    ///
+    /// # Errors
+    ///
+    /// The reason why it takes nothing.
+    pub(super) fn check_registry(&self) -> Result<(), Uncached> {
         if self.session.owner().is_none() {
             return Err(Uncached::TierUnavailable);
         }
-        self.check_room().map_err(|_| Uncached::RegistryFull)?;
-        self.store.check()
+        self.check_room().map_err(|_| Uncached::RegistryFull)
     }
 
     /// Checks that the registry has room for a new change or upload.
@@ -366,6 +379,7 @@ impl Tier {
             name: self.store.tier.to_string(),
             reachable: self.session.owner().is_some(),
             objects: figures.objects,
+            removals: figures.removals,
             bytes: fill.stored_bytes,
             capacity_bytes: fill.capacity_bytes,
             uploads: figures.uploads,

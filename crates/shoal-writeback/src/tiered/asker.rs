@@ -17,7 +17,7 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::operation::{Classified, Operation};
 
 use super::TieredLakeParts;
-use crate::dirty::{Action, Manifest, Permission, beside, of_permission};
+use crate::dirty::{Action, Dirty, Permission, beside, of_permission};
 use crate::headers::those;
 
 /// The caller on whose behalf the node asks the lake, and the caller's request.
@@ -56,7 +56,7 @@ impl Asker<'_> {
     pub(super) async fn denial(self, action: Action, name: &ObjectName) -> Result<Option<S3Error>, S3Error> {
         let headers = match action {
             Action::Back | Action::Write => of_write(self.headers, self.classified.operation),
-            Action::Remove => of_permission(self.headers),
+            Action::Remove | Action::RemoveBack => of_permission(self.headers),
             Action::Describe(..) => without_body(self.headers),
         };
         let clearances = &self.parts.dirty.clearances;
@@ -74,21 +74,19 @@ impl Asker<'_> {
         matches!(permission, Ok(Permission::Granted | Permission::OtherEtag))
     }
 
-    /// Returns true if the caller may cause a dirty object to be flushed.
-    pub(super) async fn may_flush(self, manifest: &Manifest) -> Result<bool, S3Error> {
-        Ok(self.may_judge(manifest).await? || self.may_write(&manifest.name).await)
+    /// Returns true if the caller may cause a dirty object or a tombstone to be flushed.
+    pub(super) async fn may_flush(self, dirty: &Dirty) -> Result<bool, S3Error> {
+        Ok(self.may_judge(dirty).await? || self.may_write(dirty.name()).await)
     }
 
-    /// Returns true if the caller may learn if a dirty object meets conditions: it may read the object, or
-    /// the lake lets it know about the object.
-    pub(super) async fn may_judge(self, manifest: &Manifest) -> Result<bool, S3Error> {
-        if self.parts.dirty.entries.may_read(self.caller, manifest) {
+    /// Returns true if the caller may learn if a dirty object meets conditions: it may read the object or has
+    /// removed it, or the lake lets it know about the object.
+    pub(super) async fn may_judge(self, dirty: &Dirty) -> Result<bool, S3Error> {
+        if self.parts.dirty.entries.may_read(self.caller, dirty) {
             return Ok(true);
         }
         let clearances = &self.parts.dirty.clearances;
-        let known = clearances
-            .may_know(self.caller, self.headers, &manifest.name)
-            .await;
+        let known = clearances.may_know(self.caller, self.headers, dirty.name()).await;
         known.map_err(|error| errors::unanswered(&error))
     }
 

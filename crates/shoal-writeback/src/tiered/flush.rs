@@ -17,7 +17,7 @@ use shoal_s3::operation::{CopySource, Effect, Operation};
 
 use super::asker::action_of;
 use super::{PARALLEL, TieredLakeParts};
-use crate::dirty::{FlushFailed, Lookup, Manifest, unversioned};
+use crate::dirty::{Dirty, FlushFailed, Lookup, unversioned};
 use crate::tier::TierUnavailable;
 
 /// Requests to the lake within, and the flushes before them, if the caller may cause these.
@@ -55,7 +55,7 @@ impl TieredLakeParts {
         };
         self.flush_related(admitted).await?;
         let current = &unversioned(name);
-        if lookup.manifest.is_some() {
+        if lookup.dirty.is_some() {
             self.flush(current).await?;
         }
         Ok(Some(self.dirty.begin_at_lake(current).await?))
@@ -82,7 +82,7 @@ impl TieredLakeParts {
         mut denied: Option<S3Error>,
     ) -> Result<Option<Lookup>, S3Error> {
         let lookup = self.dirty.entries.find(&unversioned(name)).await?;
-        if lookup.written_by(&admitted.verified.caller).is_some() {
+        if lookup.own(&admitted.verified.caller).is_some() {
             return Ok(Some(lookup));
         }
         if denied.is_none() {
@@ -91,7 +91,7 @@ impl TieredLakeParts {
         match denied {
             None => Ok(Some(lookup)),
             Some(denied)
-                if lookup.manifest.is_some() || AccountRefusal::of_code(denied.code.as_str()).is_some() =>
+                if lookup.dirty.is_some() || AccountRefusal::of_code(denied.code.as_str()).is_some() =>
             {
                 Err(denied)
             }
@@ -161,8 +161,8 @@ impl TieredLakeParts {
             }
         }
         if let (Effect::Bucket, Some(bucket)) = (classified.effect, &classified.bucket) {
-            for manifest in self.dirty_below(bucket, b"").await? {
-                self.flush_if_allowed(admitted, &manifest.name).await?;
+            for dirty in self.dirty_below(bucket, b"").await? {
+                self.flush_if_allowed(admitted, dirty.name()).await?;
             }
         }
         Ok(())
@@ -173,27 +173,23 @@ impl TieredLakeParts {
     async fn flush_if_allowed(&self, admitted: &Admitted, name: &ObjectName) -> Result<(), S3Error> {
         let name = &unversioned(name);
         let lookup = self.dirty.entries.find(name).await?;
-        if let Some(manifest) = lookup.manifest
-            && self.asker(admitted).may_flush(&manifest).await?
+        if let Some(dirty) = lookup.dirty
+            && self.asker(admitted).may_flush(&dirty).await?
         {
             self.flush(name).await?;
         }
         Ok(())
     }
 
-    /// Flushes an object if it is dirty.
+    /// Flushes an object if it is dirty, or carries out its removal at the lake.
     pub(super) async fn flush(&self, name: &ObjectName) -> Result<(), S3Error> {
         self.dirty.entries.flush(name).await?;
         self.grants.invalidate_object(name);
         Ok(())
     }
 
-    /// Returns the dirty objects of `bucket` whose keys begin with `prefix`.
-    pub(super) async fn dirty_below(
-        &self,
-        bucket: &str,
-        prefix: &[u8],
-    ) -> Result<Vec<Arc<Manifest>>, S3Error> {
+    /// Returns the dirty objects and tombstones of `bucket` whose keys begin with `prefix`.
+    pub(super) async fn dirty_below(&self, bucket: &str, prefix: &[u8]) -> Result<Vec<Dirty>, S3Error> {
         if !self.dirty.entries.may_be_dirty_below(bucket, prefix) {
             return Ok(Vec::new());
         }
@@ -202,16 +198,13 @@ impl TieredLakeParts {
 
     /// Flushes objects in parallel. Returns those that the lake refuses until an operator or a client
     /// intervenes; they must not block requests about other objects.
-    pub(super) async fn flush_those_taken(
-        &self,
-        manifests: Vec<Arc<Manifest>>,
-    ) -> Result<Vec<Refused>, S3Error> {
-        let flushed = manifests.into_iter().map(|manifest| async move {
-            let flushed = self.dirty.entries.flush(&manifest.name).await;
-            self.grants.invalidate_object(&manifest.name);
+    pub(super) async fn flush_those_taken(&self, dirty: Vec<Dirty>) -> Result<Vec<Refused>, S3Error> {
+        let flushed = dirty.into_iter().map(|dirty| async move {
+            let flushed = self.dirty.entries.flush(dirty.name()).await;
+            self.grants.invalidate_object(dirty.name());
             match flushed {
                 Ok(()) => Ok(None),
-                Err(error @ FlushFailed::Refused(_)) => Ok(Some((manifest, error))),
+                Err(error @ FlushFailed::Refused(_)) => Ok(Some((dirty, error))),
                 Err(error) => Err(S3Error::from(error)),
             }
         });
@@ -252,7 +245,7 @@ impl TieredLakeParts {
         let concerned = if is_form(admitted) {
             let start = start_of_body(&mut admitted.body).await?;
             let mut refused = refused.into_iter();
-            refused.find(|(manifest, _)| may_name(&start, &manifest.name.key))
+            refused.find(|(dirty, _)| may_name(&start, &dirty.name().key))
         } else {
             refused.into_iter().next().filter(|_| removes_bucket(admitted))
         };
@@ -260,8 +253,8 @@ impl TieredLakeParts {
     }
 }
 
-/// A dirty object that the lake refuses, and its error.
-type Refused = (Arc<Manifest>, FlushFailed);
+/// A dirty object or a tombstone that the lake refuses, and the error.
+type Refused = (Dirty, FlushFailed);
 
 /// Limit on the fields of a form before its file. S3 allows 20 KB of them.
 const FORM_BYTES_MAX: usize = 64 << 10;

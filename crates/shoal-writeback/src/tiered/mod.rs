@@ -36,7 +36,7 @@ use self::deletion::BulkDeletions;
 use self::flush::is_form;
 pub use self::listing::{Listing, UploadListing};
 use self::upload_requests::{UploadRequests, upload_named};
-use crate::dirty::{DirtyObjects, unversioned};
+use crate::dirty::{Dirty, DirtyObjects, unversioned};
 
 /// Number of objects of a bucket that one request handles in parallel.
 const PARALLEL: usize = 8;
@@ -132,7 +132,7 @@ impl Lake for TieredLake {
                 let entries = &self.parts.dirty.entries;
                 let lookup = entries.find(&unversioned(name)).await;
                 let lookup = lookup.map_err(|error| LakeRefusal::Trouble(error.to_string()))?;
-                let manifest = entries.readable_by(&lookup, caller);
+                let manifest = entries.readable_by(&lookup, caller).and_then(Dirty::object);
                 if let Some(manifest) = manifest.filter(|manifest| manifest.version.id == version.id) {
                     return Ok(Some(self.bytes(&lookup, manifest)));
                 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
-use http::HeaderMap;
+use http::{HeaderMap, StatusCode};
 use shoal_cache::lake::{
     Asked, LakeRefusal, PageRequest, PinOutcome, Pinned, ReadError, ReadRequest, Unchanged, says_absent,
 };
@@ -17,7 +17,8 @@ use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::xml::ListedObject;
 
 use super::TieredLake;
-use crate::dirty::{Lookup, Manifest, Scope, unversioned};
+use crate::dirty::errors::no_such_key;
+use crate::dirty::{Dirty, Lookup, Manifest, Scope, unversioned};
 
 /// Number of attempts if a name changes while it is read.
 const ATTEMPTS: usize = 4;
@@ -28,15 +29,23 @@ impl TieredLake {
         let (name, context) = (&unversioned(request.name()), &request.context);
         for _ in 0..ATTEMPTS {
             let lookup = self.look(&context.caller, context.headers(), name).await?;
-            if let Some(manifest) = entries.readable_by(&lookup, &context.caller) {
-                if request.is_understood() && request.follows_from(&manifest.version) {
+            match entries.readable_by(&lookup, &context.caller) {
+                Some(Dirty::Object(manifest))
+                    if request.is_understood() && request.follows_from(&manifest.version) =>
+                {
                     return Ok(PinOutcome::Version(Pinned {
                         kept: Some(self.bytes(&lookup, manifest)),
                         ..Pinned::granted(Arc::clone(&manifest.version))
                     }));
                 }
-                self.parts.flush(name).await?;
-                continue;
+                Some(Dirty::Tombstone(_)) if is_about_current(request) => {
+                    return Err(no_such_key().into());
+                }
+                Some(_) => {
+                    self.parts.flush(name).await?;
+                    continue;
+                }
+                None => {}
             }
             let outcome = self.parts.within.pin(request).await?;
             let is_absence =
@@ -57,13 +66,22 @@ impl TieredLake {
         let (name, context) = (&unversioned(request.name()), &request.context);
         for _ in 0..ATTEMPTS {
             let lookup = self.look(&context.caller, context.headers(), name).await?;
-            if let Some(manifest) = entries.readable_by(&lookup, &context.caller) {
-                let is_answerable = is_answerable && request.is_understood();
-                if is_answerable && request.follows_from(&manifest.version) {
+            match entries.readable_by(&lookup, &context.caller) {
+                Some(Dirty::Object(manifest))
+                    if is_answerable
+                        && request.is_understood()
+                        && request.follows_from(&manifest.version) =>
+                {
                     return Ok(Asked::Known(Arc::clone(&manifest.version)));
                 }
-                self.parts.flush(name).await?;
-                continue;
+                Some(Dirty::Tombstone(_)) if is_about_current(request) => {
+                    return Err(no_such_key().into());
+                }
+                Some(_) => {
+                    self.parts.flush(name).await?;
+                    continue;
+                }
+                None => {}
             }
             return Ok(match self.parts.within.ask(request, is_answerable).await? {
                 Asked::AtLake(mut question) => {
@@ -86,8 +104,12 @@ impl TieredLake {
         let trouble = |error: ReadError| LakeRefusal::Trouble(error.to_string());
         for _ in 0..ATTEMPTS {
             let lookup = self.look(caller, headers, name).await.map_err(trouble)?;
-            if let Some(manifest) = entries.readable_by(&lookup, caller) {
-                return Ok(Arc::clone(&manifest.version));
+            match entries.readable_by(&lookup, caller) {
+                Some(Dirty::Object(manifest)) => return Ok(Arc::clone(&manifest.version)),
+                Some(Dirty::Tombstone(_)) => {
+                    return Err(LakeRefusal::Refused(StatusCode::NOT_FOUND.to_string()));
+                }
+                None => {}
             }
             let answer = self.parts.within.version(caller, name).await;
             if !matches!(answer, Err(LakeRefusal::Refused(_))) {
@@ -108,24 +130,45 @@ impl TieredLake {
         caller: &Caller,
         page: PageRequest<'_>,
     ) -> Result<Vec<ListedObject>, LakeRefusal> {
-        let (scope, after) = (Scope::all(page.prefix), page.after.unwrap_or_default());
-        // The entries first: an object that is flushed meanwhile is on the lake's page.
-        let entries = &self.parts.dirty.entries;
-        let dirty = entries.list_page(page.bucket, &scope, after, page.keys_max).await;
-        let dirty = dirty.map_err(|error| LakeRefusal::Trouble(error.to_string()))?;
-        let listed = self.parts.within.list(caller, page).await?;
-        let dirty = dirty.into_iter().map(|manifest| ListedObject {
-            key: manifest.name.key.to_vec(),
-            etag: manifest.version.etag.to_string(),
-            size_bytes: manifest.version.size_bytes,
-            last_modified: None,
-        });
-        Ok(merged(listed, dirty.collect(), page.keys_max))
+        let (scope, entries) = (Scope::all(page.prefix), &self.parts.dirty.entries);
+        let mut after = page.after.unwrap_or_default().to_vec();
+        loop {
+            // The entries first: an object that is flushed meanwhile is on the lake's page.
+            let dirty = entries.list_page(page.bucket, &scope, &after, page.keys_max);
+            let dirty = dirty.await;
+            let dirty = dirty.map_err(|error| LakeRefusal::Trouble(error.to_string()))?;
+            let from = PageRequest {
+                after: Some(&*after).filter(|after| !after.is_empty()),
+                ..page
+            };
+            let listed = self.parts.within.list(caller, from).await?;
+            let ends = listed
+                .last()
+                .map(|last| last.key.clone())
+                .into_iter()
+                .chain(dirty.until);
+            let end = ends.min();
+            let names = dirty.dirty.iter().map(|dirty| {
+                let object = dirty.object().map(|manifest| ListedObject {
+                    key: manifest.name.key.to_vec(),
+                    etag: manifest.version.etag.to_string(),
+                    size_bytes: manifest.version.size_bytes,
+                    last_modified: None,
+                });
+                (dirty.name().key.to_vec(), object)
+            });
+            let merged = merged(listed, names.collect(), end.as_deref(), page.keys_max);
+            match end {
+                // An empty page means the end, and this is none: all its objects are removed.
+                Some(end) if merged.is_empty() => after = end,
+                _ => return Ok(merged),
+            }
+        }
     }
 
     /// Looks a name without a version up in the registry for a caller with a request of these headers. A
-    /// dirty object that the caller may not read without the lake is flushed if the lake lets the caller know
-    /// about it; the lake then decides the read.
+    /// dirty object or a tombstone that the caller may not see without the lake is flushed if the lake lets the
+    /// caller know about the object; the lake then decides the read.
     async fn look(
         &self,
         caller: &Caller,
@@ -134,7 +177,7 @@ impl TieredLake {
     ) -> Result<Lookup, ReadError> {
         let dirty = &self.parts.dirty;
         let lookup = dirty.entries.find(name).await?;
-        if lookup.manifest.is_some() {
+        if lookup.dirty.is_some() {
             // Remembered answers of the lake about this name are out of date, even once the object is
             // flushed.
             dirty.invalidate(name);
@@ -159,18 +202,27 @@ impl TieredLake {
     }
 }
 
-/// Merges a page of the lake with the dirty objects that follow the page before. Dirty objects are newer. As
-/// the lake may have more keys behind its page, the merged page ends with it.
-fn merged(listed: Vec<ListedObject>, dirty: Vec<ListedObject>, keys_max: usize) -> Vec<ListedObject> {
-    let end = listed.last().map(|last| last.key.clone());
+/// Returns true if a read of an absent object has one answer, which the node knows.
+fn is_about_current(request: &ReadRequest) -> bool {
+    request.is_understood() && request.name().version.is_none()
+}
+
+/// Merges a page of the lake with the dirty names that follow the page before, without an object where it is
+/// removed. What is dirty is newer. As there may be more keys behind `end`, the merged page ends with it.
+fn merged(
+    listed: Vec<ListedObject>,
+    dirty: Vec<(Vec<u8>, Option<ListedObject>)>,
+    end: Option<&[u8]>,
+    keys_max: usize,
+) -> Vec<ListedObject> {
     let mut merged = listed;
     merged.retain(|object| {
         dirty
-            .binary_search_by(|newer| newer.key.cmp(&object.key))
+            .binary_search_by(|(newer, _)| newer.cmp(&object.key))
             .is_err()
     });
-    let is_on_page = |object: &ListedObject| end.as_ref().is_none_or(|end| object.key <= *end);
-    merged.extend(dirty.into_iter().filter(is_on_page));
+    merged.extend(dirty.into_iter().filter_map(|(_, object)| object));
+    merged.retain(|object| end.is_none_or(|end| &*object.key <= end));
     merged.sort_by(|one, other| one.key.cmp(&other.key));
     merged.truncate(keys_max);
     merged
@@ -194,18 +246,30 @@ mod tests {
 
     #[test]
     fn a_merged_page_leaves_out_no_key_that_the_lake_has_behind_its_page() {
-        for (listed, dirty, keys_max, expected) in [
-            ("", "", 9, ""),
-            ("bd", "", 9, "bd"),
-            ("", "ac", 9, "ac"),
-            ("bd", "ace", 9, "abcd"),
-            ("bd", "ace", 3, "abc"),
-            ("bd", "bd", 9, "BD"),
-            ("", "ace", 2, "ac"),
+        // Capitals are tombstones.
+        for (listed, dirty, end, keys_max, expected) in [
+            ("", "", "", 9, ""),
+            ("bd", "", "d", 9, "bd"),
+            ("", "ac", "", 9, "ac"),
+            ("bd", "ace", "d", 9, "abcd"),
+            ("bd", "ace", "d", 3, "abc"),
+            ("bd", "bd", "d", 9, "bd"),
+            ("", "ace", "", 2, "ac"),
+            ("bd", "aBc", "d", 9, "acd"),
+            ("bd", "BD", "d", 9, ""),
+            ("bde", "aC", "c", 9, "ab"),
         ] {
-            let page = merged(objects(listed, "lake"), objects(dirty, "tier"), keys_max);
+            let names = dirty.bytes().map(|key| {
+                let object = objects(&char::from(key).to_string(), "tier").pop();
+                (
+                    vec![key.to_ascii_lowercase()],
+                    object.filter(|_| key.is_ascii_lowercase()),
+                )
+            });
+            let end = Some(end.as_bytes()).filter(|end| !end.is_empty());
+            let page = merged(objects(listed, "lake"), names.collect(), end, keys_max);
             let keys: Vec<u8> = page.iter().map(|object| object.key[0]).collect();
-            assert_eq!(keys, expected.to_lowercase().as_bytes(), "{listed} {dirty}");
+            assert_eq!(keys, expected.as_bytes(), "{listed} {dirty}");
             let newer = |object: &ListedObject| dirty.as_bytes().contains(&object.key[0]);
             let is_right = |object: &ListedObject| (object.etag == "tier") == newer(object);
             assert!(page.iter().all(is_right), "what is dirty is newer");

@@ -18,6 +18,7 @@ mod permission;
 mod readers;
 mod refusals;
 mod refused;
+mod removals;
 mod slow;
 mod status;
 mod store;

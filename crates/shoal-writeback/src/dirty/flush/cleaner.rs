@@ -2,13 +2,14 @@
 //! "Cleaning Dirty Objects"). The registry's worker decides which objects are flushed, and when.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use http::{HeaderMap, StatusCode};
 use shoal_base::encoding::Malformed;
 use shoal_net::clock;
 use shoal_net::log_throttle::LogThrottle;
 use shoal_registry::changes::LakeChange;
-use shoal_registry::worker::{Lake, NotFlushed};
+use shoal_registry::worker::{Lake, NotFlushed, Removal};
 use shoal_registry::{DirtyVersion, Name};
 use shoal_s3::object::ObjectName;
 
@@ -25,6 +26,8 @@ pub(crate) struct Cleaner {
     pub(crate) store: Arc<TierStore>,
     /// Gets the lake's responses.
     pub(crate) pacing: Arc<Pacing>,
+    /// True once the lake has refused to remove many objects by one request.
+    pub(crate) takes_one_at_a_time: AtomicBool,
     /// Has the flushes in flight.
     pub(crate) flushes: Arc<FlushTransfers>,
     pub(crate) shared: Arc<Shared>,
@@ -78,7 +81,7 @@ impl Lake for Cleaner {
             }
             Err(failure) => {
                 outcomes.count(WriteBackOutcome::Failed);
-                self.forget_permission(&manifest, &failure.error);
+                self.forget_permission(&manifest.record.writer, &manifest.name, &failure.error);
                 if let Some(hint) = failure.error.hint_about_bytes() {
                     let object = manifest.location().into();
                     self.shared.damages.note(&object, failure.to_string(), hint);
@@ -96,6 +99,10 @@ impl Lake for Cleaner {
         }
     }
 
+    async fn remove(&self, removals: &[Removal]) -> Vec<Result<(), NotFlushed>> {
+        self.remove_all(removals).await
+    }
+
     async fn discard(&self, key: &str) -> bool {
         let removed = self.store.remove(&[Arc::from(key)]).await;
         if let Err(error) = &removed {
@@ -107,17 +114,17 @@ impl Lake for Cleaner {
 
 impl Cleaner {
     /// Forgets the remembered permission of the writer if the lake refuses the object for lack of one.
-    fn forget_permission(&self, manifest: &Manifest, error: &LakeWriteError) {
+    pub(super) fn forget_permission(&self, writer: &Arc<str>, name: &ObjectName, error: &LakeWriteError) {
         if let LakeWriteError::Refused(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) = error
-            && let Ok(writer) = self.shared.writer(&manifest.record.writer)
+            && let Ok(writer) = self.shared.writer(writer)
         {
-            self.shared.permissions.forget(writer.id(), &manifest.name.bucket);
+            self.shared.permissions.forget(writer.id(), &name.bucket);
         }
     }
 }
 
-/// Logs that the lake refuses an object, at most once a second.
-fn log_refused(name: &ObjectName, why: &str, remedy: &str) {
+/// Logs that the lake refuses an object or a removal, at most once a second.
+pub(super) fn log_refused(name: &ObjectName, why: &str, remedy: &str) {
     static LINES: LogThrottle = LogThrottle::new();
     if let Some(unsaid) = LINES.admit(clock::instant()) {
         tracing::warn!(

@@ -4,3 +4,4 @@ pub(crate) mod cleaner;
 pub(crate) mod flush_transfers;
 pub(crate) mod lake_writer;
 pub(crate) mod pacing;
+mod removals;

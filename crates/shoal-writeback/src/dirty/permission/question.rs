@@ -61,6 +61,8 @@ pub enum Action {
     Write,
     /// Remove an object.
     Remove,
+    /// Remove an object, acknowledged before the lake has removed it.
+    RemoveBack,
     /// Change an object's ACL, tags or locks. The target is that of the same change of a sibling name.
     Describe(Method, PathAndQuery),
 }
@@ -99,7 +101,7 @@ impl Question {
         let client = &S3Client::of_caller(lake, &self.caller);
         match &self.action {
             Action::Back | Action::Write => self.ask_to_write(client).await,
-            Action::Remove => self.ask_to_remove(client).await,
+            Action::Remove | Action::RemoveBack => self.ask_to_remove(client).await,
             Action::Describe(method, target) => self.ask_to_describe(client, method, target).await,
         }
     }

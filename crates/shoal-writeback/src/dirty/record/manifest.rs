@@ -237,6 +237,7 @@ pub(crate) mod tests {
             node: 1,
             size_bytes: 250,
             lifetime: Lifetime::Normal,
+            is_tombstone: false,
             data: keys.iter().map(|key| Arc::from(*key)).collect(),
             record: encoded(record),
         }

@@ -1,4 +1,5 @@
-//! The record of a write: its keys, parts and digests, and the manifest by which the lake gets it.
+//! The record of a write: its keys, parts and digests, and the manifest by which the lake gets it; and that
+//! of a removal.
 
 pub(crate) mod acknowledged;
 pub(crate) mod checksums;
@@ -7,4 +8,5 @@ pub(crate) mod keys;
 pub(crate) mod manifest;
 pub(crate) mod part_layout;
 pub(crate) mod scope;
+pub(crate) mod tombstone;
 pub(crate) mod writing;

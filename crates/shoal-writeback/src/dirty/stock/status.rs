@@ -43,6 +43,8 @@ pub struct TierPage {
     pub reachable: bool,
     /// Dirty objects that this node wrote.
     pub objects: u64,
+    /// Removals that this node has acknowledged, and that the lake has not carried out yet.
+    pub removals: u64,
     /// Bytes in the store, of all nodes.
     pub bytes: u64,
     /// The most that the store may hold.
@@ -98,9 +100,13 @@ words! {
     pub(crate) enum WriteBackOutcome {
         /// Acknowledged before it was at the lake.
         Committed = "committed",
+        /// Acknowledged as removed before the lake has removed it.
+        Removed = "removed",
         /// Flushed to the lake.
         Flushed = "flushed",
-        /// A flush failed; it is retried.
+        /// Removed at the lake, after the removal was acknowledged.
+        RemovedThere = "removed_there",
+        /// A flush or a removal failed; it is retried.
         Failed = "failed",
         /// Flushed; the lake's ETag is not the acknowledged one, and not an MD5.
         Renamed = "renamed",

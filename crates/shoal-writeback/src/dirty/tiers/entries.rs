@@ -14,9 +14,11 @@ use shoal_s3::object::ObjectName;
 use tokio::time::Duration;
 
 use crate::dirty::flush::lake_writer::Shared;
+use crate::dirty::record::format::Unreadable;
 use crate::dirty::record::keys::{object_name, registry_name};
-use crate::dirty::record::manifest::{Manifest, is_writer};
+use crate::dirty::record::manifest::Manifest;
 use crate::dirty::record::scope::Scope;
+use crate::dirty::record::tombstone::Dirty;
 use crate::dirty::stock::status::TierStatus;
 use crate::dirty::tiers::Tier;
 use crate::tier::TierUnavailable;
@@ -39,8 +41,17 @@ pub struct Lookup {
     pub(crate) tier: usize,
     pub(crate) name: Name,
     pub(crate) found: Found,
-    /// The dirty object; `None` if the lake's response is to be returned.
-    pub manifest: Option<Arc<Manifest>>,
+    /// What is dirty; `None` if the lake's response is to be returned.
+    pub dirty: Option<Dirty>,
+}
+
+/// What is dirty in a part of a bucket, in key order.
+#[derive(Clone, Debug, Default)]
+pub struct DirtyPage {
+    /// Dirty objects and tombstones.
+    pub dirty: Vec<Dirty>,
+    /// The position up to which nothing is missing; `None` if that is the end.
+    pub until: Option<Vec<u8>>,
 }
 
 /// The reason why a flush did not succeed.
@@ -58,10 +69,20 @@ pub enum FlushFailed {
 }
 
 impl Lookup {
-    /// Returns the dirty object if the caller wrote it, and so is certain to have permission to change it.
+    /// Returns what is dirty if it is the caller's own: the one who wrote or removed the object is certain to
+    /// have permission to change it.
+    pub fn own(&self, caller: &Caller) -> Option<&Dirty> {
+        self.dirty.as_ref().filter(|dirty| dirty.is_of(caller))
+    }
+
+    /// Returns the dirty object if the caller wrote it.
     pub fn written_by(&self, caller: &Caller) -> Option<&Arc<Manifest>> {
-        let manifest = self.manifest.as_ref();
-        manifest.filter(|manifest| is_writer(caller, &manifest.record.writer))
+        self.own(caller).and_then(Dirty::object)
+    }
+
+    /// Returns the dirty object.
+    pub fn object(&self) -> Option<&Arc<Manifest>> {
+        self.dirty.as_ref().and_then(Dirty::object)
     }
 }
 
@@ -119,7 +140,7 @@ impl Entries {
         Ok(Lookup {
             tier: rule.tier,
             name: key,
-            manifest: current.map(|version| self.manifest(name, version)).transpose()?,
+            dirty: current.map(|version| self.dirty(name, version)).transpose()?,
             found,
         })
     }
@@ -130,22 +151,24 @@ impl Entries {
         version: &DirtyVersion,
     ) -> Result<Arc<Manifest>, TierUnavailable> {
         let manifest = Manifest::new(name, version, &self.shared.naming);
-        manifest.map(Arc::new).map_err(|error| {
-            TierUnavailable::because(&format!("the record of {name:?} cannot be read: {error}"))
-        })
+        manifest.map(Arc::new).map_err(|error| unreadable(name, &error))
     }
 
-    /// Returns the dirty object if the node may show it to the caller without asking the lake.
-    pub fn readable_by<'a>(&self, lookup: &'a Lookup, caller: &Caller) -> Option<&'a Arc<Manifest>> {
-        let manifest = lookup.manifest.as_ref();
-        manifest.filter(|manifest| self.may_read(caller, manifest))
+    fn dirty(&self, name: &ObjectName, version: &DirtyVersion) -> Result<Dirty, TierUnavailable> {
+        let dirty = Dirty::new(name, version, &self.shared.naming);
+        dirty.map_err(|error| unreadable(name, &error))
     }
 
-    /// Returns true if the node may show a dirty object to the caller without asking the lake: the caller
-    /// wrote it, or is one of the `readers` of its rule.
-    pub fn may_read(&self, caller: &Caller, manifest: &Manifest) -> bool {
-        is_writer(caller, &manifest.record.writer)
-            || (self.rule(&manifest.name)).is_some_and(|(rule, _)| rule.allows_reader(caller))
+    /// Returns what is dirty if the node may answer the caller by it without asking the lake.
+    pub fn readable_by<'a>(&self, lookup: &'a Lookup, caller: &Caller) -> Option<&'a Dirty> {
+        let dirty = lookup.dirty.as_ref();
+        dirty.filter(|dirty| self.may_read(caller, dirty))
+    }
+
+    /// Returns true if the node may answer the caller by what is dirty without asking the lake: the caller
+    /// wrote or removed the object, or is one of the `readers` of its rule.
+    pub fn may_read(&self, caller: &Caller, dirty: &Dirty) -> bool {
+        dirty.is_of(caller) || (self.rule(dirty.name())).is_some_and(|(rule, _)| rule.allows_reader(caller))
     }
 
     /// Returns true if the entry of a name has not changed since `lookup`. A 404 of the lake is valid only if
@@ -163,19 +186,23 @@ impl Entries {
 
 /// Lists of entries.
 impl Entries {
-    /// Returns the dirty objects of a bucket whose keys begin with `prefix`, in key order. An object that is
-    /// dirty all the time is among them; of those that are written or flushed meanwhile, some are.
+    /// Returns the dirty objects and tombstones of a bucket whose keys begin with `prefix`, in key order. One
+    /// that is dirty all the time is among them; of those that are written or flushed meanwhile, some are.
     ///
     /// # Errors
     ///
     /// A registry does not answer.
-    pub async fn list(&self, bucket: &str, prefix: &[u8]) -> Result<Vec<Arc<Manifest>>, TierUnavailable> {
-        self.list_page(bucket, &Scope::all(prefix), &[], usize::MAX).await
+    pub async fn list(&self, bucket: &str, prefix: &[u8]) -> Result<Vec<Dirty>, TierUnavailable> {
+        let page = self
+            .list_page(bucket, &Scope::all(prefix), &[], usize::MAX)
+            .await?;
+        Ok(page.dirty)
     }
 
-    /// Returns the dirty objects that can appear among the next `names` names of a listing after `after`, in
-    /// key order. Of the objects behind a common prefix, some are returned. Reads no more of a registry than
-    /// that.
+    /// Returns the dirty objects that can appear among the next `names` names of a listing after `after`,
+    /// and the tombstones between them, in key order. A tombstone counts as a name. Of the objects behind a
+    /// common prefix, some are returned; of the tombstones, all unless an object is before them. Reads no
+    /// more of a registry than that.
     ///
     /// # Errors
     ///
@@ -186,8 +213,8 @@ impl Entries {
         scope: &Scope,
         after: &[u8],
         names: usize,
-    ) -> Result<Vec<Arc<Manifest>>, TierUnavailable> {
-        let mut manifests = Vec::new();
+    ) -> Result<DirtyPage, TierUnavailable> {
+        let (mut dirty, mut until) = (Vec::new(), None);
         for tier in self.tiers_below(bucket, &scope.prefix) {
             let (mut after, mut left) = (scope.behind(after), names);
             while left > 0 {
@@ -197,28 +224,35 @@ impl Entries {
                     limit: if scope.has_groups() { PAGE } else { PAGE.min(left) },
                 };
                 let page = tier.names.list(bucket, range).await?;
+                // The common prefix of the last object.
                 let mut last_group: Option<Vec<u8>> = None;
                 for (name, version) in page.objects {
                     let Some(name) = object_name(&name).filter(|name| self.may_be_dirty(name)) else {
                         continue;
                     };
                     let group = scope.group(&name.key);
-                    if group.is_none() || group != last_group.as_deref() {
+                    if version.is_tombstone || group.is_none() || group != last_group.as_deref() {
                         left = left.saturating_sub(1);
                     }
-                    last_group = group.map(<[u8]>::to_vec);
-                    manifests.push(self.manifest(&name, &version)?);
+                    if !version.is_tombstone {
+                        last_group = group.map(<[u8]>::to_vec);
+                    }
+                    dirty.push(self.dirty(&name, &version)?);
                 }
-                match (page.next, last_group) {
-                    (None, _) => break,
+                let Some(next) = page.next else { break };
+                let (_, next) = next.parts();
+                after = match scope.group(next) {
                     // The other keys of this common prefix would add nothing to the listing.
-                    (Some(_), Some(group)) => after = scope.behind(&group),
-                    (Some(next), None) => after = next.parts().1.to_vec(),
+                    Some(group) if last_group.as_deref() == Some(group) => scope.behind(group),
+                    _ => next.to_vec(),
+                };
+                if left == 0 && until.as_ref().is_none_or(|until| after < *until) {
+                    until = Some(after.clone());
                 }
             }
         }
-        manifests.sort_by(|one, other| one.name.key.cmp(&other.name.key));
-        Ok(manifests)
+        dirty.sort_by(|one: &Dirty, other| one.name().key.cmp(&other.name().key));
+        Ok(DirtyPage { dirty, until })
     }
 }
 
@@ -281,16 +315,23 @@ impl Entries {
         self.tiers.iter().map(Tier::status).collect()
     }
 
-    /// Flushes every dirty object that this node wrote, once, so that it can stop. Returns the number that is
-    /// left.
+    /// Flushes every dirty object that this node wrote, and every tombstone, once, so that it can stop.
+    /// Returns the number that is left.
     ///
     /// Nothing is lost if the node stops earlier: another node flushes the rest.
     pub async fn drain_round(&self) -> u64 {
         let mut left = 0;
         for tier in &self.tiers {
             tier.worker.flush_all(tier.node).await;
-            left += tier.count().await.map_or(1, |figures| figures.objects);
+            left += tier
+                .count()
+                .await
+                .map_or(1, |figures| figures.objects + figures.removals);
         }
         left
     }
+}
+
+fn unreadable(name: &ObjectName, error: &Unreadable) -> TierUnavailable {
+    TierUnavailable::because(&format!("the record of {name:?} cannot be read: {error}"))
 }

@@ -1,8 +1,9 @@
 //! Handles `DeleteObjects`: removes many objects at once, dirty ones and those that the lake has.
 //!
-//! The node parses the client's request and writes a request of its own to the lake. Before it sends that
-//! request, it begins a separate change for each name that may be dirty and that the caller may remove. The
-//! lake reports a result for each key, and each change ends with that result.
+//! The node parses the client's request. It acknowledges what it may at a tombstone each, as for a DELETE,
+//! and writes a request of its own to the lake for the rest. Before it sends that request, it begins a
+//! separate change for each name that may be dirty and that the caller may remove. The lake reports a result
+//! for each key, and each change ends with that result.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -23,7 +24,7 @@ use shoal_s3::xml::{Deletion, DeletionResult, ErrorDocument, Key};
 
 use super::check;
 use crate::dirty::errors::{access_denied, malformed, unreadable};
-use crate::dirty::{Action, Lookup, Manifest, beside};
+use crate::dirty::{Action, Dirty, Lookup, Trial, beside};
 use crate::tiered::asker::{Asker, without_body};
 use crate::tiered::commits::CommitBound;
 use crate::tiered::listing::{answered_with, read};
@@ -33,6 +34,9 @@ use crate::tiered::{PARALLEL, TieredLakeParts};
 const DELETION_BYTES_MAX: usize = 2 << 20;
 
 const TRAILER: HeaderName = HeaderName::from_static("x-amz-trailer");
+
+/// Number of tombstones that one request writes in parallel.
+const TOMBSTONES_PARALLEL: usize = 64;
 
 /// The changes that have begun, by name.
 type Begun = HashMap<ObjectName, LakeChange>;
@@ -76,11 +80,11 @@ impl Looked {
     /// name cannot be dirty.
     fn is_free_for(&self, asker: Asker<'_>) -> bool {
         let found = self.found.as_deref();
-        found.is_none_or(|lookup| lookup.written_by(asker.caller).is_some())
+        found.is_none_or(|lookup| lookup.own(asker.caller).is_some())
     }
 
-    fn manifest(&self) -> Option<&Manifest> {
-        self.found.as_ref()?.manifest.as_deref()
+    fn dirty(&self) -> Option<&Dirty> {
+        self.found.as_ref()?.dirty.as_ref()
     }
 }
 
@@ -106,11 +110,13 @@ impl BulkDeletions {
 
     async fn remove(&self, opened: &Admitted, bucket: &str, deletion: Deletion) -> ResponseResult {
         let asker = self.parts.asker(opened);
-        let (keys, mut begun, refused) = match self.begin_all(asker, bucket, deletion.keys).await {
+        let (acknowledged, keys) = self.acknowledge(opened, bucket, deletion.keys).await;
+        let (keys, mut begun, mut refused) = match self.begin_all(asker, bucket, keys).await {
             Ok(begun) => begun,
             Err(NoResult { answered, .. }) => return answered,
         };
-        let permit = begun.values().next().map(LakeChange::permit);
+        let trials = self.trials(asker, &begun);
+        let permit = (!begun.is_empty()).then(|| LakeChange::permit_of_all(begun.values()));
         let asked = self.ask_to_delete(asker, keys.clone(), permit).await;
         let (head, mut result) = match asked {
             Ok(answer) => answer,
@@ -133,6 +139,9 @@ impl BulkDeletions {
                 continue;
             };
             if result.is_removed(key) {
+                if let Some(trial) = trials.get(folder_of(&key.key)).filter(|_| !result.is_marked(key)) {
+                    self.parts.dirty.clearances.removed(trial);
+                }
                 removed.push((key, change));
             } else if let Some(error) = result.refusal(key) {
                 // If the lake may have removed the object after all, the change is dropped and stays open.
@@ -150,10 +159,61 @@ impl BulkDeletions {
         let is_ended = end_all(changes.into_iter(), true).await;
         let not_ended = keys.into_iter().zip(is_ended).filter(|(_, is_ended)| !is_ended);
         let not_ended: Vec<_> = not_ended.map(|(key, _)| (key.clone(), unknown())).collect();
+        for (key, removed) in acknowledged {
+            match removed {
+                Ok(()) => result.remove(&key),
+                Err(error) => refused.push((key, error)),
+            }
+        }
         for (key, error) in not_ended.into_iter().chain(refused) {
             result.refuse(&key, error.code.as_str(), &error.message);
         }
         Ok(answered_with(&head, result.write(deletion.is_quiet).into()))
+    }
+
+    /// Acknowledges the removal of those objects that need not wait for the lake. Returns the outcome of
+    /// each, and the other keys.
+    async fn acknowledge(
+        &self,
+        opened: &Admitted,
+        bucket: &str,
+        keys: Vec<Key>,
+    ) -> (Vec<(Key, Result<(), S3Error>)>, Vec<Key>) {
+        let dirty = &self.parts.dirty;
+        let removed = keys.into_iter().map(|key| async move {
+            let name = name_of(bucket, &key);
+            let is_plain = key.version.is_none() && !key.is_conditional();
+            if !is_plain || !dirty.entries.may_be_dirty(&name) {
+                return Err(key);
+            }
+            match dirty.clearances.removal(opened, &name).await {
+                Some(removal) => Ok((key, dirty.remove(removal).await.map_err(S3Error::from))),
+                None => Err(key),
+            }
+        });
+        let removed = stream::iter(removed).buffered(TOMBSTONES_PARALLEL);
+        let (mut acknowledged, mut rest) = (Vec::new(), Vec::new());
+        for outcome in removed.collect::<Vec<_>>().await {
+            match outcome {
+                Ok(removed) => acknowledged.push(removed),
+                Err(key) => rest.push(key),
+            }
+        }
+        (acknowledged, rest)
+    }
+
+    /// Begins a trial for each folder of the names that are to be removed at the lake.
+    fn trials(&self, asker: Asker<'_>, begun: &Begun) -> HashMap<String, Trial> {
+        let mut trials = HashMap::new();
+        for name in begun.keys() {
+            let key = String::from_utf8_lossy(&name.key);
+            if let Entry::Vacant(vacant) = trials.entry(folder_of(&key).to_owned())
+                && let Some(trial) = self.parts.dirty.clearances.try_removal(name, asker.caller)
+            {
+                vacant.insert(trial);
+            }
+        }
+        trials
     }
 
     /// Begins a change for each name that may be dirty and that the caller may remove. Returns the keys to
@@ -243,7 +303,7 @@ impl BulkDeletions {
                 Some(error) if AccountRefusal::of_code(error.code.as_str()).is_some() => {
                     refused.push((looked.key, error.clone()));
                 }
-                Some(_) if looked.manifest().is_some() => doubtful.push(looked),
+                Some(_) if looked.dirty().is_some() => doubtful.push(looked),
                 Some(_) => {
                     looked.found = None;
                     permitted.push(looked);
@@ -306,10 +366,10 @@ impl BulkDeletions {
 /// Checks the conditions on a dirty object. If they hold, the key is sent to the lake, which evaluates them
 /// again and may decide differently.
 async fn judge(asker: Asker<'_>, mut looked: Looked) -> Result<(Looked, Result<(), S3Error>), S3Error> {
-    let Some(manifest) = looked.manifest().filter(|_| looked.key.is_conditional()) else {
+    let Some(dirty @ Dirty::Object(manifest)) = looked.dirty().filter(|_| looked.key.is_conditional()) else {
         return Ok((looked, Ok(())));
     };
-    if !asker.may_judge(manifest).await? {
+    if !asker.may_judge(dirty).await? {
         return Ok((looked, Err(access_denied())));
     }
     let judgement = check(&looked.key, manifest);
@@ -329,6 +389,11 @@ async fn end_all(changes: impl Iterator<Item = LakeChange>, is_done: bool) -> Ve
         ended.is_ok()
     });
     stream::iter(ended).buffered(PARALLEL).collect().await
+}
+
+/// Returns a key up to its last slash.
+fn folder_of(key: &str) -> &str {
+    key.rfind('/').map_or("", |slash| &key[..=slash])
 }
 
 fn name_of(bucket: &str, key: &Key) -> ObjectName {

@@ -1,28 +1,34 @@
 //! Removes an object that may be dirty.
 //!
-//! A DELETE is a change of the name at the lake like any other: it begins in the registry, so that no flush
-//! or other write of the name is in flight at the same time. Before it begins, the node asks the lake if the
-//! caller may remove the name, unless the caller wrote the dirty object; if that is denied, the lake gets the
-//! DELETE without a change. Once the lake has removed its object, the dirty object is removed too.
+//! If the lake has lately carried out a removal of the caller in the same folder, the node acknowledges a
+//! plain DELETE once a tombstone is in the entry of the name, and the lake gets it later (decision 0049).
+//! Otherwise the DELETE is a change of the name at the lake like any other: it begins in the registry, so
+//! that no flush or other write of the name is in flight at the same time. Before it begins, the node asks
+//! the lake if the caller may remove the name, unless the caller wrote the dirty object; if that is denied,
+//! the lake gets the DELETE without a change. Once the lake has removed its object, the dirty object is
+//! removed too.
 
 mod bulk;
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use http::{HeaderMap, HeaderName, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use shoal_base::moment::since_1970;
+use shoal_cache::exchange::respond;
 use shoal_cache::exchange::{Admitted, ResponseResult};
 use shoal_cache::lake::errors::precondition_failed;
+use shoal_cache::write::WriteMode;
 use shoal_s3::error::S3Error;
 use shoal_s3::etag::bare;
+use shoal_s3::hop_by_hop::MODE_HEADER;
 use shoal_s3::object::ObjectName;
 use shoal_s3::xml::Key;
 
 pub(super) use self::bulk::BulkDeletions;
 use super::TieredLakeParts;
 use crate::dirty::errors::{access_denied, invalid};
-use crate::dirty::{Manifest, unversioned};
+use crate::dirty::{Dirty, Manifest, unversioned};
 
 const SIZE: HeaderName = HeaderName::from_static("x-amz-if-match-size");
 const LAST_MODIFIED: HeaderName = HeaderName::from_static("x-amz-if-match-last-modified-time");
@@ -30,16 +36,25 @@ const LAST_MODIFIED: HeaderName = HeaderName::from_static("x-amz-if-match-last-m
 impl TieredLakeParts {
     /// Removes an object, in the tier and at the lake. The lake decides if the caller may do so.
     pub(super) async fn delete(&self, mut admitted: Box<Admitted>, name: &ObjectName) -> ResponseResult {
+        let conditions = conditions_in(&admitted.parts.headers);
+        if !conditions.is_conditional()
+            && let Some(removal) = self.dirty.clearances.removal(&admitted, name).await
+        {
+            self.dirty.remove(removal).await?;
+            let mut response = respond::empty(StatusCode::NO_CONTENT);
+            let mode = HeaderValue::from_static(WriteMode::Back.as_str());
+            response.headers_mut().insert(MODE_HEADER, mode);
+            return Ok(response);
+        }
         let Some(lookup) = self.find_for_change(&admitted, name, None).await? else {
             return self.within.forward(admitted).await;
         };
         let name = &unversioned(name);
-        let conditions = conditions_in(&admitted.parts.headers);
         let change = if conditions.is_conditional() {
             // The lake must evaluate the conditions as well, and word the refusal, so a dirty object is
             // flushed first.
-            if let Some(manifest) = &lookup.manifest {
-                if !self.asker(&admitted).may_judge(manifest).await? {
+            if let Some(dirty @ Dirty::Object(manifest)) = &lookup.dirty {
+                if !self.asker(&admitted).may_judge(dirty).await? {
                     return Err(access_denied());
                 }
                 check(&conditions, manifest)?;
@@ -50,7 +65,15 @@ impl TieredLakeParts {
         } else {
             self.dirty.begin_removal(name, lookup).await?
         };
-        self.send(Some(change), admitted, None).await
+        let trial = self.dirty.clearances.try_removal(name, &admitted.verified.caller);
+        let response = self.send(Some(change), admitted, None).await?;
+        if let Some(trial) = trial
+            && response.status().is_success()
+            && !keeps_versions(response.headers())
+        {
+            self.dirty.clearances.removed(&trial);
+        }
+        Ok(response)
     }
 }
 
@@ -67,6 +90,13 @@ fn conditions_in(headers: &HeaderMap) -> Key {
         size: text(SIZE),
         ..Key::default()
     }
+}
+
+/// Returns true if the response to a removal shows that the bucket keeps versions.
+fn keeps_versions(headers: &HeaderMap) -> bool {
+    ["x-amz-delete-marker", "x-amz-version-id"]
+        .into_iter()
+        .any(|name| headers.contains_key(name))
 }
 
 /// Checks that a dirty object meets all conditions of a deletion.

@@ -4,6 +4,7 @@ mod objects;
 mod page;
 mod uploads;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -20,15 +21,19 @@ use shoal_s3::operation::Query;
 
 pub use self::objects::Listing;
 use self::objects::in_order;
+use self::page::MOST;
 pub use self::uploads::UploadListing;
 pub(super) use self::uploads::described;
 use super::TieredLakeParts;
 use super::asker::without_body;
-use crate::dirty::Manifest;
 use crate::dirty::errors::unreadable;
+use crate::dirty::{Dirty, DirtyPage};
 
 /// Limit on a page: a thousand keys of 1,000 bytes, each byte escaped to up to six.
 const PAGE_BYTES_MAX: usize = 16 << 20;
+
+/// Number of names on a full page, and one more.
+const FULL: usize = MOST + 1;
 
 /// Lists objects and uploads.
 impl TieredLakeParts {
@@ -43,37 +48,84 @@ impl TieredLakeParts {
         let Some(listing) = listing else {
             return self.within.forward(admitted).await;
         };
-        let mut dirty = self.dirty_of(bucket, &listing).await?;
-        let query = listing.query(&classified.query);
-        if listing.shows_owners && !dirty.is_empty() {
-            // Only the lake knows which owner it will report for an object, so the dirty objects are flushed;
-            // before that, the lake must permit the caller to list.
-            let target = classified.with_query(query.clone()).target()?;
-            let asker = self.asker(&admitted);
-            let request = asker.client().request("list_objects", Method::GET, target);
-            let answer = asker
-                .send(request.with_headers(without_body(asker.headers)))
-                .await?;
-            if answer.status() != StatusCode::OK {
-                return Ok(relay(answer));
+        let (mut listing, asked) = (listing, classified.query.clone());
+        let (mut is_first, mut may_list) = (true, false);
+        loop {
+            let mut dirty = self.dirty_of(bucket, &listing).await?;
+            let query = listing.query(&asked, &dirty);
+            let needed = listing.needed_at_lake(&dirty);
+            if !needed.is_empty() {
+                if !may_list && let Some(refusal) = self.refusal_to_list(&admitted, query.clone()).await? {
+                    return Ok(refusal);
+                }
+                dirty = self.flush_for_page(bucket, &listing, needed).await?;
             }
-            if let Some((_, error)) = self.flush_those_taken(dirty).await?.pop() {
-                return Err(error.into());
+            if is_first && dirty.dirty.is_empty() && !listing.goes_on() {
+                return self.within.forward(admitted).await;
             }
-            dirty = self.dirty_of(bucket, &listing).await?;
+            let mut nothing_until = None;
+            let merge = |page: &[u8]| {
+                let merged = listing.merge(page, &dirty)?;
+                nothing_until = merged.nothing_until;
+                Some(merged.document)
+            };
+            let response = self.pass_on_merged(admitted.without_body(), query, merge).await?;
+            // Some clients take a page without entries for the last one.
+            let Some(until) = nothing_until else {
+                return Ok(response);
+            };
+            listing = listing.from(until);
+            (is_first, may_list) = (false, true);
         }
-        if dirty.is_empty() && !listing.goes_on() {
-            return self.within.forward(admitted).await;
-        }
-        let merge = |page: &[u8]| listing.merge(page, &dirty);
-        self.pass_on_merged(admitted, query, merge).await
     }
 
-    /// Returns the dirty objects that may appear on a page.
-    async fn dirty_of(&self, bucket: &str, listing: &Listing) -> Result<Vec<Arc<Manifest>>, S3Error> {
+    /// Asks the lake if the caller may list, before it causes a flush. Returns the lake's refusal.
+    async fn refusal_to_list(
+        &self,
+        admitted: &Admitted,
+        query: Query,
+    ) -> Result<Option<Response<ResponseBody>>, S3Error> {
+        let target = admitted.classified.with_query(query).target()?;
+        let asker = self.asker(admitted);
+        let request = asker.client().request("list_objects", Method::GET, target);
+        let answer = asker
+            .send(request.with_headers(without_body(asker.headers)))
+            .await?;
+        Ok((answer.status() != StatusCode::OK).then(|| relay(answer)))
+    }
+
+    /// Flushes what the lake must know before it can word a page. Returns what is dirty then.
+    async fn flush_for_page(
+        &self,
+        bucket: &str,
+        listing: &Listing,
+        mut needed: Vec<Dirty>,
+    ) -> Result<DirtyPage, S3Error> {
+        let mut refused = HashSet::new();
+        loop {
+            for (dirty, error) in self.flush_those_taken(needed).await? {
+                if !dirty.is_tombstone() {
+                    return Err(error.into());
+                }
+                // The tombstone stays, and its common prefix is shown.
+                refused.insert(Arc::clone(&dirty.name().key));
+            }
+            let dirty = self.dirty_of(bucket, listing).await?;
+            needed = listing.needed_at_lake(&dirty);
+            needed.retain(|dirty| dirty.is_tombstone() && !refused.contains(&dirty.name().key));
+            if needed.is_empty() {
+                return Ok(dirty);
+            }
+        }
+    }
+
+    /// Returns what is dirty among the names that may appear on a page.
+    async fn dirty_of(&self, bucket: &str, listing: &Listing) -> Result<DirtyPage, S3Error> {
         let entries = &self.dirty.entries;
-        let listed = entries.list_page(bucket, &listing.scope, &listing.after, listing.names_max());
-        Ok(listed.await?)
+        let list = |names| entries.list_page(bucket, &listing.scope, &listing.after, names);
+        let page = list(listing.names_max()).await?;
+        let is_short = listing.names_max() < FULL && page.dirty.iter().any(Dirty::is_tombstone);
+        Ok(if is_short { list(FULL).await? } else { page })
     }
 
     /// Returns the lake's listing of uploads, merged with those of the caller that a tier keeps. An anonymous

@@ -2,10 +2,10 @@
 //!
 //! A page starts after one name and ends with another. The dirty objects between the two are merged into it,
 //! and entries in excess of its size move to the next page. Pages must therefore start at names, not at the
-//! lake's tokens: the node's own tokens encode a name.
+//! lake's tokens: the node's own tokens encode a name. Names with a tombstone are left out; the lake is asked
+//! for a full page then, so that few pages are short.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use base64::Engine as _;
@@ -15,7 +15,7 @@ use shoal_s3::time::rfc3339;
 use shoal_s3::xml::Element;
 
 use super::page::{Entry, ListPage, MOST, OBJECTS};
-use crate::dirty::{Manifest, Scope, bytes_in};
+use crate::dirty::{Dirty, DirtyPage, Manifest, Scope, bytes_in};
 
 /// Prefix of the node's own tokens.
 const TOKEN: &str = "shoal-";
@@ -32,8 +32,18 @@ pub struct Listing {
     is_version2: bool,
     /// The token that the client sent.
     token: Option<String>,
+    /// The name that the client's pages start after.
     start_after: Option<String>,
     most: Option<usize>,
+}
+
+/// A page for a client.
+#[derive(Debug)]
+pub struct Merged {
+    /// The document.
+    pub document: String,
+    /// If it has no entry, and more may follow: the position behind which they are.
+    pub nothing_until: Option<Vec<u8>>,
 }
 
 /// Returns the query in a form whose pages are ordered by name, because only those can be merged. With
@@ -53,7 +63,7 @@ impl Listing {
     pub fn parse(query: &Query) -> Option<Self> {
         let is_version2 = query.get("list-type") == Some("2");
         let token = query.get("continuation-token").filter(|_| is_version2);
-        let start_after = query.get("start-after").filter(|_| is_version2);
+        let start_after = query.get(if is_version2 { "start-after" } else { "marker" });
         let after = match (token, is_version2) {
             // An empty token means the beginning, if the lake accepts it.
             (Some(""), _) => Vec::new(),
@@ -87,48 +97,112 @@ impl Listing {
         self.most == Some(0)
     }
 
-    /// Returns the query for the lake: the client's, starting after the same name.
-    pub fn query(&self, asked: &Query) -> Query {
-        if !self.is_version2 {
-            return asked.clone();
-        }
-        let after = if self.goes_on() {
-            self.scope.behind(&self.after)
-        } else {
-            self.after.clone()
+    /// Returns what the lake must know before it can word the page: objects if only the lake knows their
+    /// owners, and the tombstones behind common prefixes, because an object may be left there or none.
+    pub fn needed_at_lake(&self, page: &DirtyPage) -> Vec<Dirty> {
+        let is_needed = |dirty: &&Dirty| match dirty {
+            Dirty::Object(_) => self.shows_owners,
+            Dirty::Tombstone(tombstone) => self.scope.group(&tombstone.name.key).is_some(),
         };
-        let from = ("start-after", (!self.after.is_empty()).then_some(&*after));
-        if self.goes_on() {
-            asked.clone().with(&[from, ("continuation-token", None)])
-        } else {
-            asked.clone().with(&[from])
+        page.dirty.iter().filter(is_needed).cloned().collect()
+    }
+
+    /// Returns the same request from a later position on.
+    #[must_use]
+    pub fn from(&self, after: Vec<u8>) -> Self {
+        Self {
+            after,
+            ..self.clone()
         }
     }
 
-    /// Merges dirty objects into the lake's page. Returns `None` if the lake's response is not a page.
-    pub fn merge(&self, xml: &[u8], dirty: &[Arc<Manifest>]) -> Option<String> {
+    /// Returns the query for the lake: the client's, starting after the same name. The page is a full one if
+    /// names are left out of it.
+    pub fn query(&self, asked: &Query, dirty: &DirtyPage) -> Query {
+        let asked =
+            &if dirty.dirty.iter().any(Dirty::is_tombstone) && self.most.is_some_and(|most| most < MOST) {
+                asked
+                    .clone()
+                    .with(&[("max-keys", Some(MOST.to_string().as_bytes()))])
+            } else {
+                asked.clone()
+            };
+        if !self.is_version2 {
+            let is_same = self.after == bytes_in(asked, "marker");
+            let from = ("marker", Some(&*self.after));
+            return if is_same {
+                asked.clone()
+            } else {
+                asked.clone().with(&[from])
+            };
+        }
+        let is_first = !self.goes_on() && self.after == bytes_in(asked, "start-after");
+        let after = if is_first {
+            self.after.clone()
+        } else {
+            self.scope.behind(&self.after)
+        };
+        let from = ("start-after", (!self.after.is_empty()).then_some(&*after));
+        if is_first {
+            asked.clone().with(&[from])
+        } else {
+            asked.clone().with(&[from, ("continuation-token", None)])
+        }
+    }
+
+    /// Merges what is dirty into the lake's page. Returns `None` if the lake's response is not a page.
+    pub fn merge(&self, xml: &[u8], dirty: &DirtyPage) -> Option<Merged> {
         let mut page = ListPage::parse(&OBJECTS, xml).ok()?;
         let time_ending = time_ending(&page);
         let end = page.entries.last().filter(|_| page.is_truncated);
-        let end = end.map(|last| last.name.clone());
-        let is_here = |manifest: &&Arc<Manifest>| {
-            let key = &manifest.name.key;
+        let end = end.map(|last| last.name.clone()).into_iter();
+        let end = end.chain(dirty.until.clone()).min();
+        let is_here = |key: &[u8]| {
             end.as_deref()
-                .is_none_or(|end| **key <= *end || self.scope.group(key) == Some(end))
+                .is_none_or(|end| *key <= *end || self.scope.group(key) == Some(end))
         };
         let of_lake = std::mem::take(&mut page.entries).into_iter();
-        let of_tier = dirty.iter().filter(is_here);
+        let of_lake = of_lake.filter(|entry| is_here(&entry.name));
+        let of_tier = dirty.dirty.iter().filter_map(Dirty::object);
+        let of_tier = of_tier.filter(|manifest| is_here(&manifest.name.key));
         let of_tier = of_tier.filter_map(|manifest| self.entry(&page, time_ending, manifest));
         // Of two entries with the same name, the later one stays: the tier's.
         let entries = of_lake.chain(of_tier).map(|entry| (entry.name.clone(), entry));
-        let entries: BTreeMap<_, _> = entries.collect();
+        let mut entries: BTreeMap<_, _> = entries.collect();
+        let tombstones = dirty.dirty.iter().filter(|dirty| dirty.is_tombstone());
+        let removed = tombstones.map(|dirty| &*dirty.name().key);
+        // An entry of the same name as one behind a common prefix is the prefix.
+        for key in removed.filter(|key| self.scope.group(key).is_none()) {
+            entries.remove(key);
+        }
         page.entries = entries.into_values().collect();
-        let most = page.most().or(self.most).unwrap_or(usize::MAX);
+        let most = [page.most(), self.most].into_iter().flatten().min();
+        let most = most.unwrap_or(usize::MAX);
+        page.is_truncated |= end.is_some();
+        let mut next = end;
         if page.entries.len() > most {
             page.entries.truncate(most);
             page.is_truncated = true;
+            next = None;
         }
-        Some(page.write(&self.endings(&page)))
+        // The lake may have been asked for more.
+        page.repeat("MaxKeys", &most.to_string());
+        if let Some(marker) = self.start_after.as_ref().filter(|_| !self.is_version2) {
+            let marker = page.encode(marker.as_bytes());
+            page.repeat("Marker", &marker);
+        }
+        // The last entry names the position, unless names behind it are left out.
+        let last = page.entries.last().map(|last| last.name.clone());
+        let nothing_until = next.clone().filter(|_| last.is_none());
+        let next = match (last, next) {
+            (Some(last), Some(end)) if self.scope.behind(&last) < end => Some(end),
+            (last, end) => last.or(end),
+        };
+        let next = next.filter(|_| page.is_truncated);
+        Some(Merged {
+            document: page.write(&self.endings(&page, next.as_deref())),
+            nothing_until,
+        })
     }
 
     /// Returns the entry of a dirty object or of its common prefix, or `None` if an earlier page has shown
@@ -149,24 +223,23 @@ impl Listing {
         })
     }
 
-    /// Returns the elements at the end of the page, in the client's version of the API.
-    fn endings(&self, page: &ListPage) -> Vec<(&'static str, String)> {
+    /// Returns the elements at the end of a page before `next`, in the client's version of the API.
+    fn endings(&self, page: &ListPage, next: Option<&[u8]>) -> Vec<(&'static str, String)> {
         let mut endings = vec![("IsTruncated", page.is_truncated.to_string())];
-        let last = page.entries.last().filter(|_| page.is_truncated);
         if self.is_version2 {
             endings.push(("KeyCount", page.entries.len().to_string()));
             if let Some(token) = &self.token {
                 endings.push(("ContinuationToken", token.clone()));
             }
-            if let Some(last) = last {
-                let token = URL_SAFE_NO_PAD.encode(&last.name);
+            if let Some(next) = next {
+                let token = URL_SAFE_NO_PAD.encode(next);
                 endings.push(("NextContinuationToken", format!("{TOKEN}{token}")));
             }
             if let Some(start_after) = &self.start_after {
                 endings.push(("StartAfter", page.encode(start_after.as_bytes())));
             }
-        } else if let Some(last) = last {
-            endings.push(("NextMarker", page.encode(&last.name)));
+        } else if let Some(next) = next {
+            endings.push(("NextMarker", page.encode(next)));
         }
         endings
     }
@@ -211,8 +284,8 @@ mod tests {
 
     use shoal_s3::operation::Query;
 
-    use super::{ListPage, Listing, Manifest, OBJECTS, in_order};
-    use crate::dirty::testing::manifest;
+    use super::{Dirty, DirtyPage, ListPage, Listing, OBJECTS, in_order};
+    use crate::dirty::testing::{manifest, tombstone};
 
     #[test]
     fn pages_below_a_rule_are_in_the_order_of_names() {
@@ -239,11 +312,20 @@ mod tests {
 
     /// Returns the query that the lake gets for the client's `query`.
     fn told(listing: &Listing, query: &str) -> String {
-        listing.query(&Query::parse(Some(query)).unwrap()).to_string()
+        let asked = Query::parse(Some(query)).unwrap();
+        listing.query(&asked, &DirtyPage::default()).to_string()
     }
 
-    fn dirty(keys: &[&str]) -> Vec<Arc<Manifest>> {
-        keys.iter().map(|key| Arc::new(manifest(key))).collect()
+    /// What is dirty. A key with a minus sign before it has a tombstone.
+    fn dirty(keys: &[&str]) -> DirtyPage {
+        let dirty = |key: &&str| match key.strip_prefix('-') {
+            Some(key) => tombstone(key),
+            None => Dirty::Object(Arc::new(manifest(key))),
+        };
+        DirtyPage {
+            dirty: keys.iter().map(dirty).collect(),
+            until: None,
+        }
     }
 
     fn page(most: usize, truncated: bool, keys: &[&str]) -> String {
@@ -255,6 +337,10 @@ mod tests {
         format!(
             "<ListBucketResult><MaxKeys>{most}</MaxKeys><IsTruncated>{truncated}</IsTruncated>{entries}</ListBucketResult>"
         )
+    }
+
+    fn merged(listing: &Listing, page: &str, dirty: &DirtyPage) -> String {
+        listing.merge(page.as_bytes(), dirty).unwrap().document
     }
 
     /// Returns the names on a page in order, and the request for the next page.
@@ -284,12 +370,11 @@ mod tests {
     #[test]
     fn a_dirty_object_stands_where_the_lake_would_show_it() {
         let listing = listing("list-type=2&prefix=");
-        let merged = listing
-            .merge(
-                page(9, false, &["b", "d"]).as_bytes(),
-                &dirty(&["a", "c", "d", "e"]),
-            )
-            .unwrap();
+        let merged = merged(
+            &listing,
+            &page(9, false, &["b", "d"]),
+            &dirty(&["a", "c", "d", "e"]),
+        );
         assert_eq!(shown(&listing, &merged).0, ["a", "b", "c", "d", "e"]);
         assert!(
             merged.contains("<Key>d</Key><LastModified"),
@@ -302,7 +387,7 @@ mod tests {
     fn each_name_is_on_one_page_and_no_page_is_too_long() {
         let first = listing("list-type=2&max-keys=2");
         let all = dirty(&["a", "c", "e"]);
-        let merged = first.merge(page(2, true, &["b", "d"]).as_bytes(), &all).unwrap();
+        let merged = self::merged(&first, &page(2, true, &["b", "d"]), &all);
         let (names, next) = shown(&first, &merged);
         assert_eq!(names, ["a", "b"]);
         let second = next.unwrap();
@@ -310,13 +395,11 @@ mod tests {
             told(&second, "list-type=2&max-keys=2&continuation-token=x"),
             "list-type=2&max-keys=2&start-after=b"
         );
-        let merged = second
-            .merge(page(2, false, &["d", "f"]).as_bytes(), &all)
-            .unwrap();
+        let merged = self::merged(&second, &page(2, false, &["d", "f"]), &all);
         let (names, next) = shown(&second, &merged);
         assert_eq!(names, ["c", "d"]);
         let third = next.unwrap();
-        let merged = third.merge(page(2, false, &["f"]).as_bytes(), &all).unwrap();
+        let merged = self::merged(&third, &page(2, false, &["f"]), &all);
         let (names, next) = shown(&third, &merged);
         assert_eq!((names, next), (vec!["e".to_owned(), "f".to_owned()], None));
     }
@@ -325,9 +408,9 @@ mod tests {
     fn keys_behind_a_delimiter_are_one_prefix_shown_once() {
         let first = listing("list-type=2&delimiter=/&max-keys=2");
         let all = dirty(&["a/x", "a/y", "c/z", "d"]);
-        let merged = first.merge(page(2, true, &["a/", "b"]).as_bytes(), &all).unwrap();
+        let merged = self::merged(&first, &page(2, true, &["a/", "b"]), &all);
         assert_eq!(shown(&first, &merged).0, ["a/", "b"]);
-        let merged = first.merge(page(2, false, &[]).as_bytes(), &all).unwrap();
+        let merged = self::merged(&first, &page(2, false, &[]), &all);
         let (names, next) = shown(&first, &merged);
         assert_eq!(names, ["a/", "c/"]);
         let second = next.unwrap();
@@ -336,16 +419,14 @@ mod tests {
             "start-after=c%2F%F4%8F%BF%BF",
             "the lake does not show the prefix again"
         );
-        let merged = second.merge(page(2, false, &[]).as_bytes(), &all).unwrap();
+        let merged = self::merged(&second, &page(2, false, &[]), &all);
         assert_eq!(shown(&second, &merged).0, ["d"]);
     }
 
     #[test]
     fn version_1_goes_on_by_markers() {
         let listing = listing("marker=b&max-keys=1");
-        let merged = listing
-            .merge(page(1, false, &["d"]).as_bytes(), &dirty(&["a", "b", "c"]))
-            .unwrap();
+        let merged = merged(&listing, &page(1, false, &["d"]), &dirty(&["a", "b", "c"]));
         assert!(merged.contains("<NextMarker>c</NextMarker>"), "{merged}");
         assert!(!merged.contains("<Key>b</Key>") && !merged.contains("<Key>d</Key>"));
         assert_eq!(told(&listing, "marker=b&max-keys=1"), "marker=b&max-keys=1");
@@ -368,10 +449,63 @@ mod tests {
             question,
             "whether it is one the lake says"
         );
-        let merged = listing
-            .merge(page(9, false, &["b"]).as_bytes(), &dirty(&["a"]))
-            .unwrap();
+        let merged = merged(&listing, &page(9, false, &["b"]), &dirty(&["a"]));
         assert_eq!(shown(&listing, &merged).0, ["a", "b"]);
         assert!(merged.contains("<ContinuationToken/>"), "{merged}");
+    }
+
+    #[test]
+    fn a_name_with_a_tombstone_is_left_out_and_no_page_ends_before_the_last_name() {
+        let first = listing("list-type=2&max-keys=2");
+        let removed = dirty(&["-a", "b", "-c", "-d"]);
+        let asked = Query::parse(Some("list-type=2&max-keys=2")).unwrap();
+        assert_eq!(
+            first.query(&asked, &removed).to_string(),
+            "list-type=2&max-keys=1000"
+        );
+        let full = merged(&first, &page(1000, false, &["a", "c", "e", "f"]), &removed);
+        let (names, next) = shown(&first, &full);
+        assert_eq!(
+            (names, next.unwrap().after),
+            (vec!["b".into(), "e".into()], b"e".into())
+        );
+        assert!(full.contains("<MaxKeys>2</MaxKeys>"), "{full}");
+        // The page of the lake ends with names that are left out.
+        let short = merged(&first, &page(1000, true, &["b", "c", "d"]), &removed);
+        let (names, next) = shown(&first, &short);
+        assert_eq!((names, next.unwrap().after), (vec!["b".into()], b"d".into()));
+        let nothing = first.merge(page(1000, true, &["a"]).as_bytes(), &dirty(&["-a"]));
+        assert_eq!(nothing.unwrap().nothing_until, Some(b"a".into()));
+        let last = first.merge(page(1000, false, &["a"]).as_bytes(), &dirty(&["-a"]));
+        assert_eq!(last.unwrap().nothing_until, None);
+    }
+
+    #[test]
+    fn a_page_ends_where_the_dirty_names_that_were_read_end() {
+        let first = listing("list-type=2&max-keys=9");
+        let read = DirtyPage {
+            until: Some(b"c".into()),
+            ..dirty(&["-a", "-c"])
+        };
+        let page = merged(&first, &page(1000, false, &["a", "b", "c", "d"]), &read);
+        let (names, next) = shown(&first, &page);
+        let next = next.unwrap();
+        assert_eq!((names, &*next.after), (vec!["b".into()], &b"c"[..]));
+        assert_eq!(told(&next, ""), "start-after=c");
+    }
+
+    #[test]
+    fn tombstones_behind_a_common_prefix_are_needed_at_the_lake() {
+        let grouped = listing("list-type=2&delimiter=/");
+        let dirty = dirty(&["-a", "a/x", "-a/y", "-b/"]);
+        let needed = grouped.needed_at_lake(&dirty).into_iter();
+        let needed: Vec<_> = needed.map(|dirty| dirty.name().key.to_vec()).collect();
+        assert_eq!(needed, [b"a/y".to_vec(), b"b/".into()]);
+        assert!(listing("list-type=2").needed_at_lake(&dirty).is_empty());
+        let owners = listing("list-type=2&fetch-owner=true");
+        assert_eq!(owners.needed_at_lake(&dirty).len(), 1);
+        // If the lake refuses them, their common prefix stays.
+        let page = merged(&grouped, &page(9, false, &["a", "a/", "b/"]), &dirty);
+        assert_eq!(shown(&grouped, &page).0, ["a/", "b/"]);
     }
 }

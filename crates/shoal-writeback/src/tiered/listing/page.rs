@@ -172,6 +172,15 @@ impl ListPage {
         most.text().trim().parse().ok()
     }
 
+    /// Replaces the text of an element that repeats the request, if the page has it.
+    pub(super) fn repeat(&mut self, name: &str, text: &str) {
+        for element in &mut self.rest {
+            if element.name() == name {
+                *element = Element::leaf(name, text).inside(&self.root);
+            }
+        }
+    }
+
     /// Returns the text of an element that delimits the lake's page.
     pub(super) fn limit(&self, name: &str) -> Option<&str> {
         let (_, text) = self.limits.iter().find(|(limit, _)| limit == name)?;

@@ -14,7 +14,7 @@ use shoal_s3::operation::{CopySource, Operation};
 use shoal_s3::time::rfc3339;
 use shoal_s3::xml::Element;
 
-use crate::dirty::{CopyRequest, NotCopied};
+use crate::dirty::{CopyRequest, Dirty, NotCopied};
 use crate::tiered::TieredLakeParts;
 use crate::tiered::upload_requests::{answered, checksum_elements};
 
@@ -47,7 +47,8 @@ impl TieredLakeParts {
         for _ in 0..ATTEMPTS {
             let source = dirty.entries.find(source_name).await?;
             // For all other callers the lake decides who may read the source.
-            let Some(manifest) = dirty.entries.readable_by(&source, caller) else {
+            let readable = dirty.entries.readable_by(&source, caller);
+            let Some(manifest) = readable.and_then(Dirty::object) else {
                 return Ok(None);
             };
             check_body(admitted).await?;

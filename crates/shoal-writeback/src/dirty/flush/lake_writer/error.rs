@@ -98,6 +98,23 @@ impl LakeWriteError {
         }
     }
 
+    /// Returns the remedy to show to operators if the lake has not carried out a removal, or `None` if a
+    /// retry may succeed.
+    pub(in crate::dirty) fn remedy_of_removal(&self) -> Option<&'static str> {
+        match self {
+            Self::UnknownWriter(_) => Some(
+                "add the identity that removed it to the configuration again, or remove it as another one",
+            ),
+            Self::Refused(StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) => {
+                Some("let the identity that removed it do so at the lake, or remove it as another one")
+            }
+            Self::Refused(status) if is_lasting(*status) => {
+                Some("see why the lake does not remove it, or write it once more")
+            }
+            _ => None,
+        }
+    }
+
     /// Returns true if the lake may have carried out a request that failed with this error.
     fn may_be_carried_out(&self) -> bool {
         match self {

@@ -160,6 +160,7 @@ fn object(data: &Arc<str>) -> DirtyVersion {
         node: NODE,
         size_bytes: PIECE_BYTES,
         lifetime: Lifetime::Normal,
+        is_tombstone: false,
         data: vec![Arc::clone(data)],
         record: Bytes::new(),
     }
