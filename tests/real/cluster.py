@@ -78,8 +78,9 @@ class Cluster:
         return {word: sum(page[word] for page in pages) for word in pages[0]}
 
     def dirty(self) -> int:
-        """Returns the number of objects that the lake does not have yet."""
-        return sum(int(self.write_back(node)["objects"]) for node in self.nodes)
+        """Returns the number of objects that the lake does not have, or has not removed, yet."""
+        pages = [self.write_back(node) for node in self.nodes]
+        return sum(int(page["objects"]) + int(page["removals"]) for page in pages)
 
     def bring_to_the_lake(self, *, by_order: bool) -> None:
         """Waits until nothing is dirty, after an operator's order or only by the age of dirty objects.

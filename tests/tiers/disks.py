@@ -279,7 +279,8 @@ class Story:
         return found
 
     def _dirty(self) -> int:
-        return sum(tier["objects"] for node in self.cluster.nodes for tier in Cluster.write_back(node)["tiers"])
+        tiers = [tier for node in self.cluster.nodes for tier in Cluster.write_back(node)["tiers"]]
+        return sum(tier["objects"] + tier["removals"] for tier in tiers)
 
     def _history(self) -> History:
         return History([operation for client in self.clients for operation in client.operations])

@@ -80,7 +80,8 @@ async fn an_object_that_is_removed_while_it_is_flushed_is_not_at_the_lake_afterw
         cluster.nodes[0].order("/flush").await;
         gate.arrived(1).await;
         let client = cluster.nodes[1].client();
-        let delete = tokio::spawn(async move { client.delete(&format!("/b/{key}")).send().await });
+        let delete = client.delete(&format!("/b/{key}")).header("x-shoal-write", "through");
+        let delete = tokio::spawn(delete.send());
         tokio::time::sleep(Duration::from_millis(200)).await;
         gate.open();
         assert_eq!(delete.await.unwrap().status, StatusCode::NO_CONTENT, "{key}");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 
 use super::{back, bytes, flush, reads, texts, write_back};
-use crate::client::Call;
+use crate::client::{Call, Reply};
 use crate::lake::{Fault, Request};
 use crate::node::Node;
 
@@ -33,13 +33,19 @@ fn rare(node: &Node) -> [(&'static str, Call); 3] {
     ]
 }
 
+/// A removal that is a change at the lake.
+async fn remove_there(node: &Node, key: &str) -> Reply {
+    let delete = node.client().delete(&format!("/b/{key}"));
+    delete.header("x-shoal-write", "through").send().await
+}
+
 async fn is_free(node: &Node, key: &str, what: &str) {
-    let delete = node.client().delete(&format!("/b/{key}")).send().await;
+    let delete = remove_there(node, key).await;
     assert_eq!(delete.status, StatusCode::NO_CONTENT, "{what}: {}", delete.text());
 }
 
 async fn is_held(node: &Node, key: &str, what: &str) {
-    let delete = node.client().delete(&format!("/b/{key}")).send().await;
+    let delete = remove_there(node, key).await;
     assert_eq!(delete.status, StatusCode::SERVICE_UNAVAILABLE, "{what}");
 }
 
