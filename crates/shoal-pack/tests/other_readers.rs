@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime};
@@ -265,6 +266,12 @@ fn unzip_unpacks_each_object_with_its_time() {
     let target = sample.target();
     run(&target, "unzip", &[Path::new("-q"), &sample.pack()]);
     sample.check_unpacked(&target);
+    let folder = fs::metadata(target.join("marker")).unwrap();
+    assert_eq!(
+        folder.permissions().mode() & 0o700,
+        0o700,
+        "its owner may enter it"
+    );
     let modified = fs::metadata(target.join("empty")).unwrap().modified().unwrap();
     assert_eq!(modified, SystemTime::UNIX_EPOCH + Duration::from_hours(500_000));
     let full = Sample::full();
