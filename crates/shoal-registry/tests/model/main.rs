@@ -30,8 +30,8 @@ fn setting<T: FromStr<Err: Debug>>(name: &str) -> Option<T> {
         .map(|value| value.parse().expect("the setting is a number"))
 }
 
-/// Searches every set of `size` operations completely, or of as many as `SHOAL_MODEL_SETS` allows. A tombstone
-/// at the start is what a set with one operation more leads to, so the largest searches do without it.
+/// Searches every set of `size` operations completely, or of as many as `SHOAL_MODEL_SETS` allows. A
+/// tombstone at the start is what a set with one operation more leads to, so the largest searches do without.
 fn search_sets_of(size: usize, crashes: u8, losses: u8, separate_reads: bool) {
     let is_large = size == 4 || size == 3 && separate_reads;
     let starts = if is_large { &STARTS[..3] } else { &STARTS };

@@ -167,8 +167,8 @@ impl TieredLake {
     }
 
     /// Looks a name without a version up in the registry for a caller with a request of these headers. A
-    /// dirty object or a tombstone that the caller may not see without the lake is flushed if the lake lets the
-    /// caller know about the object; the lake then decides the read.
+    /// dirty object or a tombstone that the caller may not see without the lake is flushed if the lake lets
+    /// the caller know about the object; the lake then decides the read.
     async fn look(
         &self,
         caller: &Caller,

@@ -121,7 +121,7 @@ impl Cleaner {
     fn judged(&self, tombstone: &Tombstone, removed: Removed) -> Result<(), NotFlushed> {
         let outcomes = &self.shared.outcomes.writes;
         let Err(failure) = removed else {
-            outcomes.count(WriteBackOutcome::RemovedThere);
+            outcomes.count(WriteBackOutcome::Deleted);
             return Ok(());
         };
         outcomes.count(WriteBackOutcome::Failed);

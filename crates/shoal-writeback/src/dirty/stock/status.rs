@@ -105,7 +105,7 @@ words! {
         /// Flushed to the lake.
         Flushed = "flushed",
         /// Removed at the lake, after the removal was acknowledged.
-        RemovedThere = "removed_there",
+        Deleted = "deleted",
         /// A flush or a removal failed; it is retried.
         Failed = "failed",
         /// Flushed; the lake's ETag is not the acknowledged one, and not an MD5.
