@@ -72,7 +72,7 @@ class TierBed:
 
     def __enter__(self) -> TierBed:
         self.lake = self.enter(LAKES[self.options.lake](self.folder / "lake", ()))
-        _make_bucket(self.lake, BUCKET)
+        make_bucket(self.lake, BUCKET)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -91,7 +91,7 @@ class TierBed:
     def store(self) -> Lake:
         """Starts a store for the bytes of a tier, with its bucket."""
         store = self.enter(LAKES[self.options.lake](self.folder / "store", ()))
-        _make_bucket(store, TIER_BUCKET)
+        make_bucket(store, TIER_BUCKET)
         return store
 
     def etcd(self) -> Etcd:
@@ -180,7 +180,8 @@ def lake_requests(node: Node) -> int:
     return sum(int(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("shoal_lake_requests_total{"))
 
 
-def _make_bucket(store: Lake, bucket: str) -> None:
+def make_bucket(store: Lake, bucket: str) -> None:
+    """Makes a bucket once the store answers."""
     await_that(
         f"{store.name} has a bucket",
         lambda: send(store.url, store.account, "PUT", bucket).status == 200,

@@ -194,6 +194,11 @@ impl Room {
     /// The minimum of that reserve, in bytes.
     const RESERVE_BYTES_MIN: u64 = 4 << 20;
 
+    /// Returns true if more than half of the quota is used. Bytes of objects then take no more of it.
+    pub fn is_half_full(self) -> bool {
+        self.used_bytes > self.quota_bytes / 2
+    }
+
     /// Returns true if only the reserve is left. It is for operations that free room: flushes, and the ends
     /// of changes and uploads.
     pub fn is_scarce(self) -> bool {

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! d/<bucket>/<key>          the entry of a name
+//! c/<bucket>/<key>          the bytes of its dirty object, if that is inline
 //! q/<node>/<version>        a dirty object that the node flushes → its name; ordered by time
 //! b/<node>/<token>          a change in flight to the lake → its name
 //! s/<node>/<version>        as q, for objects that are expected to be removed soon
@@ -49,6 +50,10 @@ impl Name {
 
     pub(crate) fn entry_key(&self) -> Bytes {
         [ENTRIES, &self.0[..]].concat().into()
+    }
+
+    pub(crate) fn content_key(&self) -> Bytes {
+        [b"c/", &self.0[..]].concat().into()
     }
 
     /// Inverse of [`Name::entry_key`].

@@ -1,7 +1,8 @@
 //! The order of dirty names. A registry holds one entry for each name whose newest object may not be at the
 //! lake yet, and changes an entry only if it is unchanged since the requesting node last read it.
 //!
-//! The bytes of objects are stored elsewhere; the registry decides which of them a name denotes. A promise to
+//! The bytes of objects, but for small ones, are stored elsewhere; the registry decides which of them a name
+//! denotes. A promise to
 //! a client therefore depends on the registry alone: an acknowledged write is an entry in it (dissertation
 //! 4.5.1, where the write tier and the directory share this job; decision 0026 explains why ours do not).
 //! `docs/explanation/tier-protocol.md` describes the protocol.
@@ -30,5 +31,5 @@ pub mod worker;
 
 pub use self::keys::{Name, NodeList, UploadKey};
 pub use self::moment::age_of;
-pub use self::names::Death;
-pub use self::version::{DirtyVersion, Lifetime, Trash};
+pub use self::names::{ByteCount, Death};
+pub use self::version::{Content, DirtyVersion, Lifetime, Trash};

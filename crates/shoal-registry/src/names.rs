@@ -7,6 +7,7 @@
 //! The same transaction updates the lists of [`NodeList`], so that a node finds its work after a crash
 //! without scanning all names.
 
+mod contents;
 mod deaths;
 mod lists;
 
@@ -18,6 +19,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
+pub use self::contents::ByteCount;
+pub(crate) use self::contents::content_change;
 pub use self::deaths::Death;
 use self::deaths::Deaths;
 pub use self::lists::{DirtyPage, Listed, NamePage};
@@ -34,12 +37,13 @@ const FORMAT: u8 = 2;
 /// Number of attempts of a write. An attempt that conflicts lost to another change of the name.
 const WRITE_TRIES: usize = 64;
 
-/// The names of one registry, as one node sees them. Clones share the engine and the deaths.
+/// The names of one registry, as one node sees them. Clones share the engine and what is counted.
 #[derive(Clone, Debug)]
 pub struct Names {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) node: u64,
     pub(crate) deaths: Arc<Deaths>,
+    content_bytes: Arc<ByteCount>,
     /// The time after which an unanswered request to the lake, or transaction, no longer takes effect.
     pub(crate) fence: Duration,
 }
@@ -154,6 +158,7 @@ impl Names {
             engine,
             node,
             deaths: Arc::default(),
+            content_bytes: Arc::default(),
             fence,
         }
     }
@@ -169,12 +174,18 @@ impl Names {
         self.deaths.take()
     }
 
-    /// Reads the entry of a name. Linearizable.
+    /// Reads the entry of a name, with the bytes of an inline object. Linearizable.
     ///
     /// # Errors
     ///
     /// The registry does not answer. The lake's response must not be used instead.
     pub async fn find(&self, name: &Name) -> Result<Found, EngineError> {
+        let found = self.find_entry(name).await?;
+        self.with_content(name, found).await
+    }
+
+    /// Reads the entry of a name, without the bytes of an inline object.
+    pub(crate) async fn find_entry(&self, name: &Name) -> Result<Found, EngineError> {
         let looked = Moment::now();
         let Some(stored) = self.engine.get(&name.entry_key()).await? else {
             return Ok(Found::nothing(looked));
@@ -194,7 +205,7 @@ impl Names {
     ///
     /// The registry does not answer.
     pub async fn is_as_found(&self, name: &Name, found: &Found) -> Result<bool, EngineError> {
-        let now = self.find(name).await?;
+        let now = self.find_entry(name).await?;
         let may_have_come_and_gone = found.revision.is_none() && found.looked.elapsed() >= self.fence;
         Ok(now.revision == found.revision && !may_have_come_and_gone)
     }
@@ -232,7 +243,7 @@ impl Names {
                 Err(error) if !unsure => return Err(error.into()),
                 Err(_) => false,
             };
-            let now = self.find(name).await;
+            let now = self.find_entry(name).await;
             let now = now.map_err(|error| ChangeError::from_engine(error, unsure))?;
             if now.entry.current_id() == Some(version.id) {
                 return Ok(());
@@ -274,7 +285,7 @@ impl Names {
         let mut unsure = false;
         let mut found = match known {
             Some(known) => known,
-            None => self.find(name).await?,
+            None => self.find_entry(name).await?,
         };
         loop {
             if let Some(begun) = BegunChange::in_entry(name, &found, token) {
@@ -293,7 +304,7 @@ impl Names {
                 Ok(entry) => entry,
                 // The known entry may be stale.
                 Err(_) if !is_fresh => {
-                    found = self.find(name).await?;
+                    found = self.find_entry(name).await?;
                     is_fresh = true;
                     continue;
                 }
@@ -314,10 +325,10 @@ impl Names {
                         },
                     });
                 }
-                Ok(Outcome::Conflict) => self.find(name).await?,
+                Ok(Outcome::Conflict) => self.find_entry(name).await?,
                 Err(EngineError::Unknown(_)) => {
                     unsure = true;
-                    let now = self.find(name).await;
+                    let now = self.find_entry(name).await;
                     now.map_err(|_| ChangeError::OutcomeUnknown)?
                 }
                 Err(error) => return Err(error.into()),
@@ -351,7 +362,7 @@ impl Names {
         loop {
             let found = match known.take() {
                 Some(known) => known,
-                None => self.find(name).await?,
+                None => self.find_entry(name).await?,
             };
             let Some(entry) = next(&found.entry, busy.token) else {
                 // While the session lasts, no other node ends the change, so this node has, in a transaction
@@ -423,7 +434,14 @@ impl Names {
             Some(entry) => Change::put(key, encoded(entry)),
             None => Change::delete(key),
         });
-        self.commit(vec![found.condition(name)], changes).await
+        let before = found.entry.current.as_ref();
+        let after = entry.and_then(|entry| entry.current.as_ref());
+        changes.extend(content_change(name, before, after));
+        let outcome = self.commit(vec![found.condition(name)], changes).await;
+        if let Ok(Outcome::Committed(_)) = &outcome {
+            self.count_content(before, after);
+        }
+        outcome
     }
 
     pub(crate) async fn commit(
@@ -442,13 +460,10 @@ impl Names {
     /// Returns the changes that remove an object from the list of dirty ones, and put its bytes on this
     /// node's trash list.
     pub(crate) fn discard(&self, version: Option<&DirtyVersion>) -> impl Iterator<Item = Change> {
-        let changes = version.map(|version| {
-            let unlist = Change::delete(version.list().key(version.node, version.id));
-            let has_bytes = !version.is_tombstone;
-            let trashed = has_bytes.then(|| self.trashed(&Trash::Data(version.data.clone())));
-            std::iter::once(unlist).chain(trashed)
-        });
-        changes.into_iter().flatten()
+        let unlisted = version.map(|version| Change::delete(version.list().key(version.node, version.id)));
+        let in_store = version.filter(|version| !version.data.is_empty());
+        let trashed = in_store.map(|version| self.trashed(&Trash::Data(version.data.clone())));
+        unlisted.into_iter().chain(trashed)
     }
 }
 

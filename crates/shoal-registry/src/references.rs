@@ -25,8 +25,8 @@ use crate::version::{DirtyVersion, Trash};
 pub enum Reference {
     /// A part of an upload that is open, or has just ended.
     Part(Arc<str>),
-    /// The dirty object of this name.
-    Object(Name, Vec<Arc<str>>),
+    /// The dirty object of this name. An inline one is without its bytes.
+    Object(Name, Box<DirtyVersion>),
     /// Bytes that are no longer needed.
     Trash(Vec<Arc<str>>),
 }
@@ -36,7 +36,8 @@ impl Reference {
     pub fn keys(&self) -> &[Arc<str>] {
         match self {
             Self::Part(key) => std::slice::from_ref(key),
-            Self::Object(_, keys) | Self::Trash(keys) => keys,
+            Self::Object(_, version) => &version.data,
+            Self::Trash(keys) => keys,
         }
     }
 
@@ -52,14 +53,13 @@ impl Reference {
                 Trash::Parts { .. } => None,
             });
         }
-        let entry: Entry<DirtyVersion> = decoded(value)?;
-        let Some(version) = entry.current else {
+        let Some(version) = decoded::<Entry<DirtyVersion>>(value)?.current else {
             return Ok(None);
         };
         let name = Name::of_entry_key(key);
         let unreadable = || EngineError::Refused(format!("the key {key:?} is not the name of an object"));
         let name = name.ok_or_else(unreadable)?;
-        Ok(Some(Self::Object(name, version.data)))
+        Ok(Some(Self::Object(name, Box::new(version))))
     }
 }
 

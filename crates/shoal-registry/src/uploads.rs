@@ -13,7 +13,7 @@ use ulid::Ulid;
 use crate::engine::{Change, Condition, EngineError, Outcome, Revision, Transaction};
 use crate::keys::{self, Name, NodeList, UploadKey};
 use crate::moment::age_of;
-use crate::names::{ChangeError, Names, decoded, encoded};
+use crate::names::{ChangeError, Names, content_change, decoded, encoded};
 use crate::version::{DirtyVersion, Trash};
 
 /// Number of parts or uploads on a page.
@@ -260,7 +260,7 @@ impl Uploads {
         let parts = self.parts_trashed(found.key.id, kept);
         let mut unsure = false;
         loop {
-            let entry = self.names.find(name).await;
+            let entry = self.names.find_entry(name).await;
             let entry = entry.map_err(|error| ChangeError::from_engine(error, unsure))?;
             let mut changes = vec![
                 Change::put(name.entry_key(), encoded(&entry.entry.written(version.clone()))),
@@ -268,12 +268,15 @@ impl Uploads {
                 Change::put(found.key.to_bytes(), encoded(&complete)),
                 parts.clone(),
             ];
-            changes.extend(self.names.discard(entry.entry.current.as_ref()));
+            let before = entry.entry.current.as_ref();
+            changes.extend(self.names.discard(before));
+            changes.extend(content_change(name, before, Some(version)));
             let conditions = vec![found.condition(), entry.condition(name)];
             let transaction = Transaction { conditions, changes };
             let tried = self.try_to_change(found, transaction, unsure).await?;
             let Some(NotCommitted { now, is_unknown }) = tried else {
-                self.names.deaths.note(entry.entry.current.as_ref());
+                self.names.deaths.note(before);
+                self.names.count_content(before, Some(version));
                 return Ok(record.clone());
             };
             let now = now.ok_or(UploadError::Ended)?;

@@ -1,5 +1,6 @@
 //! A dirty object in the registry.
 
+use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -23,13 +24,28 @@ pub struct DirtyVersion {
     pub size_bytes: u64,
     /// How long the object stays before it is flushed.
     pub lifetime: Lifetime,
-    /// The keys of the object's bytes in the tier's store.
+    /// The keys of the object's bytes in the tier's store. Empty if it has no bytes, or is
+    /// [inline](Self::is_inline).
     pub data: Vec<Arc<str>>,
     /// Opaque to the registry: everything else about the object.
     pub record: Bytes,
     /// True if this is a tombstone: the name has no object, and the lake is to remove its own. It has no
     /// bytes.
     pub is_tombstone: bool,
+    /// The bytes of an inline object. Lists of objects do not bring them.
+    #[serde(skip)]
+    pub content: Option<Content>,
+}
+
+/// The bytes of an object that the registry keeps itself.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Content(pub Bytes);
+
+/// The bytes belong to a client, and into no log.
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.0.len())
+    }
 }
 
 /// How long an object stays dirty.
@@ -44,6 +60,12 @@ pub enum Lifetime {
 }
 
 impl DirtyVersion {
+    /// Returns true if the registry has the bytes of the object itself, beside its entry (dissertation
+    /// 4.6.1).
+    pub fn is_inline(&self) -> bool {
+        self.data.is_empty() && self.size_bytes > 0
+    }
+
     /// Returns the list of its node that has the object.
     pub fn list(&self) -> NodeList {
         match self.lifetime {

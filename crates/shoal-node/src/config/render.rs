@@ -143,7 +143,7 @@ fn tier_pairs(tier: &TierConfig) -> Pairs {
             ));
         }
     }
-    pairs.extend(pairs!("capacity": tier.capacity_bytes));
+    pairs.extend(pairs!("capacity": tier.capacity_bytes, "inline": tier.inline_bytes));
     match &tier.registry {
         RegistryConfig::Embedded(path) => pairs.extend(pairs!("registry": path)),
         RegistryConfig::Etcd(etcd) => {

@@ -170,6 +170,7 @@ mod tests {
             store: TierStoreConfig::Folder("/tier".into()),
             capacity_bytes: 1 << 30,
             registry: RegistryConfig::within("/tier".as_ref()),
+            inline_bytes: TierConfig::INLINE_BYTES,
         }];
         let plan = Plan::of(&old, &new);
         assert_eq!(

@@ -10,7 +10,7 @@ use shoal_registry::engine::{
     Change, Engine, EngineError, Outcome, Page, Range, Revision, Room, SessionId, Stored, Transaction,
 };
 use shoal_registry::session::new_id;
-use shoal_registry::{DirtyVersion, Lifetime};
+use shoal_registry::{Content, DirtyVersion, Lifetime};
 use tokio::sync::oneshot;
 
 pub(crate) const FENCE: Duration = Duration::from_secs(40);
@@ -25,6 +25,7 @@ pub(crate) fn version(node: u64, record: &str) -> DirtyVersion {
         data: vec![record.into()],
         record: record.to_owned().into(),
         is_tombstone: false,
+        content: None,
     }
 }
 
@@ -34,6 +35,15 @@ pub(crate) fn tombstone(node: u64) -> DirtyVersion {
         data: Vec::new(),
         is_tombstone: true,
         ..version(node, "")
+    }
+}
+
+/// A new dirty object of a node whose bytes the registry keeps.
+pub(crate) fn inline(node: u64, content: &'static str) -> DirtyVersion {
+    DirtyVersion {
+        data: Vec::new(),
+        content: Some(Content(content.into())),
+        ..version(node, content)
     }
 }
 
@@ -62,6 +72,7 @@ struct State {
     sessions: HashMap<u64, Duration>,
     faults: VecDeque<Fault>,
     page_max: Option<usize>,
+    gives_way: bool,
     gets: usize,
     ranges: HashMap<Bytes, usize>,
     held_request: Option<oneshot::Receiver<()>>,
@@ -91,6 +102,11 @@ impl Memory {
     /// Limits pages to this many keys from now on, whatever a range asks for.
     pub(crate) fn give_pages_of(&self, keys: usize) {
         self.0.lock().page_max = Some(keys);
+    }
+
+    /// Lets other tasks go on before each read from now on, as with a real engine.
+    pub(crate) fn give_way(&self) {
+        self.0.lock().gives_way = true;
     }
 
     /// Ends the session of a node as if the node had not renewed it.
@@ -172,6 +188,10 @@ async fn wait_for(held: Option<oneshot::Receiver<()>>) {
 #[async_trait]
 impl Engine for Memory {
     async fn get(&self, key: &[u8]) -> Result<Option<Stored>, EngineError> {
+        let gives_way = self.0.lock().gives_way;
+        if gives_way {
+            tokio::task::yield_now().await;
+        }
         let mut state = self.0.lock();
         state.gets += 1;
         let stored = state.keys.get(key).map(|(stored, _)| stored.clone());

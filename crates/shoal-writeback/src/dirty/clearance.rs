@@ -82,9 +82,12 @@ impl Clearances {
 
     fn check_room(&self, write: &PendingWrite) -> Result<(), Uncached> {
         let (_, tier) = self.entries.rule(&write.name).ok_or(Uncached::TierUnavailable)?;
-        tier.check_writable()?;
+        tier.check_registry()?;
         if write.size_bytes > tier.store.object_bytes_max() {
             return Err(Uncached::TooLarge);
+        }
+        if !tier.keeps_inline(write.size_bytes) {
+            tier.store.check()?;
         }
         let has_room = tier.store.has_room(write.size_bytes);
         has_room.then_some(()).ok_or(Uncached::TooDirty)

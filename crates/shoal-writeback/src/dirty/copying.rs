@@ -4,6 +4,7 @@
 //! A copy keeps the parts of its source, as if the source had been uploaded again, so it has the ETag and
 //! checksums of the source. (At S3 a copy has one part.)
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
@@ -11,13 +12,15 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use shoal_cache::lake::Write;
 use shoal_cache::write::Uncached;
 use shoal_net::clock;
+use shoal_registry::Content;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::Version;
 use shoal_s3::operation::COPY_SOURCE;
+use shoal_s3::range::ByteRange;
 
-use super::objects::{DirtyObjects, NewObject};
+use super::objects::{DirtyObjects, NewBytes, NewObject};
 use super::record::keys::new_key;
-use super::record::manifest::Record;
+use super::record::manifest::{Manifest, Record};
 use super::record::writing::{PendingWrite, WriteError, is_metadata, of_flush};
 use super::tiers::Tier;
 use super::tiers::entries::Lookup;
@@ -109,7 +112,8 @@ impl DirtyObjects {
             return Err(NotCopied::SourceGone);
         };
         let rule = self.entries.rule(name);
-        let rule = rule.filter(|(rule, tier)| rule.tier == source.tier && tier.store.copies());
+        let copies = |tier: &Tier| manifest.is_inline || tier.store.copies();
+        let rule = rule.filter(|(rule, tier)| rule.tier == source.tier && copies(tier));
         let Some((_, tier)) = rule else {
             return Err(NotCopied::AtLake(Uncached::Copy));
         };
@@ -127,16 +131,32 @@ impl DirtyObjects {
             headers: write.headers,
             ..manifest.record.clone()
         };
-        let data = copy_pieces(tier, &manifest.pieces).await?;
+        let bytes = if manifest.is_inline {
+            NewBytes::Entry(content_of(manifest)?)
+        } else {
+            NewBytes::Store(copy_pieces(tier, &manifest.pieces).await?)
+        };
         let entered = self.enter(NewObject {
             name,
             size_bytes,
             lifetime,
             record: &record,
-            data,
+            bytes,
         });
         Ok(entered.await?)
     }
+}
+
+/// Returns the bytes of an inline object, compared with their digest.
+fn content_of(manifest: &Manifest) -> Result<Content, NotCopied> {
+    let content = manifest.content.clone().ok_or(NotCopied::SourceGone)?;
+    let size_bytes = manifest.version.size_bytes;
+    let mut proof = manifest.proof_of(ByteRange::new(0, size_bytes));
+    let taken = proof.take(content.0.clone(), &mut VecDeque::new());
+    let is_proven = taken.is_ok() && proof.proven_end() == size_bytes;
+    is_proven
+        .then_some(content)
+        .ok_or(NotCopied::AtLake(Uncached::TierUnavailable))
 }
 
 /// Copies pieces to new keys. If one fails, all copies are removed.

@@ -12,7 +12,7 @@ use shoal_net::clock;
 use shoal_registry::changes::{ChangedObject, LakeChange};
 use shoal_registry::entry::Kind;
 use shoal_registry::names::{BeginError, ChangeError, Found};
-use shoal_registry::{DirtyVersion, Lifetime};
+use shoal_registry::{Content, DirtyVersion, Lifetime};
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::etag;
 use shoal_s3::object::{ObjectName, Version};
@@ -28,7 +28,7 @@ use super::record::keys::{new_key, registry_name};
 use super::record::manifest::{Manifest, Record};
 use super::record::part_layout::PartLayout;
 use super::record::writing::{PendingWrite, WriteError};
-use super::stock::intake::receive_nothing;
+use super::stock::intake::receive_content;
 use super::stock::status::WriteBackOutcome;
 use super::tiers::entries::{Entries, FlushFailed, Lookup};
 use super::tiers::{Tier, TierError, TierSettings};
@@ -60,14 +60,22 @@ pub(super) struct NewObject<'a> {
     /// The lifetime that the writer expects; `None` for the rule's.
     pub(super) lifetime: Option<Lifetime>,
     pub(super) record: &'a Record,
-    /// The keys of the bytes in the tier's store.
-    pub(super) data: Vec<Arc<str>>,
+    pub(super) bytes: NewBytes,
 }
 
-/// The bytes of a write, in the store of a tier.
+/// The bytes of an object that is about to be committed.
+pub(super) enum NewBytes {
+    /// The tier's store has them, under these keys. No keys for an empty object.
+    Store(Vec<Arc<str>>),
+    /// The registry gets them with the entry.
+    Entry(Content),
+}
+
+/// The bytes of a write, in the store of a tier, or in memory until the registry gets them.
 pub struct Received {
-    /// The key of the bytes; `None` for an empty object.
-    key: Option<Arc<str>>,
+    bytes: NewBytes,
+    /// The copy for the cache. None is made of an object whose bytes the registry keeps: they are as near
+    /// there, many die young, and those that are flushed are cached then.
     copy: Option<BodyCopy>,
     etag: Arc<str>,
     /// The digests of each piece.
@@ -109,7 +117,7 @@ impl DirtyObjects {
     /// Returns a reader of a dirty object's bytes.
     pub fn bytes(&self, lookup: &Lookup, manifest: &Manifest) -> TierBytes {
         let store = self.entries.tiers[lookup.tier].store.bytes();
-        manifest.bytes(Arc::clone(store), &self.shared.damages)
+        manifest.bytes(store, &self.shared.damages)
     }
 
     /// Receives the bytes of an accepted write. They are invisible to reads until they are committed.
@@ -124,26 +132,34 @@ impl DirtyObjects {
     {
         let size_bytes = write.size_bytes;
         let (_, tier) = self.entries.rule_of(&write.name)?;
-        let key = (size_bytes > 0).then(|| new_key(size_bytes));
-        let copy = self.shared.parts.through.copy(size_bytes);
         let mut body = std::pin::pin!(body);
+        if tier.keeps_inline(size_bytes) {
+            let (content, digests) = receive_content(size_bytes, body.as_mut()).await?;
+            let bytes = match digests {
+                Some(_) => NewBytes::Entry(Content(content.clone())),
+                None => NewBytes::Store(Vec::new()),
+            };
+            return Ok(Received {
+                bytes,
+                copy: None,
+                etag: etag::of_md5(&Md5::digest(&content)).into(),
+                digests: digests.into_iter().collect(),
+                trailer: body.trailer(),
+            });
+        }
+        let key = new_key(size_bytes);
+        let copy = self.shared.parts.through.copy(size_bytes);
         let each = |data: &Bytes| {
             if let Ok(copy) = &copy {
                 copy.add(vec![data.clone()]);
             }
         };
-        let (md5, digests) = if let Some(key) = &key {
-            let received = tier.store.receive(key, size_bytes, body.as_mut(), each).await?;
-            (received.md5, vec![received.digests])
-        } else {
-            receive_nothing(body.as_mut()).await?;
-            (Md5::digest([]).into(), Vec::new())
-        };
+        let received = tier.store.receive(&key, size_bytes, body.as_mut(), each).await?;
         Ok(Received {
-            key,
+            bytes: NewBytes::Store(vec![key]),
             copy: copy.ok(),
-            etag: etag::of_md5(&md5).into(),
-            digests,
+            etag: etag::of_md5(&received.md5).into(),
+            digests: vec![received.digests],
             trailer: body.trailer(),
         })
     }
@@ -171,7 +187,7 @@ impl DirtyObjects {
             size_bytes: write.size_bytes,
             lifetime: write.lifetime,
             record: &record,
-            data: received.key.into_iter().collect(),
+            bytes: received.bytes,
         });
         let version = entered.await?;
         if let Some(copy) = received.copy {
@@ -182,20 +198,20 @@ impl DirtyObjects {
 
     /// Removes the bytes of a write that was not committed.
     pub async fn discard(&self, write: &PendingWrite, received: Received) {
-        if let (Some(key), Some((_, tier))) = (received.key, self.entries.rule(&write.name)) {
-            tier.store.discard(&[key]).await;
+        if let (NewBytes::Store(keys), Some((_, tier))) = (received.bytes, self.entries.rule(&write.name)) {
+            tier.store.discard(&keys).await;
         }
     }
 
     /// Writes the entry that makes bytes in the tier the current object of the name.
     pub(super) async fn enter(&self, new: NewObject<'_>) -> Result<Arc<Version>, WriteError> {
-        debug_assert_eq!(
-            new.data.is_empty(),
-            new.size_bytes == 0,
-            "bytes are in the tier before their entry"
-        );
         let name = new.name;
         let (tier, dirty) = self.describe(new);
+        debug_assert_eq!(
+            dirty.is_inline(),
+            dirty.content.is_some(),
+            "bytes are in the tier before their entry, or with it"
+        );
         let (lifetime, data) = (dirty.lifetime, dirty.data.clone());
         let manifest = self.entries.manifest(name, &dirty)?;
         match tier.names.write(&registry_name(name), dirty).await {
@@ -261,14 +277,19 @@ impl DirtyObjects {
             .entries
             .rule(new.name)
             .expect("a name that is written back has a tier");
+        let (data, content) = match new.bytes {
+            NewBytes::Store(data) => (data, None),
+            NewBytes::Entry(content) => (Vec::new(), Some(content)),
+        };
         let dirty = DirtyVersion {
             id: shoal_registry::session::new_id(),
             node: tier.node,
             size_bytes: new.size_bytes,
             lifetime: new.lifetime.unwrap_or(rule.lifetime),
-            data: new.data,
+            data,
             record: encoded(new.record),
             is_tombstone: false,
+            content,
         };
         (tier, dirty)
     }

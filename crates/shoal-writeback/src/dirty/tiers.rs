@@ -77,6 +77,8 @@ pub(super) struct Tier {
     pub(super) flushes: Arc<FlushTransfers>,
     lake: Arc<Endpoint>,
     sweeper: Sweeper,
+    /// The size up to which the registry keeps the bytes of objects.
+    inline_bytes: u64,
     /// How full the registry was when it was last asked.
     room: Mutex<Option<Room>>,
     /// How operators make more room in it.
@@ -152,7 +154,8 @@ impl Tier {
         let session = Session::new(engine, node, SESSION).kept_in(folder.join(format!("life-{name}")));
         let session = Arc::new(session);
         let changes = Arc::new(Changes::new(names.clone(), Arc::clone(&session)));
-        let store = TierStore::new(Arc::clone(&name), store, config.capacity_bytes);
+        let inline = Arc::clone(names.content_bytes());
+        let store = TierStore::new(Arc::clone(&name), store, config.capacity_bytes, inline);
         let store = Arc::new(store);
         let pacing = Arc::new(Pacing::new(pace));
         let lake = Arc::clone(&shared.parts.cache().lake);
@@ -177,6 +180,7 @@ impl Tier {
             pacing,
             flushes,
             lake,
+            inline_bytes: config.inline_bytes,
             room: Mutex::default(),
             remedy: remedy(&config.registry),
             survey: Mutex::default(),
@@ -271,6 +275,7 @@ impl Tier {
     }
 
     fn note(&self, survey: &Survey) {
+        self.names.content_bytes().set(survey.inline_bytes);
         let before = std::mem::replace(&mut *self.survey.lock(), survey.clone());
         if survey.uncovered > 0 && before.uncovered == 0 {
             tracing::warn!(
@@ -339,7 +344,8 @@ impl Tier {
         self.store.check()
     }
 
-    /// Checks that the registry is reachable, and has room for what this node acknowledges.
+    /// Checks that the registry is reachable, and has room for what this node acknowledges. Removals, and
+    /// objects whose bytes the registry keeps itself, need no store.
     ///
     /// # Errors
     ///
@@ -349,6 +355,14 @@ impl Tier {
             return Err(Uncached::TierUnavailable);
         }
         self.check_room().map_err(|_| Uncached::RegistryFull)
+    }
+
+    /// Returns true if the registry is to keep the bytes of an object of this size, so that one commit writes
+    /// it. From the half of its quota on, small objects are pieces in the store, so that their bytes do not
+    /// fill it up.
+    pub(super) fn keeps_inline(&self, size_bytes: u64) -> bool {
+        let is_half_full = || self.room.lock().is_some_and(Room::is_half_full);
+        size_bytes == 0 || size_bytes <= self.inline_bytes && !is_half_full()
     }
 
     /// Checks that the registry has room for a new change or upload.

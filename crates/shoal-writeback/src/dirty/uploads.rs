@@ -30,7 +30,7 @@ use shoal_s3::payload::Digests;
 
 use super::errors::{no_such_upload, not_completed, part_refused, parts_changed, refused_by_lake};
 use super::flush::lake_writer::{LakeWrite, LakeWriteError};
-use super::objects::{DirtyObjects, NewObject};
+use super::objects::{DirtyObjects, NewBytes, NewObject};
 use super::record::checksums::{Checksum, ChecksumSpec, creation_headers, is_named};
 use super::record::format::{Unreadable, decoded, encoded};
 use super::record::keys::{new_key, object_name, registry_name};
@@ -62,8 +62,10 @@ impl DirtyObjects {
         let mut write = PendingWrite::new(admitted, asked, 0)?;
         write.headers = creation_headers(&write.headers);
         ChecksumSpec::from_headers(&write.headers)?;
-        self.clearances.permit(&write, &admitted.verified.caller).await?;
         let (_, tier) = self.entries.rule(name).ok_or(Uncached::TierUnavailable)?;
+        // Its parts will be pieces, however small they are.
+        tier.store.check()?;
+        self.clearances.permit(&write, &admitted.verified.caller).await?;
         let upload = Upload {
             id: UploadId(new_id()),
             name: write.name,
@@ -228,7 +230,7 @@ impl DirtyObjects {
             size_bytes: parts.iter().map(|part| part.size_bytes).sum(),
             lifetime: upload.lifetime,
             record: &record,
-            data: with_bytes.map(|part| Arc::clone(&part.data)).collect(),
+            bytes: NewBytes::Store(with_bytes.map(|part| Arc::clone(&part.data)).collect()),
         });
         if conditions.is_empty() {
             let done = tier
@@ -276,7 +278,7 @@ impl DirtyObjects {
         conditions: &HeaderMap,
         change: LakeChange,
     ) -> Result<(), S3Error> {
-        let bytes = manifest.bytes(Arc::clone(tier.store.bytes()), &self.shared.damages);
+        let bytes = manifest.bytes(tier.store.bytes(), &self.shared.damages);
         let permit = change.permit();
         let write = LakeWrite {
             manifest,

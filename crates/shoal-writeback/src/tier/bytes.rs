@@ -1,4 +1,4 @@
-//! The bytes of one dirty object: pieces in a tier's store, in order.
+//! The bytes of one dirty object: pieces in a tier's store, in order, or the content that the registry keeps.
 //!
 //! All bytes are verified against the acknowledged digests before they are returned. If bytes are wrong or
 //! missing, they are read once more, because the error may have occurred in transit.
@@ -7,20 +7,23 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::future::ready;
 use futures_util::stream::{self, StreamExt};
 use shoal_net::endpoint::BoxError;
+use shoal_registry::Content;
 use shoal_s3::range::ByteRange;
 
 use shoal_cache::obtain::KeptBytes;
 
 use super::damage::{Damages, MEND_TIER};
 use super::digests::{ChunkDigests, ChunkProof};
+use super::store::other_length;
 use super::{ByteStore, ByteStream, PieceMd5, StoreError};
 
-/// Bytes under one key of a tier's store: a whole object, or a part of it.
+/// Bytes under one key of a tier's store, or in its registry: a whole object, or a part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The key.
+    /// The key, which is used once.
     pub key: Arc<str>,
     /// The number of bytes.
     pub size_bytes: u64,
@@ -30,12 +33,35 @@ pub struct Piece {
     pub digests: ChunkDigests,
 }
 
+/// Where the bytes of an object are.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// Under the keys of its pieces.
+    Store(Arc<dyn ByteStore>),
+    /// In memory, as the registry returned its only piece; `None` if the registry has lost it.
+    Entry(Option<Content>),
+}
+
+impl Place {
+    async fn get(&self, piece: &Piece, range: ByteRange) -> Result<ByteStream, StoreError> {
+        let Content(content) = match self {
+            Self::Store(store) => return store.get(&piece.key, range).await,
+            Self::Entry(content) => content.as_ref().ok_or(StoreError::Missing)?,
+        };
+        if content.len() as u64 != piece.size_bytes {
+            return Err(other_length(piece.size_bytes, content.len() as u64));
+        }
+        let bytes = content.slice(range.start as usize..range.end as usize);
+        Ok(stream::once(ready(Ok(bytes))).boxed())
+    }
+}
+
 /// Reads the bytes of one object.
 #[derive(Clone, Debug)]
 pub struct TierBytes {
     /// The name of the object, for messages to operators.
     object: Arc<str>,
-    store: Arc<dyn ByteStore>,
+    place: Place,
     pieces: Arc<[Piece]>,
     damages: Arc<Damages>,
 }
@@ -45,13 +71,13 @@ impl TierBytes {
     /// reported to `damages`.
     pub fn new(
         object: impl Into<Arc<str>>,
-        store: Arc<dyn ByteStore>,
+        place: Place,
         pieces: impl Into<Arc<[Piece]>>,
         damages: Arc<Damages>,
     ) -> Self {
         Self {
             object: object.into(),
-            store,
+            place,
             pieces: pieces.into(),
             damages,
         }
@@ -73,7 +99,7 @@ impl KeptBytes for TierBytes {
             (of, wanted, reading),
             |(of, mut wanted, mut reading)| async move {
                 while let Some(current) = &mut reading {
-                    match current.next(&*of.store).await {
+                    match current.next(&of.place).await {
                         Ok(Some(bytes)) => return Ok(Some((bytes, (of, wanted, reading)))),
                         Ok(None) => {
                             let next = wanted.pop_front();
@@ -128,12 +154,12 @@ impl PieceReading {
         }
     }
 
-    async fn next(&mut self, store: &dyn ByteStore) -> Result<Option<Bytes>, BoxError> {
+    async fn next(&mut self, place: &Place) -> Result<Option<Bytes>, BoxError> {
         while !self.rest.is_empty() {
             if let Some(bytes) = self.give() {
                 return Ok(Some(bytes));
             }
-            if let Err(error) = self.receive(store).await {
+            if let Err(error) = self.receive(place).await {
                 self.ask_again(error)?;
             }
         }
@@ -157,10 +183,10 @@ impl PieceReading {
     }
 
     /// Receives the next bytes of the store's response.
-    async fn receive(&mut self, store: &dyn ByteStore) -> Result<(), BoxError> {
+    async fn receive(&mut self, place: &Place) -> Result<(), BoxError> {
         if self.bytes.is_none() {
             let range = ByteRange::new(self.proof.proven_end(), self.asked_end);
-            self.bytes = Some(store.get(&self.piece.key, range).await?);
+            self.bytes = Some(place.get(&self.piece, range).await?);
         }
         debug_assert!(
             self.proof.proven_end() < self.asked_end,

@@ -12,10 +12,20 @@ pub struct TierConfig {
     pub name: String,
     /// The store of the bytes.
     pub store: TierStoreConfig,
-    /// Limit on the bytes of dirty objects in the store.
+    /// Limit on the bytes of dirty objects, in the store and in the registry.
     pub capacity_bytes: u64,
     /// The engine that orders the names.
     pub registry: RegistryConfig,
+    /// The size up to which the registry keeps the bytes of objects itself.
+    pub inline_bytes: u64,
+}
+
+impl TierConfig {
+    /// The default of `inline`: a page of the registry's file, and of most disks.
+    pub const INLINE_BYTES: u64 = 4 << 10;
+    /// The most that `inline` may be. Both engines take transactions of 1.5 MiB, but a registry keeps all of
+    /// them in one file of a few GiB, and its readers get the bytes with each entry.
+    pub const INLINE_BYTES_MAX: u64 = 64 << 10;
 }
 
 /// The store of a tier's bytes.

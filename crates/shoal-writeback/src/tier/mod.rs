@@ -16,7 +16,7 @@ mod store;
 mod tests;
 mod unavailable;
 
-pub use self::bytes::{Piece, TierBytes};
+pub use self::bytes::{Piece, Place, TierBytes};
 pub use self::config::{EtcdConfig, EtcdUser, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig};
 pub use self::damage::{Damage, Damages, MEND_TIER};
 pub use self::digests::{ChunkDigester, ChunkDigests, ChunkProof, WrongBytes, chunk_bytes_for, count};

@@ -10,6 +10,7 @@ mod deletion;
 pub(crate) mod digests;
 mod failure;
 mod heads;
+mod inline;
 mod lifetimes;
 mod listing;
 mod listing_uploads;

@@ -229,6 +229,7 @@ pub(crate) fn tier(folder: PathBuf) -> TierConfig {
         registry: RegistryConfig::within(&folder),
         store: TierStoreConfig::Folder(folder),
         capacity_bytes: 1 << 30,
+        inline_bytes: TierConfig::INLINE_BYTES,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use http::Uri;
+use shoal_base::amount::human_bytes;
 use shoal_base::tls::OwnCertificate;
 use shoal_s3::uri::S3Uri;
 
@@ -29,6 +30,11 @@ rules! {
         format!("use 1 to {NAME_LENGTH_MAX} lower-case letters, digits and -");
     tier capacity: |tier, _| (tier.capacity_bytes == 0).then_some("is 0"),
         "write the room that dirty objects may take, such as \"100GiB\"";
+
+    tier inline: |tier, _| (tier.inline_bytes > TierConfig::INLINE_BYTES_MAX)
+            .then(|| format!("is more than {}", human_bytes(TierConfig::INLINE_BYTES_MAX))),
+        "a registry orders names, and is too small for large objects: an etcd has a few GiB for everything and takes \
+         1.5 MiB at a time; leave larger ones to the store";
 
     tier folder: |tier, config| folder(tier).and_then(|_| beyond_this_machine(config)), FOLDER_HINT;
     tier folder: |tier, config| folder(tier).and_then(|folder| in_the_cache(folder, config)), CACHE_HINT;

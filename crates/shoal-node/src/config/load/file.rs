@@ -36,7 +36,7 @@ lists! {
     "freshness.rule": prefix freshness;
     "write.rule": prefix mode tier lifetime fallback readers;
     "tier": name folder endpoint region ca_file access_key secret_key secret_key_file bucket class_large
-        capacity registry registry_certificate registry_key registry_password_file registry_quota;
+        capacity inline registry registry_certificate registry_key registry_password_file registry_quota;
     "lookup.place": network topology;
     "identity": access_key secret_key secret_key_file share lake_access_key lake_secret_key
         lake_secret_key_file;

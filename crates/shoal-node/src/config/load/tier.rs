@@ -34,11 +34,13 @@ impl EntryReader<'_> {
         let store = self.store();
         let capacity_bytes = self.require("capacity");
         let registry = self.registry();
+        let inline_bytes = self.optional("inline").unwrap_or(TierConfig::INLINE_BYTES);
         Some(TierConfig {
             name: name?,
             store: store?,
             capacity_bytes: capacity_bytes?,
             registry: registry?,
+            inline_bytes,
         })
     }
 

@@ -14,6 +14,7 @@ fn tier(name: &str, members: &str) -> TierConfig {
         store: TierStoreConfig::Folder(name.into()),
         capacity_bytes: 1 << 30,
         registry: RegistryConfig::Etcd(EtcdConfig::at(members)),
+        inline_bytes: TierConfig::INLINE_BYTES,
     }
 }
 
@@ -108,6 +109,7 @@ fn settings_that_may_differ_and_the_order_of_lists_are_not_compared() {
         config.tiers.reverse();
         config.tiers[1] = tier("first", "https://e2,https://e1");
         config.tiers[1].capacity_bytes = 1 << 20;
+        config.tiers[1].inline_bytes = 0;
     };
     assert_eq!(differences(mine), []);
 }

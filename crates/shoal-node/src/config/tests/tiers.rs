@@ -36,7 +36,10 @@ fn a_tier_of_one_machine_is_a_folder_with_its_registry_in_it() {
     let [tier] = &config.tiers[..] else {
         panic!("{:?}", config.tiers)
     };
-    assert_eq!((&*tier.name, tier.capacity_bytes), ("a", 1 << 30));
+    assert_eq!(
+        (&*tier.name, tier.capacity_bytes, tier.inline_bytes),
+        ("a", 1 << 30, 4 << 10)
+    );
     assert_eq!(tier.store, TierStoreConfig::Folder("/ssd/tier".into()));
     assert_eq!(
         tier.registry,
@@ -59,7 +62,7 @@ fn a_tier_of_a_cluster_is_a_bucket_and_an_etcd() {
     let config = desk
         .file(&format!(
             "{CLUSTER}{}access_key = \"AK\"\nsecret_key_file = \"{secret}\"\nclass_large = \"EC42\"\n\
-             registry_password_file = \"{secret}\"\nregistry_quota = \"8GiB\"\n{RULE}",
+             inline = \"64KiB\"\nregistry_password_file = \"{secret}\"\nregistry_quota = \"8GiB\"\n{RULE}",
             S3.replace("https://etcd-1", "https://shoal@etcd-1")
         ))
         .config();
@@ -78,6 +81,7 @@ fn a_tier_of_a_cluster_is_a_bucket_and_an_etcd() {
     let user = etcd.user.as_ref().unwrap();
     assert_eq!((&*user.name, user.password.expose()), ("shoal", "hush"));
     assert_eq!(etcd.quota_bytes, Some(8 << 30));
+    assert_eq!(config.tiers[0].inline_bytes, 64 << 10);
 }
 
 #[test]
@@ -257,6 +261,10 @@ fn a_tier_has_a_name_a_store_some_room_and_a_registry() {
         (
             &FOLDER.replace("1GiB", "0B"),
             "shoal.toml:4: [[tier]] capacity is 0",
+        ),
+        (
+            &with(FOLDER, "inline = \"65KiB\""),
+            "shoal.toml:5: [[tier]] inline is more than 64.0 KiB | a registry orders names",
         ),
         (
             &without(FOLDER, "folder"),

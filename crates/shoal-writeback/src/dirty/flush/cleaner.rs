@@ -49,7 +49,7 @@ impl Lake for Cleaner {
                 return Err(NotFlushed::Lake(why.into()));
             }
         };
-        let bytes = manifest.bytes(Arc::clone(self.store.bytes()), &self.shared.damages);
+        let bytes = manifest.bytes(self.store.bytes(), &self.shared.damages);
         let under_way = self.flushes.begin(name);
         let write = LakeWrite {
             manifest: &manifest,
@@ -76,6 +76,8 @@ impl Lake for Cleaner {
                 }
                 self.shared.damages.forget(&manifest.location());
                 outcomes.count(WriteBackOutcome::Flushed);
+                // The flush has left the blocks of an object without any here.
+                self.shared.parts.cache().grants.introduce(&manifest.version);
                 self.shared.parts.through.spread(&manifest.version);
                 Ok(())
             }

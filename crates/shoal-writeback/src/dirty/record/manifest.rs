@@ -8,7 +8,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderValue, header};
 use serde::{Deserialize, Serialize};
 use shoal_base::encoding::Malformed;
-use shoal_registry::DirtyVersion;
+use shoal_registry::{Content, DirtyVersion};
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::range::ByteRange;
@@ -20,7 +20,7 @@ use super::format::{Unreadable, decoded, headers};
 use super::part_layout::PartLayout;
 use super::writing::is_read;
 use crate::headers::those;
-use crate::tier::{ByteStore, ChunkDigester, ChunkProof, Damages, Piece, TierBytes};
+use crate::tier::{ByteStore, ChunkDigester, ChunkProof, Damages, Piece, Place, TierBytes};
 
 /// The time from 1970 to the year 10,000.
 const YEAR_10000: Duration = Duration::from_hours(70_389_528);
@@ -34,8 +34,12 @@ pub struct Manifest {
     pub version: Arc<Version>,
     /// The path of the object at the lake.
     pub target: PathAndQuery,
-    /// The locations of the bytes in the tier's store.
+    /// The locations of the bytes in the tier's store; one that is not there if the object is inline.
     pub pieces: Vec<Piece>,
+    /// True if the registry has the bytes.
+    pub(crate) is_inline: bool,
+    /// The bytes of an inline object. Lists do not bring them.
+    pub(crate) content: Option<Content>,
     pub(crate) record: Record,
 }
 
@@ -90,6 +94,8 @@ impl Manifest {
             version: Arc::new(version),
             target: target::of_object(name).map_err(|_| Malformed)?,
             pieces,
+            is_inline: dirty.is_inline(),
+            content: dirty.content.clone(),
             record,
         })
     }
@@ -109,9 +115,14 @@ impl Manifest {
             .proof(0)
     }
 
-    /// Returns a reader of the object's bytes in the store of its tier.
-    pub(crate) fn bytes(&self, store: Arc<dyn ByteStore>, damages: &Arc<Damages>) -> TierBytes {
-        TierBytes::new(self.location(), store, self.pieces.clone(), Arc::clone(damages))
+    /// Returns a reader of the object's bytes, which are in the store of its tier or in this manifest.
+    pub(crate) fn bytes(&self, store: &Arc<dyn ByteStore>, damages: &Arc<Damages>) -> TierBytes {
+        let place = if self.is_inline {
+            Place::Entry(self.content.clone())
+        } else {
+            Place::Store(Arc::clone(store))
+        };
+        TierBytes::new(self.location(), place, self.pieces.clone(), Arc::clone(damages))
     }
 
     /// Returns the name of the object, for messages to operators.
@@ -152,7 +163,7 @@ fn version_of(name: &ObjectName, record: &Record, size_bytes: u64, naming: &Nami
     })
 }
 
-/// Returns the pieces of an object: one, or one for each part that is not empty.
+/// Returns the pieces of an object: one, or one for each part that is not empty. An inline object is one.
 fn pieces(record: &Record, dirty: &DirtyVersion) -> Result<Vec<Piece>, Malformed> {
     let (part_layout, md5s) = (&record.part_layout, record.acknowledged.parts());
     if md5s.len() != part_layout.count() {
@@ -165,13 +176,17 @@ fn pieces(record: &Record, dirty: &DirtyVersion) -> Result<Vec<Piece>, Malformed
         sizes.zip(md5s.iter().copied().map(Some)).collect()
     };
     sums.retain(|(size_bytes, _)| *size_bytes > 0);
-    if sums.len() != dirty.data.len() {
+    let keys = if dirty.is_inline() {
+        vec![format!("inline-{}", dirty.id).into()]
+    } else {
+        dirty.data.clone()
+    };
+    if sums.len() != keys.len() {
         return Err(Malformed);
     }
     let sizes: Vec<u64> = sums.iter().map(|(size_bytes, _)| *size_bytes).collect();
     let digests = record.acknowledged.of_pieces(&sizes)?;
-    let keys = dirty.data.iter().map(Arc::clone);
-    let pieces = keys.zip(sums).zip(digests);
+    let pieces = keys.into_iter().zip(sums).zip(digests);
     let pieces = pieces.map(|((key, (size_bytes, md5)), digests)| Piece {
         key,
         size_bytes,
@@ -240,6 +255,7 @@ pub(crate) mod tests {
             is_tombstone: false,
             data: keys.iter().map(|key| Arc::from(*key)).collect(),
             record: encoded(record),
+            content: None,
         }
     }
 

@@ -112,6 +112,7 @@ impl RemovalRecord {
             data: Vec::new(),
             record: encoded(self),
             is_tombstone: true,
+            content: None,
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Streams the bytes of a write into a tier's store.
+//! Streams the bytes of a write into a tier's store, or small ones into memory.
 
 use std::pin::Pin;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::stream::{self, StreamExt};
 use http_body::Body;
 use http_body_util::BodyExt;
@@ -78,22 +78,37 @@ where
     Ok(Received { md5, digests })
 }
 
-/// Reads a body that must be empty.
+/// Reads a small body into memory, with its digests unless it is empty.
 ///
 /// # Errors
 ///
-/// The body is not empty, or does not match the request's headers.
-pub(crate) async fn receive_nothing<B>(mut body: Pin<&mut B>) -> Result<(), WriteError>
+/// The body has another length, or does not match the request's headers.
+pub(crate) async fn receive_content<B>(
+    size_bytes: u64,
+    mut body: Pin<&mut B>,
+) -> Result<(Bytes, Option<ChunkDigests>), WriteError>
 where
     B: Body<Data = Bytes, Error = S3Error>,
 {
+    let mut content = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let is_data = frame?.into_data().is_ok_and(|data| !data.is_empty());
-        if is_data {
+        let Ok(data) = frame?.into_data() else {
+            continue;
+        };
+        if (content.len() + data.len()) as u64 > size_bytes {
             return Err(wrong_length().into());
         }
+        content.extend_from_slice(&data);
     }
-    Ok(())
+    if content.len() as u64 != size_bytes {
+        return Err(wrong_length().into());
+    }
+    let digests = (size_bytes > 0).then(|| {
+        let mut digester = ChunkDigester::default();
+        digester.update(&content);
+        digester.finish()
+    });
+    Ok((content.freeze(), digests))
 }
 
 /// Returns the error for a body whose length differs from the one announced.

@@ -1,5 +1,5 @@
-//! Counts the contents of a tier's registry over all nodes: the bytes of uploads, and the dirty objects that
-//! no rule covers.
+//! Counts the contents of a tier's registry over all nodes: the bytes of uploads and of small objects, and the
+//! dirty objects that no rule covers.
 
 use std::pin::pin;
 
@@ -20,6 +20,8 @@ const PAGE: usize = 1000;
 pub struct Survey {
     /// The bytes in parts of open uploads.
     pub upload_bytes: u64,
+    /// The bytes of objects that the registry keeps itself.
+    pub inline_bytes: u64,
     /// The number of dirty objects that no rule covers, so that reads do not find them.
     pub uncovered: u64,
     /// The name of one of them.
@@ -37,7 +39,10 @@ impl Survey {
         while let Some(reference) = references.try_next().await? {
             match reference {
                 Reference::Part(key) => survey.upload_bytes += size_in(&key),
-                Reference::Object(name, _) => {
+                Reference::Object(name, version) => {
+                    if version.is_inline() {
+                        survey.inline_bytes += version.size_bytes;
+                    }
                     if !object_name(&name).is_some_and(|name| covers(&name)) {
                         survey.uncovered += 1;
                         survey.example.get_or_insert(name);

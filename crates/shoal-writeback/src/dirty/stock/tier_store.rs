@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,6 +12,7 @@ use http_body::Body;
 use parking_lot::Mutex;
 use shoal_cache::write::Uncached;
 use shoal_policy::cleaning::Fill;
+use shoal_registry::ByteCount;
 use shoal_s3::error::S3Error;
 use tokio::sync::Notify;
 
@@ -43,7 +44,9 @@ pub(crate) struct TierStore {
     /// The name of the tier.
     pub(crate) tier: Arc<str>,
     bytes: Arc<dyn ByteStore>,
-    stored: StoredBytes,
+    stored: ByteCount,
+    /// The bytes of objects that the registry keeps itself. They count for the capacity, too.
+    inline: Arc<ByteCount>,
     capacity_bytes: u64,
     /// The reason why the store accepts no pieces at present. `None` if it has passed its last probe and has
     /// not reported being full since.
@@ -59,33 +62,20 @@ pub(crate) struct TierStore {
     was_full: AtomicBool,
 }
 
-/// The bytes in a tier's store, as far as this node knows: those of the last measurement, and this node's own
-/// writes and removals since.
-#[derive(Debug, Default)]
-struct StoredBytes(AtomicU64);
-
-impl StoredBytes {
-    fn add(&self, bytes: u64) {
-        self.0.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    fn remove(&self, bytes: u64) {
-        let less = |stored: u64| Some(stored.saturating_sub(bytes));
-        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
-    }
-
-    fn bytes(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
 impl TierStore {
-    /// Wraps the store of `tier`. It accepts no pieces until it has passed a probe.
-    pub(crate) fn new(tier: Arc<str>, bytes: Arc<dyn ByteStore>, capacity_bytes: u64) -> Self {
+    /// Wraps the store of `tier`. It accepts no pieces until it has passed a probe. `inline` counts the bytes
+    /// in the registry.
+    pub(crate) fn new(
+        tier: Arc<str>,
+        bytes: Arc<dyn ByteStore>,
+        capacity_bytes: u64,
+        inline: Arc<ByteCount>,
+    ) -> Self {
         Self {
             tier,
             bytes,
-            stored: StoredBytes::default(),
+            stored: ByteCount::default(),
+            inline,
             capacity_bytes,
             trouble: Mutex::new(Some(Uncached::TierUnavailable)),
             copies: AtomicBool::new(true),
@@ -100,10 +90,10 @@ impl TierStore {
         &self.bytes
     }
 
-    /// Returns how full the store is.
+    /// Returns how full the tier is.
     pub(crate) fn fill(&self) -> Fill {
         Fill {
-            stored_bytes: self.stored.bytes(),
+            stored_bytes: self.stored.bytes() + self.inline.bytes(),
             capacity_bytes: self.capacity_bytes,
         }
     }
@@ -129,7 +119,7 @@ impl TierStore {
 
     /// Returns true if there is room for `bytes` more.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
-        let is_fit = self.stored.bytes().saturating_add(bytes) <= self.capacity_bytes;
+        let is_fit = self.fill().stored_bytes.saturating_add(bytes) <= self.capacity_bytes;
         if !is_fit {
             self.was_full.store(true, Ordering::Relaxed);
             self.full.notify_one();
@@ -204,6 +194,9 @@ impl TierStore {
 
     /// Removes bytes that no entry names. If that fails, a sweep removes them later.
     pub(crate) async fn discard(&self, keys: &[Arc<str>]) {
+        if keys.is_empty() {
+            return;
+        }
         if let Err(error) = self.remove(keys).await {
             tracing::debug!(%error, ?keys, "unreferenced bytes were not removed");
         }
@@ -280,7 +273,7 @@ impl TierStore {
         loop {
             match self.measure().await {
                 Ok(bytes) => {
-                    self.stored.0.store(bytes, Ordering::Relaxed);
+                    self.stored.set(bytes);
                     self.was_full.store(false, Ordering::Relaxed);
                 }
                 Err(error) => tracing::debug!(%error, tier = %self.tier, "the tier was not measured"),
@@ -313,17 +306,4 @@ async fn in_time(probe: impl Future<Output = Result<(), ProbeError>>) -> Result<
             hint: "check that the store runs, and that this machine reaches it".into(),
         })
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::StoredBytes;
-
-    #[test]
-    fn no_more_bytes_are_removed_than_are_known() {
-        let stored = StoredBytes::default();
-        stored.add(5);
-        stored.remove(7);
-        assert_eq!(stored.bytes(), 0);
-    }
 }

@@ -11,7 +11,7 @@ use shoal_cache::obtain::KeptBytes as _;
 
 use super::{collect, data, new_key, put};
 use crate::tier::{
-    ByteStore, ChunkDigester, ChunkDigests, Damages, FolderStore, Piece, StoreError, TierBytes,
+    ByteStore, ChunkDigester, ChunkDigests, Damages, FolderStore, Piece, Place, StoreError, TierBytes,
 };
 
 const CHUNK: usize = 256 << 10;
@@ -40,7 +40,12 @@ async fn object(
         });
     }
     let damages = Arc::<Damages>::default();
-    let bytes = TierBytes::new("s3://b/k", Arc::clone(store), pieces, Arc::clone(&damages));
+    let bytes = TierBytes::new(
+        "s3://b/k",
+        Place::Store(Arc::clone(store)),
+        pieces,
+        Arc::clone(&damages),
+    );
     (bytes, damages)
 }
 

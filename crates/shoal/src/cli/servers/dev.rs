@@ -275,6 +275,7 @@ fn tier(folder: &Path) -> TierConfig {
         store: TierStoreConfig::Folder(folder.into()),
         capacity_bytes: TIER_BYTES,
         registry: RegistryConfig::within(folder),
+        inline_bytes: TierConfig::INLINE_BYTES,
     }
 }
 

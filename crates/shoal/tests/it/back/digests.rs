@@ -29,6 +29,8 @@ use crate::waiting::{until, value};
 async fn two(beside: &Beside) -> Cluster {
     Cluster::start_with(2, |_, config| {
         beside.back(config);
+        // Small objects are pieces, too.
+        config.tiers[0].inline_bytes = 0;
         config.store.capacity_bytes = 256 << 20;
     })
     .await

@@ -80,7 +80,9 @@ async fn an_object_that_is_removed_while_it_is_flushed_is_not_at_the_lake_afterw
         cluster.nodes[0].order("/flush").await;
         gate.arrived(1).await;
         let client = cluster.nodes[1].client();
-        let delete = client.delete(&format!("/b/{key}")).header("x-shoal-write", "through");
+        let delete = client
+            .delete(&format!("/b/{key}"))
+            .header("x-shoal-write", "through");
         let delete = tokio::spawn(delete.send());
         tokio::time::sleep(Duration::from_millis(200)).await;
         gate.open();

@@ -122,8 +122,11 @@ async fn a_copy_by_a_reader_is_its_own_write_in_the_tier() {
 #[tokio::test]
 async fn a_reader_changes_an_object_only_as_far_as_the_lake_permits() {
     let node = node().await;
-    node.lake.deny(OTHER_KEY, Access::Write, "b/tmp");
     let reader = node.other();
+    // Its conditions are judged by the dirty object, which a reader may know.
+    let removal = reader.delete("/b/tmp/k").header("if-match", "\"another\"");
+    assert_eq!(removal.send().await.status, StatusCode::PRECONDITION_FAILED);
+    node.lake.deny(OTHER_KEY, Access::Write, "b/tmp");
     for call in [
         reader.delete("/b/tmp/k"),
         reader.put("/b/tmp/k", "theirs"),

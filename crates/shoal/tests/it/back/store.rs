@@ -52,6 +52,7 @@ impl Beside {
             store: TierStoreConfig::S3(store),
             capacity_bytes: 1 << 30,
             registry: RegistryConfig::Embedded(self.registry.path().into()),
+            inline_bytes: TierConfig::INLINE_BYTES,
         }];
     }
 }

@@ -108,7 +108,7 @@ async fn bed() -> Bed {
     let store = Arc::clone(&shelf) as Arc<dyn ByteStore>;
     Bed {
         sweeper: Sweeper::new(
-            Arc::new(TierStore::new("t".into(), store, u64::MAX)),
+            Arc::new(TierStore::new("t".into(), store, u64::MAX, Arc::default())),
             names.clone(),
         ),
         names,
@@ -163,6 +163,7 @@ fn object(data: &Arc<str>) -> DirtyVersion {
         is_tombstone: false,
         data: vec![Arc::clone(data)],
         record: Bytes::new(),
+        content: None,
     }
 }
 
