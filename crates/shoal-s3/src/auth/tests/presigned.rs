@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::request::Parts;
-use http::{HeaderValue, Method};
+use http::{HeaderMap, HeaderValue, Method, header};
 
 use super::{
-    ACCESS_KEY, HOST, REGION, SECRET_KEY, gate, is_known, now, presigned, presigned_at, refusal, tampered,
-    told, verify,
+    ACCESS_KEY, HOST, REGION, SECRET_KEY, account, gate, is_known, now, presigned, presigned_at, refusal,
+    request, tampered, told, verify,
 };
 use crate::auth::proven::PlainUrl;
 use crate::auth::{Credentials, Gate, Refusal, Verified};
 use crate::error::ErrorCode;
 use crate::identity::{Caller, Identities, Identity};
+use crate::sigv4::{KeyCache, PayloadHash, Signer};
 
 #[test]
 fn a_presigned_url_changed_after_signing_is_worthless() {
@@ -105,6 +106,37 @@ fn a_url_that_was_used_proves_no_more_than_one_that_was_not() {
     );
     known.replace(identities());
     assert_eq!(used(&url, now()), Ok(true));
+}
+
+#[test]
+fn a_url_that_signs_more_than_its_host_is_verified_at_each_use() {
+    let (account, keys, gate) = (account(), KeyCache::default(), gate());
+    let signer = Signer {
+        account: &account,
+        region: REGION,
+        keys: &keys,
+    };
+    let host = (header::HOST, HeaderValue::from_static(HOST));
+    let text = (header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    let headers = HeaderMap::from_iter([host, text]);
+    let (target, hour) = ("/bucket/key".parse().unwrap(), Duration::from_hours(1));
+    let url = signer.presign(
+        &Method::PUT,
+        &target,
+        &headers,
+        PayloadHash::Unsigned,
+        hour,
+        now(),
+    );
+    let url = url.unwrap();
+    let with = |content_type| {
+        let headers = [("host", HOST), ("content-type", content_type)];
+        gate.admit(&request(Method::PUT, url.as_str(), &headers), now())
+            .map(|verified| is_known(&verified))
+    };
+    assert_eq!(with("text/plain"), Ok(true));
+    assert_eq!(with("text/html"), Err(Refusal::SignatureMismatch));
+    assert_eq!(with("text/plain"), Ok(true));
 }
 
 #[test]
