@@ -43,8 +43,8 @@ pub struct Listed {
 }
 
 impl Names {
-    /// Returns the dirty objects of `bucket` whose keys are in `range`, without the bytes of inline ones. Reads
-    /// at most as many entries as the range is long.
+    /// Returns the dirty objects of `bucket` whose keys are in `range`, without the bytes of inline ones.
+    /// Reads at most as many entries as the range is long.
     ///
     /// # Errors
     ///

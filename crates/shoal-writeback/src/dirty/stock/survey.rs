@@ -1,5 +1,5 @@
-//! Counts the contents of a tier's registry over all nodes: the bytes of uploads and of small objects, and the
-//! dirty objects that no rule covers.
+//! Counts the contents of a tier's registry over all nodes: the bytes of uploads and of small objects, and
+//! the dirty objects that no rule covers.
 
 use std::pin::pin;
 
