@@ -1,7 +1,11 @@
 //! Promises about the reader of packs: it never panics, members lie in the pack one after the other, and a
 //! pack of what was read says the same.
 
+#[path = "crc64.rs"]
+mod crc64;
+
 use bytes::Bytes;
+use crc64::crc64_nvme;
 use shoal_pack::{KEY_BYTES_MAX, Member, PackBuilder, Reading, read_tail};
 
 /// The bytes of the comment, of the checksum at its end, and of the end record before it.
@@ -71,13 +75,4 @@ fn sealed(data: &[u8]) -> Option<Vec<u8>> {
     let size = u32::from_le_bytes(*before[record + 12..].first_chunk()?) as usize;
     let directory = &before[record.checked_sub(size)?..record + RECORD];
     Some([before, format!("{:016x}", crc64_nvme(directory)).as_bytes()].concat())
-}
-
-/// CRC-64/NVME, bit by bit.
-fn crc64_nvme(bytes: &[u8]) -> u64 {
-    !bytes.iter().fold(!0, |crc, byte| {
-        (0..8).fold(crc ^ u64::from(*byte), |crc: u64, _| {
-            (crc >> 1) ^ (0x9a6c_9329_ac4b_c9b5 * (crc & 1))
-        })
-    })
 }

@@ -23,6 +23,7 @@ mod builder;
 mod description;
 mod names;
 mod records;
+pub mod table;
 mod tail;
 
 #[cfg(test)]

@@ -11,6 +11,8 @@ pub(crate) mod classify;
 mod dirty_listing;
 #[path = "../../../../fuzz/checks/pack.rs"]
 mod pack;
+#[path = "../../../../fuzz/checks/pack_table.rs"]
+mod pack_table;
 #[path = "../../../../fuzz/checks/sigv4_canonical.rs"]
 mod sigv4_canonical;
 #[path = "../../../../fuzz/checks/xml.rs"]
@@ -86,6 +88,11 @@ fn listings_hold_what_the_fuzzer_checks() {
 #[test]
 fn packs_hold_what_the_fuzzer_checks() {
     replay("pack", pack::check);
+}
+
+#[test]
+fn tables_of_packs_hold_what_the_fuzzer_checks() {
+    replay("pack_table", pack_table::check);
 }
 
 #[test]
