@@ -179,6 +179,11 @@ impl Clearances {
         if !is_granted || self.is_versioned(&name.bucket, caller).await {
             return None;
         }
+        // An object that another identity wrote and the lake does not have ends by the lake's word only.
+        let lookup = self.entries.find(name).await.ok()?;
+        if lookup.dirty.is_some_and(|dirty| !dirty.is_of(caller)) {
+            return None;
+        }
         Some(PendingRemoval {
             name: name.clone(),
             record: RemovalRecord {
