@@ -31,11 +31,11 @@ fn main() {
     rounds(&rows);
 
     let (table, built) = timed(|| build(1, 0..NAMES, &rows));
-    let size_bytes = table.len() as f64;
+    let size_bytes = table.len() as u64;
     let (opened, memory, _) = counted(|| Table::open(table.clone()).expect("it is a table"));
     println!(
         "one table: {:.1} bytes a name, {:.2} s to build, {:.2} MiB of memory beside its bytes",
-        size_bytes / NAMES as f64,
+        size_bytes as f64 / NAMES as f64,
         built,
         memory as f64 / f64::from(1 << 20),
     );
@@ -63,7 +63,7 @@ fn main() {
         }
         builder.finish(&Place::default()).expect("a map of one table")
     });
-    assert_eq!(merged.listed.size_bytes as f64, size_bytes);
+    assert_eq!(merged.listed.size_bytes, size_bytes);
     let (_, live) = timed(|| eight.live_bytes());
     println!("eight tables: {merging:.2} s to merge, {live:.2} s to count the live bytes of packs");
 }

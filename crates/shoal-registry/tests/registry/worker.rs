@@ -73,13 +73,11 @@ impl Lake for TestLake {
         let mut outcomes = Vec::new();
         for Removal { version, change } in removals {
             assert!(version.is_tombstone && change.permit().may_send());
-            outcomes.push(match state.next.pop() {
-                Some(failure) => Err(failure),
-                None => {
-                    state.objects.remove(change.name());
-                    Ok(())
-                }
-            });
+            let failure = state.next.pop();
+            if failure.is_none() {
+                state.objects.remove(change.name());
+            }
+            outcomes.push(failure.map_or(Ok(()), Err));
         }
         outcomes
     }

@@ -151,12 +151,12 @@ impl Entries {
         version: &DirtyVersion,
     ) -> Result<Arc<Manifest>, TierUnavailable> {
         let manifest = Manifest::new(name, version, &self.shared.naming);
-        manifest.map(Arc::new).map_err(|error| unreadable(name, &error))
+        manifest.map(Arc::new).map_err(|error| unreadable(name, error))
     }
 
     fn dirty(&self, name: &ObjectName, version: &DirtyVersion) -> Result<Dirty, TierUnavailable> {
         let dirty = Dirty::new(name, version, &self.shared.naming);
-        dirty.map_err(|error| unreadable(name, &error))
+        dirty.map_err(|error| unreadable(name, error))
     }
 
     /// Returns what is dirty if the node may answer the caller by it without asking the lake.
@@ -332,6 +332,6 @@ impl Entries {
     }
 }
 
-fn unreadable(name: &ObjectName, error: &Unreadable) -> TierUnavailable {
+fn unreadable(name: &ObjectName, error: Unreadable) -> TierUnavailable {
     TierUnavailable::because(&format!("the record of {name:?} cannot be read: {error}"))
 }
