@@ -36,6 +36,8 @@ pub struct Rows<'a> {
     next_block: usize,
     /// What is unread of this block.
     block: Reader<'a>,
+    /// The first key of the next block. A look-up would not find it, or a greater one, in this block.
+    limit: Option<&'a [u8]>,
     /// The key of the row that was read last; empty before the first one of a block.
     key: Vec<u8>,
     is_over: bool,
@@ -126,6 +128,7 @@ impl Table {
             names: Names { from, ..names },
             next_block: blocks.saturating_sub(1),
             block: Reader::new(&[]),
+            limit: None,
             key: Vec::new(),
             is_over: false,
         }
@@ -206,15 +209,14 @@ impl Rows<'_> {
 
     /// Goes on to the next block. Returns false after the last one.
     fn begin_block(&mut self) -> Result<bool, BlockProblem> {
-        let Some(entry) = self.table.entry(self.next_block) else {
+        let table = self.table;
+        let Some(entry) = table.entry(self.next_block) else {
             return Ok(false);
         };
-        if *self.key >= *entry.key {
-            return Err(BlockProblem::Order);
-        }
         // Counted first: an error is about this block.
         self.next_block += 1;
-        let block = self.table.block(self.next_block - 1, &entry)?;
+        let block = table.block(self.next_block - 1, &entry)?;
+        self.limit = table.entry(self.next_block).map(|next| next.key);
         self.block = Reader::new(block);
         self.key.clear();
         let mut first = self.block;
@@ -234,7 +236,8 @@ impl Rows<'_> {
         }
         self.key.truncate(shared);
         self.key.extend_from_slice(suffix);
-        Ok(())
+        let is_within = self.limit.is_none_or(|limit| *self.key < *limit);
+        is_within.then_some(()).ok_or(BlockProblem::Order)
     }
 }
 

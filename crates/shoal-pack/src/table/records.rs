@@ -82,8 +82,8 @@ pub enum BlockProblem {
     /// A key is longer than S3's.
     #[error("a key has more than {KEY_BYTES_MAX} bytes")]
     Key,
-    /// Keys do not ascend, do not share what they could, or the first one is not that of the index.
-    #[error("a key does not follow the one before, or is not that of the index")]
+    /// Keys do not ascend, do not share what they could, or are not those of this block by the index.
+    #[error("a key does not follow the one before, or belongs to another block")]
     Order,
     /// A row refers to a pack, or to a writer, that the table does not have.
     #[error("a row refers to what the table does not list")]
