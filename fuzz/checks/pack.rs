@@ -1,12 +1,10 @@
 //! Promises about the reader of packs: it never panics, members lie in the pack one after the other, and a
 //! pack of what was read says the same.
 
-#[path = "crc64.rs"]
-mod crc64;
-
 use bytes::Bytes;
-use crc64::crc64_nvme;
 use shoal_pack::{KEY_BYTES_MAX, Member, PackBuilder, Reading, read_tail};
+
+use super::crc64::crc64_nvme;
 
 /// The bytes of the comment, of the checksum at its end, and of the end record before it.
 const COMMENT: usize = 68;

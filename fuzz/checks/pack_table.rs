@@ -1,15 +1,13 @@
 //! Promises about the reader of tables: it never panics, names ascend, each is found, and a table of what was
 //! read says the same.
 
-#[path = "crc64.rs"]
-mod crc64;
-
 use std::sync::Arc;
 
 use bytes::Bytes;
-use crc64::crc64_nvme;
 use shoal_pack::KEY_BYTES_MAX;
 use shoal_pack::table::{Entry, Map, Names, Row, Table, TableBuilder, Tombstones, merge};
+
+use super::crc64::crc64_nvme;
 
 /// The bytes of the end: the length of the tail, the mark, the checksum.
 const END: usize = 32;

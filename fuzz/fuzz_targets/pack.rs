@@ -2,6 +2,8 @@
 //! include, too.
 #![no_main]
 
+#[path = "../checks/crc64.rs"]
+mod crc64;
 #[path = "../checks/pack.rs"]
 mod pack;
 

@@ -2,6 +2,8 @@
 //! tests include, too.
 #![no_main]
 
+#[path = "../checks/crc64.rs"]
+mod crc64;
 #[path = "../checks/pack_table.rs"]
 mod pack_table;
 

@@ -7,6 +7,8 @@ mod aws_chunked;
 mod block_request;
 #[path = "../../../../fuzz/checks/classify.rs"]
 pub(crate) mod classify;
+#[path = "../../../../fuzz/checks/crc64.rs"]
+mod crc64;
 #[path = "../../../../fuzz/checks/dirty_listing.rs"]
 mod dirty_listing;
 #[path = "../../../../fuzz/checks/pack.rs"]

@@ -233,9 +233,8 @@ async fn many_names_of_one_request_are_removed_without_the_lake() {
         node.lake.put("b", &key, "x");
     }
     node.lake.forget_requests();
-    let body: String = keys(0..50)
-        .map(|key| format!("<Object><Key>{key}</Key></Object>"))
-        .collect();
+    let objects = keys(0..50).map(|key| format!("<Object><Key>{key}</Key></Object>"));
+    let body = objects.collect::<Vec<_>>().concat();
     let removed = node
         .client()
         .post("/b?delete", format!("<Delete>{body}</Delete>"))
