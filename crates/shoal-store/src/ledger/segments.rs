@@ -9,7 +9,7 @@
 //! *spare*, into which blocks are copied when a segment is emptied.
 //!
 //! While the charges cover the segments, the removal of a block frees its charge at once. Once they do not,
-//! it frees none: then segments have to be emptied ([`Segments::take_due`]), and one that is at least a sixth
+//! it frees none: then segments have to be emptied ([`Segments::due`]), and one that is at least a sixth
 //! empty exists.
 
 use std::sync::Arc;
