@@ -245,6 +245,14 @@ fn a_description_that_does_not_decode_is_an_error_of_its_object() {
         (other.common, other.own) = (Bytes::copy_from_slice(common), own.into());
         assert!(other.description().is_err());
     }
+    // The ETag of an MD5 as text, behind the id and the time.
+    let etag = [&[35], super::description(1).etag.as_bytes()].concat();
+    let (before, after) = (&right.own[..29], &right.own[29 + 17..]);
+    let mut longer = right.clone();
+    longer.own = [before, &etag, after].concat().into();
+    assert!(longer.description().is_err());
+    longer.own = [before, &etag.to_ascii_uppercase(), after].concat().into();
+    assert!(longer.description().is_ok());
 }
 
 #[test]
