@@ -93,7 +93,9 @@ async fn a_request_that_never_reached_the_lake_holds_no_name() {
     let calls = [
         client.delete("/b/tmp/k"),
         client.put("/b/tmp/k", "x").header("x-shoal-write", "around"),
-        client.post("/b?delete", "<Delete><Object><Key>tmp/k</Key></Object></Delete>"),
+        client
+            .post("/b?delete", "<Delete><Object><Key>tmp/k</Key></Object></Delete>")
+            .header("x-shoal-write", "around"),
     ];
     for call in calls {
         node.lake.stop().await;
