@@ -11,13 +11,15 @@ use shoal_policy::admission::Refusal;
 use shoal_policy::residency::Reservation;
 
 use crate::files::location::Entry;
+use crate::files::mapped_files::SENDFILE_BYTES;
 use crate::files::place::SegmentNumber;
 use crate::files::segment::{ENTRY_HEAD_BYTES, Layout, Record};
 use crate::files::segment_file::{NewEntry, SegmentFile};
 use crate::ground::Ground;
 
-/// Longer blocks are files: the inode and the last disk block of a file are then a small part of it.
-pub(crate) const DATA_BYTES_MAX: u64 = 64 << 10;
+/// Longer blocks are files: the inode and the last disk block of a file are then a small part of it, and the
+/// kernel sends the pages of a file that begins with the block for half the processor time (decision 0047).
+pub(crate) const DATA_BYTES_MAX: u64 = *SENDFILE_BYTES.start() as u64 - 1;
 
 /// Blocks with longer footers are files.
 const FOOTER_BYTES_MAX: u64 = 16 << 10;

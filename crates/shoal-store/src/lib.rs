@@ -1,6 +1,6 @@
 //! Blocks on this node's disk: files, index, checksums, recovery.
 //!
-//! A block of more than 64 KiB is a file that describes itself (`footer`): the data come first, so that a
+//! A block of 32 KiB or more is a file that describes itself (`footer`): the data come first, so that a
 //! mapped block starts on a page, then a footer. The file is written under a temporary name and renamed, so
 //! that a block's name always refers to a complete block. Smaller blocks are entries of segments, files of 16
 //! MiB that hold thousands of them and a table of contents (`segment`). `location` has the operations on a

@@ -47,12 +47,12 @@ impl Pages {
         })
     }
 
-    /// Maps a segment, `file`, which has at least `length` bytes.
+    /// Maps a segment, `file`, which has at least `length` bytes. Its blocks are too small for `sendfile`.
     pub(crate) fn of_segment(file: &File, length: usize) -> io::Result<Self> {
         // SAFETY: nothing shortens a segment or rewrites its entries, see the module.
         let pages = unsafe { MmapOptions::new().len(length).map(file) }?;
         Ok(Self {
-            _registered: mapped_files::register(&pages, file),
+            _registered: None,
             pages,
         })
     }
