@@ -10,7 +10,7 @@ use super::protocol::Protocol;
 use super::state::{
     At, FIRST_CLIENT, FIRST_TENDER, NODES, PROCESSES, Packed, Process, State, TOMBSTONE, Work, value,
 };
-use super::table::{Table, fingerprint};
+use super::table::{Table, fingerprint, story};
 
 /// The object that the lake has at the start, if it has one.
 pub(crate) const LAKE_OBJECT: u8 = 1;
@@ -160,7 +160,11 @@ pub(crate) fn explore(case: &Case) -> Verdict {
         let next = protocol.next(&state);
         let own = fingerprint(&state);
         if let Some(problem) = problem(&protocol, &state, &next) {
-            let steps = story(&mut protocol, start, &parents, own);
+            let steps = story(start, own, &parents, |state| {
+                let next = protocol.next(state).into_iter();
+                next.map(|(step, after)| (describe(step, state).to_string(), after))
+                    .collect()
+            });
             return Verdict::Fails {
                 problem,
                 states: parents.len(),
@@ -206,30 +210,6 @@ fn is_at_rest(state: &State) -> bool {
         && state.requests.is_empty()
         && state.late_commits.is_empty()
         && state.processes.iter().all(is_done)
-}
-
-/// The steps that lead to the state with this fingerprint.
-fn story(protocol: &mut Protocol, start: State, parents: &Table<u64, u64>, last: u64) -> Vec<String> {
-    let mut prints = vec![last];
-    while let Some(&parent) = prints
-        .last()
-        .and_then(|print| parents.get(print))
-        .filter(|print| **print != 0)
-    {
-        prints.push(parent);
-    }
-    let mut state = start;
-    let mut steps = vec![format!("at the start: {state}")];
-    for print in prints.into_iter().rev().skip(1) {
-        let next = protocol.next(&state);
-        let (step, after) = next
-            .into_iter()
-            .find(|(_, after)| fingerprint(after) == print)
-            .expect("the search took this step");
-        steps.push(format!("{} => {after}", describe(step, &state)));
-        state = after;
-    }
-    steps
 }
 
 /// A source of chance that gives the same numbers for the same seed (SplitMix64).

@@ -200,7 +200,7 @@ impl Protocol {
             set_root(&mut after, map);
         }
         after.cached = [after.root.map; NODES];
-        next.push((others("make the map anew"), after));
+        next.push((others("rebuild the map"), after));
     }
 }
 

@@ -15,7 +15,7 @@ use super::state::{
     At, FIRST_CLIENT, KEEPER, Member, NAMES, NODES, Object, PROCESSES, Pack, Process, Root, State,
     UNREADABLE, Work,
 };
-use super::table::{Table, fingerprint};
+use super::table::{Table, fingerprint, story};
 
 /// The numbers of the objects that exist at the start.
 const PLAIN: u8 = 1;
@@ -47,7 +47,7 @@ pub(crate) struct Case {
     pub(crate) losses: u8,
     /// How many packs may be rewritten.
     pub(crate) rewrites: u8,
-    /// How often the map may be made anew.
+    /// The number of times that the map may be rebuilt.
     pub(crate) rebuilds: u8,
     pub(crate) planted: Option<Planted>,
 }
@@ -217,7 +217,10 @@ pub(crate) fn explore(case: &Case) -> Verdict {
             return Verdict::Fails {
                 problem,
                 states: parents.len(),
-                steps: story(&protocol, start, &parents, own),
+                steps: story(start, own, &parents, |state| {
+                    let next = protocol.next(state).into_iter();
+                    next.map(|(step, after)| (describe(step, state), after)).collect()
+                }),
             };
         }
         for (_, after) in next {
@@ -261,26 +264,4 @@ fn is_at_rest(state: &State) -> bool {
     state.entries.iter().all(Option::is_none)
         && state.root.reserved.is_none()
         && state.processes.iter().enumerate().all(is_done)
-}
-
-/// The steps that lead to the state with this fingerprint.
-fn story(protocol: &Protocol, start: State, parents: &Table<u64, u64>, last: u64) -> Vec<String> {
-    let mut prints = vec![last];
-    while let Some(&parent) = prints.last().and_then(|print| parents.get(print))
-        && parent != 0
-    {
-        prints.push(parent);
-    }
-    let mut state = start;
-    let mut steps = vec![format!("at the start: {state}")];
-    for print in prints.into_iter().rev().skip(1) {
-        let next = protocol.next(&state);
-        let (step, after) = next
-            .into_iter()
-            .find(|(_, after)| fingerprint(after) == print)
-            .expect("the search took this step");
-        steps.push(format!("{} => {after}", describe(step, &state)));
-        state = after;
-    }
-    steps
 }

@@ -72,7 +72,7 @@ pub(crate) struct Pack {
     pub(crate) members: [u8; NAMES],
 }
 
-/// What the registry knows of the packs below a prefix.
+/// The registry's state of the packs below a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Root {
     /// The current map, named by its number.
@@ -283,7 +283,7 @@ pub(crate) struct Request {
     pub(crate) sender: usize,
 }
 
-/// What a request puts.
+/// The change that a request makes at the lake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum What {
     Pack(Pack),
