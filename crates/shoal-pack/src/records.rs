@@ -44,7 +44,7 @@ const FORMAT: u8 = 1;
 const COMMENT: &[u8; 52] = b"Shoal pack, format 1; CRC-64/NVME of its directory: ";
 const COMMENT_FORMAT_AT: usize = 19;
 
-/// What varies in the two headers of a member.
+/// The fields that differ from one member to the next, in its two headers.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry<'a> {
     pub(crate) name: &'a [u8],

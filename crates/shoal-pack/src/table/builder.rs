@@ -181,7 +181,7 @@ impl TableBuilder {
         out.extend_from_slice(&packed.own);
     }
 
-    /// Writes the row in `value`, whose key shares so many bytes with the one before.
+    /// Writes the row in `value`, the key of which begins with `shared` bytes of the one before.
     fn write_row(&mut self, shared: usize, key: &[u8]) {
         write_varint(&mut self.block, shared as u64);
         write_short(&mut self.block, &key[shared..]);
@@ -204,7 +204,7 @@ impl TableBuilder {
 }
 
 impl Numbered {
-    /// Returns the number of `item`. None if it is new and there would be more than so many bytes of all.
+    /// Returns the number of `item`. `None` if it is new and all items together would exceed the bound.
     fn number(&mut self, item: &[u8], bytes_max: usize) -> Option<u64> {
         if let Some(number) = self.numbers.get(item) {
             return Some(*number);

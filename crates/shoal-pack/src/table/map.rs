@@ -19,7 +19,7 @@ pub struct Map {
 #[error("table {0} of the map is not the one that is listed")]
 pub struct NotListed(pub u64);
 
-/// What becomes of tombstones as tables are merged.
+/// The treatment of tombstones as tables are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tombstones {
     /// They stay, for the sake of tables that are older than those which are merged.

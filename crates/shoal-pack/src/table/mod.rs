@@ -52,7 +52,7 @@ pub const COMMONS_BYTES_MAX: usize = 1 << 20;
 /// The tables of a map at most, beside the one that lists them.
 pub const LISTED_MAX: usize = 4096;
 
-/// What a table says of a name.
+/// The row of a name in a table, with its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Row {
     /// The object is in a pack.
@@ -111,7 +111,7 @@ impl Packed {
 pub struct Entry<T = Row> {
     /// The key of the object.
     pub key: Bytes,
-    /// What is said of it.
+    /// The object, or its tombstone.
     pub row: T,
 }
 

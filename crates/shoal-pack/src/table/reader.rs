@@ -34,7 +34,7 @@ pub struct Rows<'a> {
     names: Names<'a>,
     /// The number of the block that is read after this one.
     next_block: usize,
-    /// What is unread of this block.
+    /// The unread rest of this block.
     block: Reader<'a>,
     /// The first key of the next block. A look-up would not find it, or a greater one, in this block.
     limit: Option<&'a [u8]>,

@@ -1,4 +1,4 @@
-//! What a builder refuses, and the largest packs that it makes.
+//! Builders refuse each kind of bad input, and make packs up to the largest size.
 
 use bytes::Bytes;
 

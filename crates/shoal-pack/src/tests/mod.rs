@@ -13,7 +13,7 @@ use ulid::Ulid;
 use crate::{Damaged, Description, Member, Pack, PackBuilder, Part, Reading, read_tail};
 
 /// A description with a value in each field but parts.
-fn description(sequence: u64) -> Description {
+pub(crate) fn description(sequence: u64) -> Description {
     Description {
         sequence,
         id: Ulid(7 << 80 | u128::from(sequence)),
@@ -26,7 +26,7 @@ fn description(sequence: u64) -> Description {
     }
 }
 
-fn headers(pairs: &[(&'static str, &[u8])]) -> HeaderMap {
+pub(crate) fn headers(pairs: &[(&'static str, &[u8])]) -> HeaderMap {
     let pairs = pairs.iter().map(|(name, value)| {
         let value = HeaderValue::from_bytes(value).unwrap();
         (HeaderName::from_static(name), value)
@@ -34,7 +34,7 @@ fn headers(pairs: &[(&'static str, &[u8])]) -> HeaderMap {
     pairs.collect()
 }
 
-fn part(number: u16, size_bytes: u64) -> Part {
+pub(crate) fn part(number: u16, size_bytes: u64) -> Part {
     Part {
         number,
         size_bytes,

@@ -1,4 +1,4 @@
-//! What is written is read.
+//! Packs return the members that were written.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};

@@ -1,4 +1,4 @@
-//! What a builder refuses, and the largest tables that it makes.
+//! Builders refuse each kind of bad input, and make tables up to the largest size.
 
 use http::HeaderValue;
 

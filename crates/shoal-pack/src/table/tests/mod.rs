@@ -6,35 +6,19 @@ mod merges;
 mod round_trips;
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue};
 use ulid::Ulid;
 
 use super::{DamagedBlock, Entry, Listed, Names, Packed, Place, Row, Table, TableBuilder};
-use crate::{Description, Member, Part};
+use crate::tests::{headers, part};
+use crate::{Description, Member};
 
-/// A description with a value in each field but parts.
 fn description(sequence: u64) -> Description {
     Description {
-        sequence,
-        id: Ulid(7 << 80 | u128::from(sequence)),
-        writer: "AKIAEXAMPLE".into(),
-        modified: SystemTime::UNIX_EPOCH + Duration::new(1_800_000_001, 250_000_000),
-        etag: "\"9e107d9d372bb6826bd81d3542a419d6\"".into(),
-        headers: headers(&[("content-type", "text/plain"), ("x-amz-meta-mtime", "1.5")]),
-        of_reads: headers(&[("x-amz-checksum-crc32", "AAAAAA==")]),
-        parts: Vec::new(),
+        headers: headers(&[("content-type", b"text/plain"), ("x-amz-meta-mtime", b"1.5")]),
+        ..crate::tests::description(sequence)
     }
-}
-
-fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
-    let pairs = pairs.iter().map(|(name, value)| {
-        let value = HeaderValue::from_static(value);
-        (HeaderName::from_static(name), value)
-    });
-    pairs.collect()
 }
 
 /// An object of six bytes with this description; every third one is in another pack.
@@ -55,15 +39,6 @@ fn object(sequence: u64) -> Row {
 
 fn tombstone(sequence: u64) -> Row {
     Row::Tombstone { sequence }
-}
-
-fn part(number: u16, size_bytes: u64) -> Part {
-    Part {
-        number,
-        size_bytes,
-        md5: [number as u8; 16],
-        checksum: b"sum".to_vec(),
-    }
 }
 
 fn listed(number: u64) -> Listed {

@@ -1,4 +1,4 @@
-//! What is written is read.
+//! Tables return the rows that were written.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -78,7 +78,7 @@ fn blocks_are_as_large_as_they_may_be() {
 #[test]
 fn what_objects_have_in_common_takes_no_room() {
     let common = Description {
-        headers: headers(&[("content-type", "text/plain"), ("x-amz-meta-mtime", "1.5")]),
+        headers: headers(&[("content-type", b"text/plain"), ("x-amz-meta-mtime", b"1.5")]),
         ..description(1)
     };
     let mut with_long_header = common.clone();
@@ -184,7 +184,10 @@ pub(super) fn rows() -> impl Strategy<Value = BTreeMap<Vec<u8>, Row>> {
             let description = Description {
                 writer: writer.into(),
                 modified,
-                headers: headers(&[("x-amz-meta-a", meta), ("cache-control", meta)]),
+                headers: headers(&[
+                    ("x-amz-meta-a", meta.as_bytes()),
+                    ("cache-control", meta.as_bytes()),
+                ]),
                 parts,
                 ..description(sequence)
             };
