@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from real.processes import Process, answers, free_port, run
+from real.processes import Process, free_port, run
 
 CONFIGURATION = """\
 daemon off;
@@ -84,13 +84,9 @@ class Nginx:
         # `user` follows the folder's owner; the worker must be able to read below a private temp folder.
         if Path("/proc/self").owner() == "root":
             path.write_text("user root;\n" + path.read_text())
-        self._process = Process([program(), "-c", path, "-p", self.folder], self.folder / "nginx.log")
+        command = [program(), "-c", path, "-p", self.folder]
+        self._process = Process.listening(command, self.folder / "nginx.log", port)
         self.url = f"http://127.0.0.1:{port}"
-        try:
-            self._process.wait_until(lambda: answers(port), 10)
-        except BaseException:
-            self._process.stop()
-            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -101,9 +97,7 @@ class Nginx:
         """Returns the process ids of master and worker."""
         if self._process is None:
             raise RuntimeError("nginx is not running")
-        master = self._process.pid
-        children = Path(f"/proc/{master}/task/{master}/children").read_text().split()
-        return [master, *map(int, children)]
+        return self._process.pids()
 
 
 def program() -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from real.processes import Process, answers, free_port, run
+from real.processes import Process, free_port, run
 
 # Signatures and hosts are ignored: the same request may come with another signature.
 CONFIGURATION = """\
@@ -35,19 +35,12 @@ class Varnish:
         path = self.folder / "files.vcl"
         path.write_text(CONFIGURATION.format(host=files.hostname, port=files.port))
         parameters = [word for parameter in PARAMETERS for word in ("-p", parameter)]
-        self._process = Process(
-            [
-                *("varnishd", "-F", "-j", "none", "-n", self.folder / "work", "-f", path, "-s", "malloc,1g"),
-                *("-a", f"127.0.0.1:{port}", *parameters),
-            ],
-            self.folder / "varnish.log",
-        )
+        command = [
+            *("varnishd", "-F", "-j", "none", "-n", self.folder / "work", "-f", path, "-s", "malloc,1g"),
+            *("-a", f"127.0.0.1:{port}", *parameters),
+        ]
+        self._process = Process.listening(command, self.folder / "varnish.log", port)
         self.url = f"http://127.0.0.1:{port}"
-        try:
-            self._process.wait_until(lambda: answers(port), 30)
-        except BaseException:
-            self._process.stop()
-            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -58,9 +51,7 @@ class Varnish:
         """Returns the process ids of the manager and of its child, which serves."""
         if self._process is None:
             raise RuntimeError("Varnish is not running")
-        manager = self._process.pid
-        children = [path.read_text() for path in Path(f"/proc/{manager}/task").glob("*/children")]
-        return [manager, *map(int, " ".join(children).split())]
+        return self._process.pids()
 
 
 def version() -> str:

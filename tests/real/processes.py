@@ -72,6 +72,22 @@ class Process:
                 start_new_session=True,
             )
 
+    @classmethod
+    def listening(cls, command: Sequence[str | Path], log: Path, port: int, timeout_s: float = 30) -> Process:
+        """Starts a child and returns once it accepts connections on this port; stops it if it does not."""
+        process = cls(command, log)
+        try:
+            process.wait_until(lambda: answers(port), timeout_s)
+        except BaseException:
+            process.stop()
+            raise
+        return process
+
+    def pids(self) -> list[int]:
+        """Returns the process ids of the child and of its children."""
+        children = [path.read_text() for path in Path(f"/proc/{self.pid}/task").glob("*/children")]
+        return [self.pid, *map(int, " ".join(children).split())]
+
     @property
     def pid(self) -> int:
         """Returns the process id, valid until `stop`."""
