@@ -39,7 +39,7 @@ struct PendingRemoval {
     unlinked: bool,
 }
 
-/// What readers hold of a file: the mapping of a block, or a segment.
+/// The part of a file that readers hold: the mapping of a block, or a segment.
 type Held = Weak<dyn Debug + Send + Sync>;
 
 /// Bytes to remove from the disk, and their room.

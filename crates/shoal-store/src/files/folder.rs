@@ -8,11 +8,11 @@ use std::path::Path;
 
 use super::error::StoreError;
 
-/// What the marker says. A build that knows only format 3 would not count the room of segments, so it must
-/// refuse the folder.
+/// The content of the marker. A build that reads only format 3 would not count the room of segments, so it
+/// must refuse the folder.
 const FORMAT: &str = "format 4\n";
 
-/// What the marker of an earlier build says, whose small blocks are files. They stay files until they leave.
+/// The marker of an earlier build, which keeps small blocks in files. They stay until they are evicted.
 const FORMER_FORMAT: &str = "format 3\n";
 
 /// The file that marks the folder as a store. It is locked while a process uses the folder.

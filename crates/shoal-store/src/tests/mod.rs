@@ -31,7 +31,7 @@ use shoal_s3::object::Version;
 use super::files::disk::{Disk, DiskFault};
 use super::{Absence, BlockEvent, Recovery, RemovalReason, Store, StoreConfig, Urgency};
 use crate::files::disk;
-use crate::files::location::Location;
+use crate::files::location::{Entry, Location};
 use crate::ledger::segments::charge_bytes;
 use crate::upkeep::maintenance;
 use crate::upkeep::opening::{self, Conditions};
@@ -53,6 +53,12 @@ struct Lab {
 }
 
 impl Lab {
+    /// The file of the segment that holds an entry.
+    fn segment_path(&self, entry: &Entry) -> PathBuf {
+        let name = format!("{:08x}", entry.segment.number);
+        self.config.path.join("segments").join(name)
+    }
+
     fn new(capacity_bytes: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let config = StoreConfig {

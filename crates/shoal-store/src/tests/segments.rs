@@ -200,11 +200,7 @@ async fn a_flipped_bit_in_an_entry_is_a_miss_and_the_block_can_be_stored_again()
     store = lab.reopen(store).await.0;
     for (turn, from_start) in [0, 5, 31, 32, 60, 150, 1000, BLOCK].into_iter().enumerate() {
         let damaged = entry(&store, &version, 0);
-        let path = lab
-            .config
-            .path
-            .join("segments")
-            .join(format!("{:08x}", damaged.segment.number));
+        let path = lab.segment_path(&damaged);
         close(store).await;
         change(&path, damaged.offset + from_start, |byte| byte ^ 0x10);
         store = lab.open().0;
@@ -227,11 +223,7 @@ async fn a_flipped_bit_in_an_entry_is_a_miss_and_the_block_can_be_stored_again()
     }
     // The scrub finds others.
     let damaged = entry(&store, &version, 1);
-    let path = lab
-        .config
-        .path
-        .join("segments")
-        .join(format!("{:08x}", damaged.segment.number));
+    let path = lab.segment_path(&damaged);
     close(store).await;
     change(&path, damaged.offset + 3000, |byte| byte ^ 1);
     let (store, _) = lab.open();

@@ -47,7 +47,7 @@ impl Store {
     }
 }
 
-/// What a store takes as given, and tests set otherwise.
+/// Parameters that are fixed in a node, and that tests vary.
 pub(crate) struct Conditions {
     /// Disk operations fail if this returns an error.
     pub(crate) fault: Option<Arc<DiskFault>>,
