@@ -1,6 +1,6 @@
 //! Presigned URLs that were verified. A URL may be used many times, and proves the same each time.
 //!
-//! What is remembered is what depends on the URL alone. The clock and the identities are asked at each use.
+//! Only facts that depend on the URL alone are kept. Clock and identity are checked at each use.
 
 use std::collections::HashMap;
 use std::time::SystemTime;

@@ -208,7 +208,7 @@ fn is_about_current(request: &ReadRequest) -> bool {
 }
 
 /// Merges a page of the lake with the dirty names that follow the page before, without an object where it is
-/// removed. What is dirty is newer. As there may be more keys behind `end`, the merged page ends with it.
+/// removed. Dirty state is newer. As there may be more keys behind `end`, the merged page ends with it.
 fn merged(
     listed: Vec<ListedObject>,
     dirty: Vec<(Vec<u8>, Option<ListedObject>)>,

@@ -1,4 +1,4 @@
-//! What is dirty under a name: an object, or the tombstone of one.
+//! The dirty state of a name: an object, or the tombstone of one.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use shoal_s3::object::ObjectName;
 use super::format::{Unreadable, decoded, encoded, headers};
 use super::manifest::{Manifest, Naming, is_writer};
 
-/// What is dirty under a name.
+/// The dirty state of a name.
 #[derive(Clone, Debug)]
 pub enum Dirty {
     /// An object.

@@ -41,11 +41,11 @@ pub struct Lookup {
     pub(crate) tier: usize,
     pub(crate) name: Name,
     pub(crate) found: Found,
-    /// What is dirty; `None` if the lake's response is to be returned.
+    /// The dirty object or tombstone; `None` if the lake's response is to be returned.
     pub dirty: Option<Dirty>,
 }
 
-/// What is dirty in a part of a bucket, in key order.
+/// The dirty objects and tombstones in a part of a bucket, in key order.
 #[derive(Clone, Debug, Default)]
 pub struct DirtyPage {
     /// Dirty objects and tombstones.

@@ -316,7 +316,7 @@ mod tests {
         listing.query(&asked, &DirtyPage::default()).to_string()
     }
 
-    /// What is dirty. A key with a minus sign before it has a tombstone.
+    /// Dirty objects; a key with a minus sign before it has a tombstone.
     fn dirty(keys: &[&str]) -> DirtyPage {
         let dirty = |key: &&str| match key.strip_prefix('-') {
             Some(key) => tombstone(key),
