@@ -63,6 +63,30 @@ pub struct WriteRule {
     pub fallback: Fallback,
     /// The access keys of the identities that may read what others wrote below the prefix while it is dirty.
     pub readers: Vec<String>,
+    /// How small objects are packed on their way to the lake; `None` if each is written under its own name.
+    pub pack: Option<PackConfig>,
+}
+
+/// How the small objects of a rule are packed (dissertation 4.5.5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackConfig {
+    /// Objects of fewer bytes are packed.
+    pub below_bytes: u64,
+    /// The size of a pack in bytes, at most.
+    pub pack_bytes: u64,
+    /// How long objects that are due wait for others that join their packs.
+    pub idle: Duration,
+    /// The access key of the identity that keeps the map, and removes garbage.
+    pub keeper: String,
+}
+
+impl PackConfig {
+    /// `pack_below`
+    pub const BELOW_BYTES: u64 = 4 << 20;
+    /// `pack_bytes` (dissertation 6.7)
+    pub const PACK_BYTES: u64 = 32 << 20;
+    /// `pack_idle`
+    pub const IDLE: Duration = Duration::from_secs(10);
 }
 
 impl WriteRule {
@@ -75,6 +99,7 @@ impl WriteRule {
             lifetime: Lifetime::default(),
             fallback: Fallback::default(),
             readers: Vec::new(),
+            pack: None,
         }
     }
 

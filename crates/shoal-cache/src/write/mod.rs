@@ -13,8 +13,8 @@ mod parts;
 mod through;
 
 pub use self::body_copy::BodyCopy;
-pub use self::config::{Fallback, WriteConfig, WriteMode, WriteRule};
-pub use self::mode::{BackRule, WriteRules, lifetime_in};
+pub use self::config::{Fallback, PackConfig, WriteConfig, WriteMode, WriteRule};
+pub use self::mode::{BackRule, PackSettings, WriteRules, lifetime_in};
 pub use self::parts::Upload;
 pub use self::through::{Spread, WriteThrough, size_to_copy};
 

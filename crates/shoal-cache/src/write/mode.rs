@@ -10,8 +10,9 @@ use shoal_s3::hop_by_hop::{LIFETIME_HEADER, MODE_HEADER};
 use shoal_s3::identity::Caller;
 use shoal_s3::object::ObjectName;
 use shoal_s3::prefix::ByPrefix;
+use shoal_s3::uri::S3Uri;
 
-use super::config::{Fallback, WriteConfig, WriteMode, WriteRule};
+use super::config::{Fallback, PackConfig, WriteConfig, WriteMode, WriteRule};
 
 /// The reason why a request's mode or lifetime is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -64,6 +65,19 @@ pub struct BackRule {
     pub fallback: Fallback,
     /// The access keys of the identities that may read dirty objects of others.
     pub readers: Arc<[String]>,
+    /// How small objects are packed; `None` if they are not.
+    pub pack: Option<Arc<PackSettings>>,
+}
+
+/// How the small objects of one rule are packed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackSettings {
+    /// The bucket of the rule.
+    pub bucket: String,
+    /// The prefix of the rule's keys: empty, or with a slash at the end.
+    pub key_prefix: Vec<u8>,
+    /// Sizes, times, and the keeper.
+    pub config: PackConfig,
 }
 
 impl BackRule {
@@ -90,11 +104,22 @@ fn target(number: usize, rule: &WriteRule, tiers: &[&str]) -> Target {
         lifetime: rule.lifetime,
         fallback: rule.fallback,
         readers: rule.readers.as_slice().into(),
+        pack: pack_settings(rule).map(Arc::new),
     };
     Target {
         mode: rule.mode,
         back: (rule.mode == WriteMode::Back).then(back),
     }
+}
+
+fn pack_settings(rule: &WriteRule) -> Option<PackSettings> {
+    let config = rule.pack.clone()?;
+    let uri: S3Uri = rule.prefix.parse().ok()?;
+    Some(PackSettings {
+        bucket: uri.bucket,
+        key_prefix: uri.key.into(),
+        config,
+    })
 }
 
 /// The rules of `[write]`.
@@ -137,6 +162,12 @@ impl WriteRules {
     /// Returns the rule that writes objects of this name back; `None` if the object may not be dirty.
     pub fn back_rule(&self, name: &ObjectName) -> Option<&BackRule> {
         self.0.get(name).back.as_ref()
+    }
+
+    /// Returns the settings of each rule that packs, with the position of its tier.
+    pub fn packing(&self) -> impl Iterator<Item = &BackRule> {
+        let rules = self.0.values().filter_map(|target| target.back.as_ref());
+        rules.filter(|rule| rule.pack.is_some())
     }
 
     /// Returns true if an object of this name may be dirty.
@@ -288,6 +319,7 @@ mod tests {
                 lifetime,
                 fallback: Fallback::Through,
                 readers: Arc::new([]),
+                pack: None,
             })
         );
     }

@@ -32,7 +32,7 @@ pub use shoal_cache::cooperation::{CooperationConfig, CooperationMode};
 pub use shoal_cache::directory::DirectoryConfig;
 pub use shoal_cache::freshness::{FreshnessConfig, FreshnessMode, FreshnessRule};
 pub use shoal_cache::split::SplitRule;
-pub use shoal_cache::write::{Fallback, WriteConfig, WriteMode, WriteRule};
+pub use shoal_cache::write::{Fallback, PackConfig, WriteConfig, WriteMode, WriteRule};
 pub use shoal_net::endpoint::LakeConfig;
 pub use shoal_net::limits::Limits;
 pub use shoal_net::link::{Bandwidth, BandwidthScope};

@@ -123,6 +123,15 @@ fn write_rule_pairs(rule: &WriteRule) -> Pairs {
             "readers": rule.readers,
         ));
     }
+    if let Some(pack) = &rule.pack {
+        pairs.extend(pairs!(
+            "pack": true,
+            "pack_below": pack.below_bytes,
+            "pack_bytes": pack.pack_bytes,
+            "pack_idle": pack.idle,
+            "pack_as": pack.keeper,
+        ));
+    }
     pairs
 }
 

@@ -46,6 +46,12 @@ impl Config {
                         for reader in readers {
                             digest.add(reader);
                         }
+                        if let Some(pack) = &rule.pack {
+                            digest.add(&pack.below_bytes.to_string());
+                            digest.add(&pack.pack_bytes.to_string());
+                            digest.add(&pack.idle.as_millis().to_string());
+                            digest.add(&pack.keeper);
+                        }
                     }
                 }
             }

@@ -25,9 +25,15 @@ impl<T> ByPrefix<T> {
         matching.map_or(&self.default, |(_, value)| value)
     }
 
+    /// The values of all rules, and the default.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        let rules = self.rules.iter().map(|(_, value)| value);
+        rules.chain([&self.default])
+    }
+
     /// Returns true if any object may have a value that `is_wanted` accepts.
     pub fn any(&self, is_wanted: impl Fn(&T) -> bool) -> bool {
-        is_wanted(&self.default) || self.rules.iter().any(|(_, value)| is_wanted(value))
+        self.values().any(is_wanted)
     }
 
     /// Bucket and key prefix of every rule whose value is wanted and whose bucket ends with a slash.

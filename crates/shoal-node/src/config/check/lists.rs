@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use shoal_base::spelling::suggestion;
 use shoal_s3::uri::S3Uri;
@@ -16,6 +18,9 @@ use crate::config::{Config, CooperationMode, FreshnessMode, Identity, WriteMode,
 
 /// Maximum share of an identity. Next to it, an identity with share 1 still gets every thousandth turn.
 const SHARE_MAX: u32 = 1000;
+/// Smaller packs save few requests; some programs cannot read larger ZIP files.
+const PACK_BYTES: RangeInclusive<u64> = 64 << 10..=1 << 30;
+const PACK_IDLE_MAX: Duration = Duration::from_hours(1);
 
 rules! {
     /// The rules for each `[[write.rule]]`.
@@ -39,7 +44,27 @@ rules! {
         known_tier(rule, config);
     write readers: |rule, config| unknown_reader(rule, config)
             .map(|reader| format!("names {reader:?}, which is the access_key of no [[identity]]")),
-        known_reader(rule, config);
+        known_identity(unknown_reader(rule, config), config);
+    write pack: |rule, _| (rule.pack.is_some() && !rule.prefix.ends_with('/'))
+            .then(|| format!("needs a prefix that ends with a slash, and {:?} does not", rule.prefix)),
+        "pack everything below a folder, such as s3://bucket/x/";
+    // A name has one map.
+    write pack: |rule, config| rule_below(rule, config)
+            .map(|below| format!("stands beside the rule for {:?}, which covers a part of its names", below.prefix)),
+        "give the packed objects a prefix without other rules";
+    write pack_as: |rule, config| unknown_keeper(rule, config)
+            .map(|keeper| format!("names {keeper:?}, which is the access_key of no [[identity]]")),
+        known_identity(unknown_keeper(rule, config), config);
+    write pack_bytes: |rule, _| rule.pack.as_ref().is_some_and(|pack| !PACK_BYTES.contains(&pack.pack_bytes))
+            .then_some("is not between 64KiB and 1GiB"),
+        "leave it out for 32MiB";
+    write pack_below: |rule, _| rule.pack.as_ref()
+            .is_some_and(|pack| pack.below_bytes == 0 || pack.below_bytes > pack.pack_bytes)
+            .then_some("is not between 1 and pack_bytes"),
+        "leave it out for 4MiB";
+    write pack_idle: |rule, _| rule.pack.as_ref().is_some_and(|pack| pack.idle > PACK_IDLE_MAX)
+            .then_some("is more than 1h"),
+        "leave it out for 10s: objects that wait longer are only longer dirty";
 }
 
 rules! {
@@ -83,9 +108,26 @@ fn unknown_reader<'r>(rule: &'r WriteRule, config: &Config) -> Option<&'r str> {
     unknown.map(String::as_str)
 }
 
-fn known_reader(rule: &WriteRule, config: &Config) -> String {
-    let name = unknown_reader(rule, config).unwrap_or_default();
-    suggestion(name, access_keys(config)).map_or_else(
+/// Returns the keeper of a rule if it is no identity.
+fn unknown_keeper<'r>(rule: &'r WriteRule, config: &Config) -> Option<&'r str> {
+    let keeper = &*rule.pack.as_ref()?.keeper;
+    let is_unknown = !keeper.is_empty() && access_keys(config).all(|key| key != keeper);
+    is_unknown.then_some(keeper)
+}
+
+/// Returns a rule for some of the names of a rule that packs.
+fn rule_below<'c>(rule: &WriteRule, config: &'c Config) -> Option<&'c WriteRule> {
+    let mut others = config
+        .write
+        .rules
+        .iter()
+        .filter(|other| other.prefix != rule.prefix);
+    others.find(|other| rule.pack.is_some() && other.prefix.starts_with(&rule.prefix))
+}
+
+/// Returns the hint for a rule that names no identity.
+fn known_identity(unknown: Option<&str>, config: &Config) -> String {
+    suggestion(unknown.unwrap_or_default(), access_keys(config)).map_or_else(
         || "add its [[identity]], or leave it out".into(),
         |known| format!("did you mean \"{known}\"?"),
     )
@@ -107,7 +149,7 @@ impl<'a> Check<'a> {
             for row in WRITE_RULES {
                 self.refuse(entry, row.key, (row.faults)(rule, config));
             }
-            self.keys_of_tiers(rule.mode, entry);
+            self.keys_of_tiers(rule, entry);
         }
         self.tiers();
         if config.cooperation.mode != CooperationMode::Directory {
@@ -155,9 +197,15 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Rejects keys that only a rule that writes back may have.
-    fn keys_of_tiers(&mut self, mode: WriteMode, entry: &Entry) {
-        let of_tiers = ["tier", "lifetime", "fallback", "readers"].into_iter();
+    /// Rejects keys that only a rule that writes back, or that packs, may have.
+    fn keys_of_tiers(&mut self, rule: &WriteRule, entry: &Entry) {
+        let mode = rule.mode;
+        let of_packs = ["pack_below", "pack_bytes", "pack_idle", "pack_as"].into_iter();
+        for key in of_packs.filter(|key| rule.pack.is_none() && entry.has(key)) {
+            let hint = "leave it out, or add pack = true";
+            self.refuse(entry, key, [Fault::new("stands without pack = true", hint)]);
+        }
+        let of_tiers = ["tier", "lifetime", "fallback", "readers", "pack"].into_iter();
         for key in of_tiers.filter(|key| mode != WriteMode::Back && entry.has(key)) {
             let what = format!("stands beside mode = \"{}\"", mode.as_str());
             let hint =

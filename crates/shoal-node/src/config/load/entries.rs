@@ -10,7 +10,7 @@ use super::file::Entry;
 use super::{Loader, both_secrets};
 use crate::config::problem::Fault;
 use crate::config::value::Value;
-use crate::config::{FreshnessRule, Identity, LookupPlace, WriteRule};
+use crate::config::{FreshnessRule, Identity, LookupPlace, PackConfig, WriteRule};
 
 /// Reads the keys of one entry. The loader collects what is wrong with them.
 pub(super) struct EntryReader<'a> {
@@ -33,6 +33,7 @@ impl EntryReader<'_> {
         let lifetime = self.optional("lifetime").unwrap_or_default();
         let fallback = self.optional("fallback").unwrap_or_default();
         let readers = self.optional("readers").unwrap_or_default();
+        let pack = self.packing();
         Some(WriteRule {
             prefix: prefix?,
             mode: mode?,
@@ -40,6 +41,26 @@ impl EntryReader<'_> {
             lifetime,
             fallback,
             readers,
+            pack,
+        })
+    }
+
+    /// Reads how a rule packs. Without `pack = true`, [`Check`](crate::config::check) rejects the other keys.
+    fn packing(&mut self) -> Option<PackConfig> {
+        let is_on = self.optional("pack").unwrap_or(false);
+        let below_bytes = self.optional("pack_below").unwrap_or(PackConfig::BELOW_BYTES);
+        let pack_bytes = self.optional("pack_bytes").unwrap_or(PackConfig::PACK_BYTES);
+        let idle = self.optional("pack_idle").unwrap_or(PackConfig::IDLE);
+        let keeper = if is_on {
+            self.require("pack_as")
+        } else {
+            self.optional("pack_as")
+        };
+        is_on.then_some(PackConfig {
+            below_bytes,
+            pack_bytes,
+            idle,
+            keeper: keeper.unwrap_or_default(),
         })
     }
 

@@ -5,8 +5,18 @@ use shoal_net::membership::{SettingsDigests, SharedSetting};
 use shoal_registry::Lifetime;
 
 use crate::config::{
-    Config, EtcdConfig, Identity, RegistryConfig, TierConfig, TierStoreConfig, WriteMode, WriteRule,
+    Config, EtcdConfig, Identity, PackConfig, RegistryConfig, TierConfig, TierStoreConfig, WriteMode,
+    WriteRule,
 };
+
+fn pack() -> PackConfig {
+    PackConfig {
+        below_bytes: PackConfig::BELOW_BYTES,
+        pack_bytes: PackConfig::PACK_BYTES,
+        idle: PackConfig::IDLE,
+        keeper: "AK".into(),
+    }
+}
 
 fn tier(name: &str, members: &str) -> TierConfig {
     TierConfig {
@@ -69,6 +79,10 @@ fn each_part_that_differs_is_named() {
     );
     assert_eq!(
         differences(|config| config.write.rules[0].readers = vec!["b".into()]),
+        [SharedSetting::WriteRules]
+    );
+    assert_eq!(
+        differences(|config| config.write.rules[0].pack = Some(pack())),
         [SharedSetting::WriteRules]
     );
     assert_eq!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 use shoal_registry::Lifetime;
 
 use super::Desk;
-use crate::config::{Config, Fallback, RegistryConfig, Role, S3StoreConfig, TierStoreConfig};
+use crate::config::{Config, Fallback, PackConfig, RegistryConfig, Role, S3StoreConfig, TierStoreConfig};
 
 const FOLDER: &str = "[[tier]]\nname = \"a\"\nfolder = \"/ssd/tier\"\ncapacity = \"1GiB\"\n";
 const S3: &str = "[[tier]]\nname = \"a\"\nendpoint = \"https://store:9000\"\nbucket = \"tier\"\ncapacity = \"1GiB\"\n\
@@ -95,6 +95,7 @@ fn a_rule_says_into_which_tier_and_for_how_long() {
     );
     let write = Desk::new().file(&file).config().write;
     assert_eq!(write.rules[0].readers, ["consumer"]);
+    assert_eq!(write.rules[0].pack, None);
     assert_eq!(write.rules[0].tier.as_deref(), Some("b"));
     assert_eq!(write.rules[0].lifetime, Lifetime::Short);
     assert_eq!(write.rules[0].fallback, Fallback::Refuse);
@@ -110,11 +111,71 @@ fn a_rule_says_into_which_tier_and_for_how_long() {
 }
 
 #[test]
+fn a_rule_packs_only_if_it_says_so_and_names_a_keeper() {
+    let pack_of = |lines: &str| {
+        let file = format!("{FOLDER}{RULE}pack_as = \"consumer\"\n{lines}\n{READER}");
+        Desk::new().file(&file).config().write.rules[0].pack.clone()
+    };
+    let default = PackConfig {
+        below_bytes: 4 << 20,
+        pack_bytes: 32 << 20,
+        idle: Duration::from_secs(10),
+        keeper: "consumer".into(),
+    };
+    assert_eq!(pack_of("pack = true"), Some(default));
+    let set = "pack = true\npack_below = \"1MiB\"\npack_bytes = \"8MiB\"\npack_idle = \"1m\"";
+    let set = pack_of(set).unwrap();
+    assert_eq!((set.below_bytes, set.pack_bytes), (1 << 20, 8 << 20));
+    assert_eq!(set.idle, Duration::from_mins(1));
+
+    let with = |lines: &str| format!("{FOLDER}{RULE}{lines}\n{READER}");
+    let no_slash = RULE.replace("tmp/", "tmp");
+    refuses(&[
+        (
+            &with("pack = true"),
+            "shoal.toml:5: [[write.rule]] has no pack_as | add a line",
+        ),
+        (
+            &with("pack_below = \"1MiB\""),
+            "shoal.toml:8: [[write.rule]] pack_below stands without pack = true | leave it out",
+        ),
+        (
+            &with("pack = true\npack_as = \"consumr\""),
+            "shoal.toml:9: [[write.rule]] pack_as names \"consumr\", which is the access_key of no [[identity]] \
+             | did you mean \"consumer\"?",
+        ),
+        (
+            &with("pack = true\npack_as = \"consumer\"\npack_below = \"64MiB\""),
+            "shoal.toml:10: [[write.rule]] pack_below is not between 1 and pack_bytes | leave it out",
+        ),
+        (
+            &with("pack = true\npack_as = \"consumer\"\npack_bytes = \"2GiB\""),
+            "shoal.toml:10: [[write.rule]] pack_bytes is not between 64KiB and 1GiB | leave it out",
+        ),
+        (
+            &with("pack = true\npack_as = \"consumer\"\npack_idle = \"2h\""),
+            "shoal.toml:10: [[write.rule]] pack_idle is more than 1h | leave it out",
+        ),
+        (
+            &format!("{FOLDER}{no_slash}pack = true\npack_as = \"consumer\"\n{READER}"),
+            "shoal.toml:8: [[write.rule]] pack needs a prefix that ends with a slash",
+        ),
+        (
+            &with(
+                "pack = true\npack_as = \"consumer\"\n[[write.rule]]\nprefix = \"s3://b/tmp/x/\"\nmode = \"around\"",
+            ),
+            "shoal.toml:8: [[write.rule]] pack stands beside the rule for \"s3://b/tmp/x/\"",
+        ),
+    ]);
+}
+
+#[test]
 fn the_effective_configuration_hides_the_keys_of_a_tier_and_reads_back_as_itself() {
     let tiers = format!("{S3}access_key = \"AK\"\nsecret_key = \"hush\"\n{RULE}");
     for file in [
         &tiers,
         &format!("{FOLDER}{RULE}lifetime = \"short\"\nreaders = \"consumer\"\n{READER}"),
+        &format!("{FOLDER}{RULE}pack = true\npack_as = \"consumer\"\npack_idle = \"1s\"\n{READER}"),
     ] {
         let config = Desk::new().file(file).config();
         let (shown, json) = (config.to_toml(Role::Node), config.to_json(Role::Node));
