@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use bytes::{Bytes, BytesMut};
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, header};
 use http_body::Frame;
@@ -32,7 +33,7 @@ use crate::dirty::permission::Permissions;
 use crate::dirty::record::acknowledged::md5_in;
 use crate::dirty::record::manifest::{Manifest, Naming};
 use crate::dirty::stock::status::Outcomes;
-use crate::tier::{Damages, TierBytes};
+use crate::tier::{Damages, TierBytes, WrongBytes};
 
 /// Number of blocks read ahead of what the lake has accepted.
 const AHEAD: usize = 2;
@@ -117,40 +118,57 @@ impl Shared {
     ///
     /// The lake does not have the object, or its state is unknown.
     pub(crate) async fn write(&self, write: LakeWrite<'_>) -> Result<Uploaded, NotWritten> {
-        let written = self.try_to_write(write).await;
-        let Err(NotWritten {
-            error: wrong @ LakeWriteError::WrongBytes(_),
-            ..
-        }) = &written
-        else {
-            return written;
-        };
-        tracing::warn!(object = ?write.manifest.name, %wrong, "the blocks of a dirty object are removed from the disk");
-        self.parts
-            .cache()
-            .store
-            .removal
-            .remove_version(write.manifest.version.id);
-        self.try_to_write(write).await
+        let attempt = self.attempt(write)?;
+        match attempt.write().await {
+            Err(NotWritten {
+                error: LakeWriteError::WrongBytes(wrong),
+                ..
+            }) => {
+                self.distrust_blocks(write.manifest, &wrong);
+                attempt.write().await
+            }
+            written => written,
+        }
     }
 
-    async fn try_to_write(&self, write: LakeWrite<'_>) -> Result<Uploaded, NotWritten> {
+    /// Returns all acknowledged bytes of the object, as [`write`](Self::write) would send them.
+    ///
+    /// # Errors
+    ///
+    /// The object cannot be read.
+    pub(crate) async fn read(&self, write: LakeWrite<'_>) -> Result<Bytes, LakeWriteError> {
+        let attempt = self.attempt(write)?;
+        match attempt.read().await {
+            Err(LakeWriteError::WrongBytes(wrong)) => {
+                self.distrust_blocks(write.manifest, &wrong);
+                attempt.read().await
+            }
+            read => read,
+        }
+    }
+
+    /// Removes the blocks of an object from this node's disk.
+    fn distrust_blocks(&self, manifest: &Manifest, wrong: &WrongBytes) {
+        tracing::warn!(object = ?manifest.name, %wrong, "the blocks of a dirty object are removed from the disk");
+        let store = &self.parts.cache().store;
+        store.removal.remove_version(manifest.version.id);
+    }
+
+    fn attempt<'a>(&'a self, write: LakeWrite<'a>) -> Result<Attempt<'a>, LakeWriteError> {
         let caller = self.writer(&write.manifest.record.writer)?;
-        // The lake is asked in the turns of this node.
-        let client = S3Client {
-            payer: NODE,
-            ..S3Client::of_caller(&self.parts.cache().lake, &caller)
-        };
-        let attempt = Attempt {
+        Ok(Attempt {
             shared: self,
             write,
+            client: self.client(&caller),
             caller,
-            client,
-        };
-        if write.manifest.record.part_layout.is_whole() {
-            Ok(attempt.write_whole().await?)
-        } else {
-            attempt.write_in_parts().await
+        })
+    }
+
+    /// Returns the client that sends requests to the lake on behalf of a writer, in the turns of this node.
+    pub(crate) fn client(&self, writer: &Caller) -> S3Client {
+        S3Client {
+            payer: NODE,
+            ..S3Client::of_caller(&self.parts.cache().lake, writer)
         }
     }
 
@@ -171,6 +189,27 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
+    async fn write(&self) -> Result<Uploaded, NotWritten> {
+        if self.write.manifest.record.part_layout.is_whole() {
+            Ok(self.write_whole().await?)
+        } else {
+            self.write_in_parts().await
+        }
+    }
+
+    async fn read(&self) -> Result<Bytes, LakeWriteError> {
+        let manifest = self.write.manifest;
+        let mut bytes = BytesMut::with_capacity(manifest.version.size_bytes as usize);
+        for piece in &manifest.pieces {
+            let start = bytes.len() as u64;
+            let mut blocks = self.blocks(ByteRange::new(start, start + piece.size_bytes));
+            while let Some(proven) = blocks.next().await {
+                bytes.extend_from_slice(&proven?);
+            }
+        }
+        Ok(bytes.freeze())
+    }
+
     async fn write_whole(&self) -> Result<Uploaded, LakeWriteError> {
         let manifest = self.write.manifest;
         let (body, mut failure) = self.body(ByteRange::new(0, manifest.version.size_bytes));

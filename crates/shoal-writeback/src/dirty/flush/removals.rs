@@ -15,7 +15,6 @@ use shoal_net::endpoint::s3::{S3Client, SendOptions};
 use shoal_registry::changes::LakeChange;
 use shoal_registry::worker::{NotFlushed, Removal};
 use shoal_s3::error::ErrorCode;
-use shoal_s3::identity::NODE;
 use shoal_s3::target;
 use shoal_s3::xml::{DeletionResult, Key};
 
@@ -78,11 +77,7 @@ impl Cleaner {
             return all(tombstones, error);
         };
         let batch = Batch {
-            // The lake is asked in the turns of this node.
-            client: S3Client {
-                payer: NODE,
-                ..S3Client::of_caller(&self.shared.parts.cache().lake, &caller)
-            },
+            client: self.shared.client(&caller),
             permit,
             tombstones: tombstones.to_vec(),
         };
