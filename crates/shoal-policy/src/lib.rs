@@ -10,6 +10,7 @@ pub mod fingerprint;
 pub mod hash;
 mod homes;
 pub mod link;
+pub mod packing;
 mod room;
 mod sending;
 
