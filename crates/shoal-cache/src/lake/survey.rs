@@ -22,8 +22,13 @@ pub use shoal_net::endpoint::s3::{PAGE_KEYS, PageRequest};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LakeRefusal {
     /// It refuses the identity, or has no such bucket or object.
-    #[error("the lake answered {0}")]
-    Refused(String),
+    #[error("the lake answered {answer}")]
+    Refused {
+        /// The status of its answer.
+        status: StatusCode,
+        /// The status and the error code, for messages.
+        answer: String,
+    },
     /// It does not answer, or with an error of its own.
     #[error("{0}")]
     Trouble(String),
@@ -103,14 +108,14 @@ impl From<CallError> for LakeRefusal {
 
 impl From<Refusal> for LakeRefusal {
     fn from(Refusal { status, error }: Refusal) -> Self {
-        let said = match error {
+        let answer = match error {
             Some(error) => format!("{} {}", status.as_u16(), error.code.escape_debug()),
             None => status.to_string(),
         };
         if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS {
-            Self::Refused(said)
+            Self::Refused { status, answer }
         } else {
-            Self::Trouble(format!("the lake answered {said}"))
+            Self::Trouble(format!("the lake answered {answer}"))
         }
     }
 }

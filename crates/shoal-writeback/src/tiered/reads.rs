@@ -12,6 +12,7 @@ use shoal_cache::lake::{
     Asked, LakeRefusal, PageRequest, PinOutcome, Pinned, ReadError, ReadRequest, Unchanged, says_absent,
 };
 use shoal_cache::obtain::KeptBytes;
+use shoal_net::endpoint::s3::Refusal;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::xml::ListedObject;
@@ -107,12 +108,13 @@ impl TieredLake {
             match entries.readable_by(&lookup, caller) {
                 Some(Dirty::Object(manifest)) => return Ok(Arc::clone(&manifest.version)),
                 Some(Dirty::Tombstone(_)) => {
-                    return Err(LakeRefusal::Refused(StatusCode::NOT_FOUND.to_string()));
+                    let (status, error) = (StatusCode::NOT_FOUND, None);
+                    return Err(Refusal { status, error }.into());
                 }
                 None => {}
             }
             let answer = self.parts.within.version(caller, name).await;
-            if !matches!(answer, Err(LakeRefusal::Refused(_))) {
+            if !matches!(answer, Err(LakeRefusal::Refused { .. })) {
                 return answer;
             }
             let is_as_found = entries.is_as_found(&lookup).await;

@@ -37,7 +37,7 @@ impl From<LakeRefusal> for ObjectFailure {
     fn from(refusal: LakeRefusal) -> Self {
         let why = refusal.to_string();
         match refusal {
-            LakeRefusal::Refused(_) => Self::Refused(why),
+            LakeRefusal::Refused { .. } => Self::Refused(why),
             LakeRefusal::Uncacheable(_) => Self::Skipped(why),
             LakeRefusal::Trouble(_) => Self::Failed(why),
         }

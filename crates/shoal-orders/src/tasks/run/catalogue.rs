@@ -88,7 +88,7 @@ impl Catalogue {
             } => {
                 let page = listed(selection, after, lake).await;
                 page.map_err(|refusal| match refusal {
-                    LakeRefusal::Refused(answer) => {
+                    LakeRefusal::Refused { answer, .. } => {
                         NoPage::Never(format!("{uri} cannot be listed: the lake answered {answer}"))
                     }
                     error => NoPage::NotNow(format!("waits for the lake: {error}")),
