@@ -6,8 +6,7 @@
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method};
 use shoal_s3::operation::{Query, classify};
-use shoal_writeback::dirty::DirtyPage;
-use shoal_writeback::{Listing, UploadListing};
+use shoal_writeback::{Listing, NewerNames, UploadListing};
 
 /// Panics when a promise is broken.
 pub(crate) fn check(data: &[u8]) {
@@ -24,7 +23,7 @@ pub(crate) fn check(data: &[u8]) {
         return;
     };
     if let Some(listing) = Listing::parse(&asked.query) {
-        let none = DirtyPage::default();
+        let none = NewerNames::default();
         is_listed(&listing.query(&asked.query, &none), page, |page| {
             listing.merge(page, &none).map(|merged| merged.document)
         });

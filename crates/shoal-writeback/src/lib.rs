@@ -3,9 +3,10 @@
 pub mod configured;
 pub mod dirty;
 mod headers;
+mod listing;
 pub mod observed;
 pub mod tier;
 pub mod tiered;
 
 pub use dirty::FlushProgress;
-pub use tiered::{Listing, UploadListing};
+pub use listing::{Listing, NewerNames, UploadListing};

@@ -34,7 +34,6 @@ use shoal_s3::xml::ListedObject;
 use self::commits::CommitBound;
 use self::deletion::BulkDeletions;
 use self::flush::is_form;
-pub use self::listing::{Listing, UploadListing};
 use self::upload_requests::{UploadRequests, upload_named};
 use crate::dirty::{Dirty, DirtyObjects, unversioned};
 

@@ -20,6 +20,7 @@ use shoal_s3::xml::ListedObject;
 use super::TieredLake;
 use crate::dirty::errors::no_such_key;
 use crate::dirty::{Dirty, Lookup, Manifest, Scope, unversioned};
+use crate::listing::NewerNames;
 
 /// Number of attempts if a name changes while it is read.
 const ATTEMPTS: usize = 4;
@@ -144,27 +145,12 @@ impl TieredLake {
                 ..page
             };
             let listed = self.parts.within.list(caller, from).await?;
-            let ends = listed
-                .last()
-                .map(|last| last.key.clone())
-                .into_iter()
-                .chain(dirty.until);
-            let end = ends.min();
-            let names = dirty.dirty.iter().map(|dirty| {
-                let object = dirty.object().map(|manifest| ListedObject {
-                    key: manifest.name.key.to_vec(),
-                    etag: manifest.version.etag.to_string(),
-                    size_bytes: manifest.version.size_bytes,
-                    last_modified: None,
-                });
-                (dirty.name().key.to_vec(), object)
-            });
-            let merged = merged(listed, names.collect(), end.as_deref(), page.keys_max);
-            match end {
-                // An empty page means the end, and this is none: all its objects are removed.
-                Some(end) if merged.is_empty() => after = end,
-                _ => return Ok(merged),
-            }
+            let merged = NewerNames::from(&dirty).merge(listed, page.keys_max);
+            // An empty page means the end, and this is none: all its objects are removed.
+            let Some(until) = merged.nothing_until else {
+                return Ok(merged.objects);
+            };
+            after = until;
         }
     }
 
@@ -207,74 +193,4 @@ impl TieredLake {
 /// Returns true if a read of an absent object has one answer, which the node knows.
 fn is_about_current(request: &ReadRequest) -> bool {
     request.is_understood() && request.name().version.is_none()
-}
-
-/// Merges a page of the lake with the dirty names that follow the page before, without an object where it is
-/// removed. Dirty state is newer. As there may be more keys behind `end`, the merged page ends with it.
-fn merged(
-    listed: Vec<ListedObject>,
-    dirty: Vec<(Vec<u8>, Option<ListedObject>)>,
-    end: Option<&[u8]>,
-    keys_max: usize,
-) -> Vec<ListedObject> {
-    let mut merged = listed;
-    merged.retain(|object| {
-        dirty
-            .binary_search_by(|(newer, _)| newer.cmp(&object.key))
-            .is_err()
-    });
-    merged.extend(dirty.into_iter().filter_map(|(_, object)| object));
-    merged.retain(|object| end.is_none_or(|end| &*object.key <= end));
-    merged.sort_by(|one, other| one.key.cmp(&other.key));
-    merged.truncate(keys_max);
-    merged
-}
-
-#[cfg(test)]
-mod tests {
-    use shoal_s3::xml::ListedObject;
-
-    use super::merged;
-
-    fn objects(keys: &str, etag: &str) -> Vec<ListedObject> {
-        let object = |key| ListedObject {
-            key: vec![key],
-            etag: etag.into(),
-            size_bytes: 1,
-            last_modified: None,
-        };
-        keys.bytes().map(object).collect()
-    }
-
-    #[test]
-    fn a_merged_page_leaves_out_no_key_that_the_lake_has_behind_its_page() {
-        // Capitals are tombstones.
-        for (listed, dirty, end, keys_max, expected) in [
-            ("", "", "", 9, ""),
-            ("bd", "", "d", 9, "bd"),
-            ("", "ac", "", 9, "ac"),
-            ("bd", "ace", "d", 9, "abcd"),
-            ("bd", "ace", "d", 3, "abc"),
-            ("bd", "bd", "d", 9, "bd"),
-            ("", "ace", "", 2, "ac"),
-            ("bd", "aBc", "d", 9, "acd"),
-            ("bd", "BD", "d", 9, ""),
-            ("bde", "aC", "c", 9, "ab"),
-        ] {
-            let names = dirty.bytes().map(|key| {
-                let object = objects(&char::from(key).to_string(), "tier").pop();
-                (
-                    vec![key.to_ascii_lowercase()],
-                    object.filter(|_| key.is_ascii_lowercase()),
-                )
-            });
-            let end = Some(end.as_bytes()).filter(|end| !end.is_empty());
-            let page = merged(objects(listed, "lake"), names.collect(), end, keys_max);
-            let keys: Vec<u8> = page.iter().map(|object| object.key[0]).collect();
-            assert_eq!(keys, expected.as_bytes(), "{listed} {dirty}");
-            let newer = |object: &ListedObject| dirty.as_bytes().contains(&object.key[0]);
-            let is_right = |object: &ListedObject| (object.etag == "tier") == newer(object);
-            assert!(page.iter().all(is_right), "what is dirty is newer");
-        }
-    }
 }

@@ -25,9 +25,9 @@ use shoal_s3::xml::{Deletion, DeletionResult, ErrorDocument, Key};
 use super::check;
 use crate::dirty::errors::{access_denied, malformed, unreadable};
 use crate::dirty::{Action, Dirty, Lookup, Trial, beside};
+use crate::listing::{answered_with, read};
 use crate::tiered::asker::{Asker, without_body};
 use crate::tiered::commits::CommitBound;
-use crate::tiered::listing::{answered_with, read};
 use crate::tiered::{PARALLEL, TieredLakeParts};
 
 /// Limit on the body of a request: a thousand keys of 1,000 bytes, and as much again for their encoding.

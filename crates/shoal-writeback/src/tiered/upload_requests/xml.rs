@@ -10,7 +10,7 @@ use shoal_s3::time::rfc3339;
 use shoal_s3::xml::{Completion, Element, Malformed};
 
 use crate::dirty::{Checksum, Completed, ListedPart, Part, Upload, UploadId, element_name};
-use crate::tiered::listing::described;
+use crate::listing::described;
 
 /// The largest number of parts on a page in S3.
 const PAGE_PARTS_MAX: usize = 1000;

@@ -1,36 +1,20 @@
 //! Listings: merges the lake's page with the objects and uploads that only the tier has.
 
-mod objects;
-mod page;
-mod uploads;
-
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::{Method, Response, StatusCode, header, response};
-use http_body::Body;
-use http_body_util::{BodyExt, Limited};
+use http::{Method, Response, StatusCode};
 use shoal_cache::exchange::respond::relay;
 use shoal_cache::exchange::{Admitted, ResponseBody, ResponseResult};
-use shoal_net::endpoint::BoxError;
 use shoal_s3::error::S3Error;
-use shoal_s3::hop_by_hop::end_to_end_of_response;
 use shoal_s3::identity::Caller;
 use shoal_s3::operation::Query;
+use shoal_s3::xml::ListedObject;
 
-pub use self::objects::Listing;
-use self::objects::in_order;
-use self::page::MOST;
-pub use self::uploads::UploadListing;
-pub(super) use self::uploads::described;
 use super::TieredLakeParts;
 use super::asker::without_body;
-use crate::dirty::errors::unreadable;
 use crate::dirty::{Dirty, DirtyPage};
-
-/// Limit on a page: a thousand keys of 1,000 bytes, each byte escaped to up to six.
-const PAGE_BYTES_MAX: usize = 16 << 20;
+use crate::listing::{Listing, MOST, Newer, NewerNames, UploadListing, asking, in_order, merged};
 
 /// Number of names on a full page, and one more.
 const FULL: usize = MOST + 1;
@@ -46,30 +30,32 @@ impl TieredLakeParts {
         let classified = &admitted.classified;
         let listing = Listing::parse(&classified.query).filter(|listing| !listing.is_empty());
         let Some(listing) = listing else {
-            return self.within.forward(admitted).await;
+            return self.within.list_objects(admitted, bucket).await;
         };
         let (mut listing, asked) = (listing, classified.query.clone());
         let (mut is_first, mut may_list) = (true, false);
         loop {
-            let mut dirty = self.dirty_of(bucket, &listing).await?;
-            let query = listing.query(&asked, &dirty);
-            let needed = listing.needed_at_lake(&dirty);
+            let dirty = self.dirty_of(bucket, &listing).await?;
+            let mut newer = NewerNames::from(&dirty);
+            let query = listing.query(&asked, &newer);
+            let needed = needed_at_lake(&listing, &dirty);
             if !needed.is_empty() {
                 if !may_list && let Some(refusal) = self.refusal_to_list(&admitted, query.clone()).await? {
                     return Ok(refusal);
                 }
-                dirty = self.flush_for_page(bucket, &listing, needed).await?;
+                newer = NewerNames::from(&self.flush_for_page(bucket, &listing, needed).await?);
             }
-            if is_first && dirty.dirty.is_empty() && !listing.goes_on() {
-                return self.within.forward(admitted).await;
+            if is_first && newer.names.is_empty() && !listing.goes_on() {
+                return self.within.list_objects(admitted, bucket).await;
             }
             let mut nothing_until = None;
             let merge = |page: &[u8]| {
-                let merged = listing.merge(page, &dirty)?;
+                let merged = listing.merge(page, &newer)?;
                 nothing_until = merged.nothing_until;
                 Some(merged.document)
             };
-            let response = self.pass_on_merged(admitted.without_body(), query, merge).await?;
+            let asked_again = asking(admitted.without_body(), query);
+            let response = merged(self.within.list_objects(asked_again, bucket), merge).await?;
             // Some clients take a page without entries for the last one.
             let Some(until) = nothing_until else {
                 return Ok(response);
@@ -111,7 +97,7 @@ impl TieredLakeParts {
                 refused.insert(Arc::clone(&dirty.name().key));
             }
             let dirty = self.dirty_of(bucket, listing).await?;
-            needed = listing.needed_at_lake(&dirty);
+            needed = needed_at_lake(listing, &dirty);
             needed.retain(|dirty| dirty.is_tombstone() && !refused.contains(&dirty.name().key));
             if needed.is_empty() {
                 return Ok(dirty);
@@ -134,7 +120,7 @@ impl TieredLakeParts {
         let classified = &admitted.classified;
         let listing = UploadListing::parse(&classified.query);
         if listing.is_empty() {
-            return self.within.forward(admitted).await;
+            return self.within.list_uploads(admitted, bucket).await;
         }
         let kept = match &admitted.verified.caller {
             Caller::Identity(identity) => {
@@ -146,46 +132,66 @@ impl TieredLakeParts {
             Caller::Anonymous => Vec::new(),
         };
         if kept.is_empty() && !listing.goes_on() {
-            return self.within.forward(admitted).await;
+            return self.within.list_uploads(admitted, bucket).await;
         }
         let query = listing.query(&classified.query);
         let merge = |page: &[u8]| listing.merge(page, &kept);
-        self.pass_on_merged(admitted, query, merge).await
+        let asked = asking(admitted, query);
+        merged(self.within.list_uploads(asked, bucket), merge).await
     }
+}
 
-    /// Sends the listing to the lake with `query` and merges its page by `merge`. A refusal is passed on
-    /// unchanged.
-    async fn pass_on_merged(
-        &self,
-        mut admitted: Box<Admitted>,
-        query: Query,
-        merge: impl FnOnce(&[u8]) -> Option<String>,
-    ) -> ResponseResult {
-        admitted.classified.query = query;
-        admitted.is_answer_read = true;
-        let (head, body) = self.within.forward(admitted).await?.into_parts();
-        let body = read(body).await?;
-        let merged = match head.status {
-            StatusCode::OK => merge(&body).ok_or_else(unreadable)?.into(),
-            _ => body,
+impl From<&DirtyPage> for NewerNames {
+    fn from(page: &DirtyPage) -> Self {
+        let name = |dirty: &Dirty| match dirty {
+            Dirty::Object(manifest) => Newer::Object(ListedObject {
+                key: manifest.name.key.to_vec(),
+                etag: manifest.version.etag.to_string(),
+                size_bytes: manifest.version.size_bytes,
+                last_modified: manifest.version.last_modified,
+            }),
+            Dirty::Tombstone(tombstone) => Newer::Removed(tombstone.name.key.to_vec()),
         };
-        Ok(answered_with(&head, merged))
+        Self {
+            names: page.dirty.iter().map(name).collect(),
+            until: page.until.clone(),
+            hidden: Vec::new(),
+        }
     }
 }
 
-pub(super) async fn read<B>(body: B) -> Result<Bytes, S3Error>
-where
-    B: Body<Data = Bytes>,
-    B::Error: Into<BoxError>,
-{
-    let body = Limited::new(body, PAGE_BYTES_MAX).collect().await;
-    Ok(body.map_err(|_| unreadable())?.to_bytes())
+/// Returns what the lake must know before it can word the page: objects if only the lake knows their owners,
+/// and the tombstones behind common prefixes, because an object may be left there or none.
+fn needed_at_lake(listing: &Listing, page: &DirtyPage) -> Vec<Dirty> {
+    let is_needed = |dirty: &&Dirty| match dirty {
+        Dirty::Object(_) => listing.shows_owners,
+        Dirty::Tombstone(tombstone) => listing.scope.group(&tombstone.name.key).is_some(),
+    };
+    page.dirty.iter().filter(is_needed).cloned().collect()
 }
 
-pub(super) fn answered_with(head: &response::Parts, body: Bytes) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody::full(body));
-    *response.status_mut() = head.status;
-    *response.headers_mut() = end_to_end_of_response(&head.headers);
-    response.headers_mut().remove(header::CONTENT_LENGTH);
-    response
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use shoal_s3::operation::Query;
+
+    use super::{Dirty, DirtyPage, Listing, needed_at_lake};
+    use crate::dirty::testing::{manifest, tombstone};
+
+    #[test]
+    fn tombstones_behind_a_common_prefix_are_needed_at_the_lake() {
+        let listing = |query| Listing::parse(&Query::parse(Some(query)).unwrap()).unwrap();
+        let object = |key| Dirty::Object(Arc::new(manifest(key)));
+        let dirty = DirtyPage {
+            dirty: vec![tombstone("a"), object("a/x"), tombstone("a/y"), tombstone("b/")],
+            until: None,
+        };
+        let needed = needed_at_lake(&listing("list-type=2&delimiter=/"), &dirty).into_iter();
+        let needed: Vec<_> = needed.map(|dirty| dirty.name().key.to_vec()).collect();
+        assert_eq!(needed, [b"a/y".to_vec(), b"b/".into()]);
+        assert!(needed_at_lake(&listing("list-type=2"), &dirty).is_empty());
+        let owners = listing("list-type=2&fetch-owner=true");
+        assert_eq!(needed_at_lake(&owners, &dirty).len(), 1);
+    }
 }

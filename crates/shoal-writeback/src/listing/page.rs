@@ -4,7 +4,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encod
 use shoal_s3::xml::{Document, Element, Malformed};
 
 /// Number of entries on an S3 page if the client asks for no number.
-pub(super) const MOST: usize = 1000;
+pub(crate) const MOST: usize = 1000;
 
 /// The characters that S3 percent-encodes in a listing with `encoding-type=url`.
 const URL_SAFE: &AsciiSet = &NON_ALPHANUMERIC

@@ -1,9 +1,9 @@
-//! Merges dirty objects into the lake's page of a listing.
+//! Merges the objects that a layer above the lake knows into the lake's page of a listing.
 //!
-//! A page starts after one name and ends with another. The dirty objects between the two are merged into it,
-//! and entries in excess of its size move to the next page. Pages must therefore start at names, not at the
-//! lake's tokens: the node's own tokens encode a name. Names with a tombstone are left out; the lake is asked
-//! for a full page then, so that few pages are short.
+//! A page starts after one name and ends with another. The objects between the two are merged into it, and
+//! entries in excess of its size move to the next page. Pages must therefore start at names, not at the
+//! lake's tokens: the node's own tokens encode a name. Removed names are left out; the lake is asked for a
+//! full page then, so that few pages are short.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -12,10 +12,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use shoal_s3::operation::Query;
 use shoal_s3::time::rfc3339;
-use shoal_s3::xml::Element;
+use shoal_s3::xml::{Element, ListedObject};
 
+use super::newer::NewerNames;
 use super::page::{Entry, ListPage, MOST, OBJECTS};
-use crate::dirty::{Dirty, DirtyPage, Manifest, Scope, bytes_in};
+use crate::dirty::{Scope, bytes_in};
 
 /// Prefix of the node's own tokens.
 const TOKEN: &str = "shoal-";
@@ -97,16 +98,6 @@ impl Listing {
         self.most == Some(0)
     }
 
-    /// Returns what the lake must know before it can word the page: objects if only the lake knows their
-    /// owners, and the tombstones behind common prefixes, because an object may be left there or none.
-    pub fn needed_at_lake(&self, page: &DirtyPage) -> Vec<Dirty> {
-        let is_needed = |dirty: &&Dirty| match dirty {
-            Dirty::Object(_) => self.shows_owners,
-            Dirty::Tombstone(tombstone) => self.scope.group(&tombstone.name.key).is_some(),
-        };
-        page.dirty.iter().filter(is_needed).cloned().collect()
-    }
-
     /// Returns the same request from a later position on.
     #[must_use]
     pub fn from(&self, after: Vec<u8>) -> Self {
@@ -118,15 +109,15 @@ impl Listing {
 
     /// Returns the query for the lake: the client's, starting after the same name. The page is a full one if
     /// names are left out of it.
-    pub fn query(&self, asked: &Query, dirty: &DirtyPage) -> Query {
-        let asked =
-            &if dirty.dirty.iter().any(Dirty::is_tombstone) && self.most.is_some_and(|most| most < MOST) {
-                asked
-                    .clone()
-                    .with(&[("max-keys", Some(MOST.to_string().as_bytes()))])
-            } else {
-                asked.clone()
-            };
+    pub fn query(&self, asked: &Query, newer: &NewerNames) -> Query {
+        let is_short = self.most.is_some_and(|most| most < MOST);
+        let asked = &if is_short && newer.removed().next().is_some() {
+            asked
+                .clone()
+                .with(&[("max-keys", Some(MOST.to_string().as_bytes()))])
+        } else {
+            asked.clone()
+        };
         if !self.is_version2 {
             let is_same = self.after == bytes_in(asked, "marker");
             let from = ("marker", Some(&*self.after));
@@ -150,29 +141,26 @@ impl Listing {
         }
     }
 
-    /// Merges what is dirty into the lake's page. Returns `None` if the lake's response is not a page.
-    pub fn merge(&self, xml: &[u8], dirty: &DirtyPage) -> Option<Merged> {
+    /// Merges newer names into the lake's page. Returns `None` if the lake's response is not a page.
+    pub fn merge(&self, xml: &[u8], newer: &NewerNames) -> Option<Merged> {
         let mut page = ListPage::parse(&OBJECTS, xml).ok()?;
         let time_ending = time_ending(&page);
         let end = page.entries.last().filter(|_| page.is_truncated);
-        let end = end.map(|last| last.name.clone()).into_iter();
-        let end = end.chain(dirty.until.clone()).min();
+        let end = end.map(|last| newer.end_of(&last.name)).into_iter();
+        let end = end.chain(newer.until.clone()).min();
         let is_here = |key: &[u8]| {
             end.as_deref()
                 .is_none_or(|end| *key <= *end || self.scope.group(key) == Some(end))
         };
         let of_lake = std::mem::take(&mut page.entries).into_iter();
-        let of_lake = of_lake.filter(|entry| is_here(&entry.name));
-        let of_tier = dirty.dirty.iter().filter_map(Dirty::object);
-        let of_tier = of_tier.filter(|manifest| is_here(&manifest.name.key));
-        let of_tier = of_tier.filter_map(|manifest| self.entry(&page, time_ending, manifest));
-        // Of two entries with the same name, the later one stays: the tier's.
-        let entries = of_lake.chain(of_tier).map(|entry| (entry.name.clone(), entry));
+        let of_lake = of_lake.filter(|entry| is_here(&entry.name) && !newer.hides(&entry.name));
+        let newer_ones = newer.objects().filter(|object| is_here(&object.key));
+        let newer_ones = newer_ones.filter_map(|object| self.entry(&page, time_ending, object));
+        // Of two entries with the same name, the later one stays: the newer.
+        let entries = of_lake.chain(newer_ones).map(|entry| (entry.name.clone(), entry));
         let mut entries: BTreeMap<_, _> = entries.collect();
-        let tombstones = dirty.dirty.iter().filter(|dirty| dirty.is_tombstone());
-        let removed = tombstones.map(|dirty| &*dirty.name().key);
         // An entry of the same name as one behind a common prefix is the prefix.
-        for key in removed.filter(|key| self.scope.group(key).is_none()) {
+        for key in newer.removed().filter(|key| self.scope.group(key).is_none()) {
             entries.remove(key);
         }
         page.entries = entries.into_values().collect();
@@ -205,20 +193,19 @@ impl Listing {
         })
     }
 
-    /// Returns the entry of a dirty object or of its common prefix, or `None` if an earlier page has shown
-    /// it.
-    fn entry(&self, page: &ListPage, time_ending: Option<&str>, manifest: &Manifest) -> Option<Entry> {
-        let key = &manifest.name.key;
+    /// Returns the entry of a newer object or of its common prefix, or `None` if an earlier page has shown it.
+    fn entry(&self, page: &ListPage, time_ending: Option<&str>, object: &ListedObject) -> Option<Entry> {
+        let key = &object.key;
         let group = self.scope.group(key);
-        if group == Some(&*self.after) || **key <= *self.after {
+        if group == Some(&*self.after) || *key <= self.after {
             return None;
         }
         Some(match group {
             Some(group) => page.group(group),
             None => Entry {
-                name: key.to_vec(),
+                name: key.clone(),
                 is_prefix: false,
-                element: page.element(contents(&page.encode(key), time_ending, manifest)),
+                element: page.element(contents(&page.encode(key), time_ending, object)),
             },
         })
     }
@@ -246,7 +233,7 @@ impl Listing {
 }
 
 /// Returns the end of times on the lake's page if it is always the same one: `.000Z`, as AWS writes it, or
-/// `Z` without a fraction, as versitygw does. `MinIO` and Ceph write milliseconds. Dirty objects are listed
+/// `Z` without a fraction, as versitygw does. `MinIO` and Ceph write milliseconds. Newer objects are listed
 /// in the same format, because tools compare the times of objects across listings.
 fn time_ending(page: &ListPage) -> Option<&'static str> {
     let mut times = page.entries.iter().filter_map(|entry| entry.text("LastModified"));
@@ -267,25 +254,25 @@ fn time_text(time: SystemTime, ending: Option<&str>) -> String {
     }
 }
 
-fn contents(key: &str, time_ending: Option<&str>, manifest: &Manifest) -> Element {
-    let version = &manifest.version;
-    let modified = version.last_modified.map(|time| time_text(time, time_ending));
+fn contents(key: &str, time_ending: Option<&str>, object: &ListedObject) -> Element {
+    let modified = object.last_modified.map(|time| time_text(time, time_ending));
     Element::new("Contents")
         .with_leaf("Key", key)
         .with_leaf("LastModified", modified.unwrap_or_default())
-        .with_leaf("ETag", &version.etag)
-        .with_leaf("Size", version.size_bytes.to_string())
+        .with_leaf("ETag", &object.etag)
+        .with_leaf("Size", object.size_bytes.to_string())
         .with_leaf("StorageClass", "STANDARD")
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::time::UNIX_EPOCH;
 
     use shoal_s3::operation::Query;
+    use shoal_s3::xml::ListedObject;
 
-    use super::{Dirty, DirtyPage, ListPage, Listing, OBJECTS, in_order};
-    use crate::dirty::testing::{manifest, tombstone};
+    use super::{ListPage, Listing, NewerNames, OBJECTS, in_order};
+    use crate::listing::Newer;
 
     #[test]
     fn pages_below_a_rule_are_in_the_order_of_names() {
@@ -313,18 +300,23 @@ mod tests {
     /// Returns the query that the lake gets for the client's `query`.
     fn told(listing: &Listing, query: &str) -> String {
         let asked = Query::parse(Some(query)).unwrap();
-        listing.query(&asked, &DirtyPage::default()).to_string()
+        listing.query(&asked, &NewerNames::default()).to_string()
     }
 
-    /// Dirty objects; a key with a minus sign before it has a tombstone.
-    fn dirty(keys: &[&str]) -> DirtyPage {
-        let dirty = |key: &&str| match key.strip_prefix('-') {
-            Some(key) => tombstone(key),
-            None => Dirty::Object(Arc::new(manifest(key))),
+    /// Newer objects; a key with a minus sign before it is removed.
+    fn newer(keys: &[&str]) -> NewerNames {
+        let name = |key: &&str| match key.strip_prefix('-') {
+            Some(key) => Newer::Removed(key.into()),
+            None => Newer::Object(ListedObject {
+                key: (*key).into(),
+                etag: "\"e\"".into(),
+                size_bytes: 1,
+                last_modified: Some(UNIX_EPOCH),
+            }),
         };
-        DirtyPage {
-            dirty: keys.iter().map(dirty).collect(),
-            until: None,
+        NewerNames {
+            names: keys.iter().map(name).collect(),
+            ..NewerNames::default()
         }
     }
 
@@ -339,8 +331,8 @@ mod tests {
         )
     }
 
-    fn merged(listing: &Listing, page: &str, dirty: &DirtyPage) -> String {
-        listing.merge(page.as_bytes(), dirty).unwrap().document
+    fn merged(listing: &Listing, page: &str, newer: &NewerNames) -> String {
+        listing.merge(page.as_bytes(), newer).unwrap().document
     }
 
     /// Returns the names on a page in order, and the request for the next page.
@@ -368,17 +360,17 @@ mod tests {
     }
 
     #[test]
-    fn a_dirty_object_stands_where_the_lake_would_show_it() {
+    fn a_newer_object_stands_where_the_lake_would_show_it() {
         let listing = listing("list-type=2&prefix=");
         let merged = merged(
             &listing,
             &page(9, false, &["b", "d"]),
-            &dirty(&["a", "c", "d", "e"]),
+            &newer(&["a", "c", "d", "e"]),
         );
         assert_eq!(shown(&listing, &merged).0, ["a", "b", "c", "d", "e"]);
         assert!(
             merged.contains("<Key>d</Key><LastModified"),
-            "what is dirty is newer: {merged}"
+            "it is newer: {merged}"
         );
         assert!(merged.contains("<KeyCount>5</KeyCount>"));
     }
@@ -386,7 +378,7 @@ mod tests {
     #[test]
     fn each_name_is_on_one_page_and_no_page_is_too_long() {
         let first = listing("list-type=2&max-keys=2");
-        let all = dirty(&["a", "c", "e"]);
+        let all = newer(&["a", "c", "e"]);
         let merged = self::merged(&first, &page(2, true, &["b", "d"]), &all);
         let (names, next) = shown(&first, &merged);
         assert_eq!(names, ["a", "b"]);
@@ -407,7 +399,7 @@ mod tests {
     #[test]
     fn keys_behind_a_delimiter_are_one_prefix_shown_once() {
         let first = listing("list-type=2&delimiter=/&max-keys=2");
-        let all = dirty(&["a/x", "a/y", "c/z", "d"]);
+        let all = newer(&["a/x", "a/y", "c/z", "d"]);
         let merged = self::merged(&first, &page(2, true, &["a/", "b"]), &all);
         assert_eq!(shown(&first, &merged).0, ["a/", "b"]);
         let merged = self::merged(&first, &page(2, false, &[]), &all);
@@ -426,7 +418,7 @@ mod tests {
     #[test]
     fn version_1_goes_on_by_markers() {
         let listing = listing("marker=b&max-keys=1");
-        let merged = merged(&listing, &page(1, false, &["d"]), &dirty(&["a", "b", "c"]));
+        let merged = merged(&listing, &page(1, false, &["d"]), &newer(&["a", "b", "c"]));
         assert!(merged.contains("<NextMarker>c</NextMarker>"), "{merged}");
         assert!(!merged.contains("<Key>b</Key>") && !merged.contains("<Key>d</Key>"));
         assert_eq!(told(&listing, "marker=b&max-keys=1"), "marker=b&max-keys=1");
@@ -449,15 +441,15 @@ mod tests {
             question,
             "whether it is one the lake says"
         );
-        let merged = merged(&listing, &page(9, false, &["b"]), &dirty(&["a"]));
+        let merged = merged(&listing, &page(9, false, &["b"]), &newer(&["a"]));
         assert_eq!(shown(&listing, &merged).0, ["a", "b"]);
         assert!(merged.contains("<ContinuationToken/>"), "{merged}");
     }
 
     #[test]
-    fn a_name_with_a_tombstone_is_left_out_and_no_page_ends_before_the_last_name() {
+    fn a_removed_name_is_left_out_and_no_page_ends_before_the_last_name() {
         let first = listing("list-type=2&max-keys=2");
-        let removed = dirty(&["-a", "b", "-c", "-d"]);
+        let removed = newer(&["-a", "b", "-c", "-d"]);
         let asked = Query::parse(Some("list-type=2&max-keys=2")).unwrap();
         assert_eq!(
             first.query(&asked, &removed).to_string(),
@@ -474,18 +466,18 @@ mod tests {
         let short = merged(&first, &page(1000, true, &["b", "c", "d"]), &removed);
         let (names, next) = shown(&first, &short);
         assert_eq!((names, next.unwrap().after), (vec!["b".into()], b"d".into()));
-        let nothing = first.merge(page(1000, true, &["a"]).as_bytes(), &dirty(&["-a"]));
+        let nothing = first.merge(page(1000, true, &["a"]).as_bytes(), &newer(&["-a"]));
         assert_eq!(nothing.unwrap().nothing_until, Some(b"a".into()));
-        let last = first.merge(page(1000, false, &["a"]).as_bytes(), &dirty(&["-a"]));
+        let last = first.merge(page(1000, false, &["a"]).as_bytes(), &newer(&["-a"]));
         assert_eq!(last.unwrap().nothing_until, None);
     }
 
     #[test]
-    fn a_page_ends_where_the_dirty_names_that_were_read_end() {
+    fn a_page_ends_where_the_newer_names_that_were_read_end() {
         let first = listing("list-type=2&max-keys=9");
-        let read = DirtyPage {
+        let read = NewerNames {
             until: Some(b"c".into()),
-            ..dirty(&["-a", "-c"])
+            ..newer(&["-a", "-c"])
         };
         let page = merged(&first, &page(1000, false, &["a", "b", "c", "d"]), &read);
         let (names, next) = shown(&first, &page);
@@ -495,17 +487,45 @@ mod tests {
     }
 
     #[test]
-    fn tombstones_behind_a_common_prefix_are_needed_at_the_lake() {
+    fn a_removed_name_leaves_its_common_prefix() {
         let grouped = listing("list-type=2&delimiter=/");
-        let dirty = dirty(&["-a", "a/x", "-a/y", "-b/"]);
-        let needed = grouped.needed_at_lake(&dirty).into_iter();
-        let needed: Vec<_> = needed.map(|dirty| dirty.name().key.to_vec()).collect();
-        assert_eq!(needed, [b"a/y".to_vec(), b"b/".into()]);
-        assert!(listing("list-type=2").needed_at_lake(&dirty).is_empty());
-        let owners = listing("list-type=2&fetch-owner=true");
-        assert_eq!(owners.needed_at_lake(&dirty).len(), 1);
-        // If the lake refuses them, their common prefix stays.
-        let page = merged(&grouped, &page(9, false, &["a", "a/", "b/"]), &dirty);
+        let newer = newer(&["-a", "a/x", "-a/y", "-b/"]);
+        let page = merged(&grouped, &page(9, false, &["a", "a/", "b/"]), &newer);
         assert_eq!(shown(&grouped, &page).0, ["a/", "b/"]);
+    }
+
+    #[test]
+    fn hidden_names_are_on_no_page_and_no_page_of_them_is_read_twice() {
+        let first = listing("list-type=2");
+        let hiding = NewerNames {
+            hidden: vec![b"p/.shoal-pack/".into()],
+            ..newer(&["p/.a"])
+        };
+        let lake = ["o", "p/.shoal-pack/1", "p/.shoal-pack/2"];
+        let xml = merged(&first, &page(3, true, &lake), &hiding);
+        let (names, next) = shown(&first, &xml);
+        assert_eq!(names, ["o", "p/.a"]);
+        let position = "p/.shoal-pack/\u{10ffff}";
+        assert_eq!(next.unwrap().after, position.as_bytes());
+        let nothing = first
+            .merge(page(2, true, &lake[1..]).as_bytes(), &hiding)
+            .unwrap();
+        assert_eq!(nothing.nothing_until, None, "p/.a is on it");
+        let hiding = NewerNames {
+            names: Vec::new(),
+            ..hiding
+        };
+        let nothing = first
+            .merge(page(2, true, &lake[1..]).as_bytes(), &hiding)
+            .unwrap();
+        assert_eq!(nothing.nothing_until, Some(position.into()));
+        // The last page has none.
+        let nothing = first
+            .merge(page(2, false, &lake[1..]).as_bytes(), &hiding)
+            .unwrap();
+        assert_eq!(nothing.nothing_until, None);
+        let grouped = listing("list-type=2&delimiter=/&prefix=p/");
+        let xml = merged(&grouped, &page(9, false, &["p/.shoal-pack/", "p/a/"]), &hiding);
+        assert_eq!(shown(&grouped, &xml).0, ["p/a/"]);
     }
 }
