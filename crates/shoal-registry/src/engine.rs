@@ -243,7 +243,15 @@ pub enum EngineError {
 pub trait Engine: fmt::Debug + Send + Sync {
     /// Reads a key. The result is at least as new as every transaction that ended before the call
     /// (linearizable).
-    async fn get(&self, key: &[u8]) -> Result<Option<Stored>, EngineError>;
+    async fn get(&self, key: &[u8]) -> Result<Option<Stored>, EngineError> {
+        let found = self.get_together(&[Bytes::copy_from_slice(key)]).await?;
+        Ok(found.into_iter().next().flatten())
+    }
+
+    /// Reads at most [`OPERATIONS_MAX`] keys as of one moment. Returns their values in the same order.
+    /// Linearizable like [`Engine::get`]. If their values are too large for one request, each key is read
+    /// after those before it.
+    async fn get_together(&self, keys: &[Bytes]) -> Result<Vec<Option<Stored>>, EngineError>;
 
     /// Reads keys in order. Linearizable like [`Engine::get`].
     async fn range(&self, range: Range) -> Result<Page, EngineError>;

@@ -122,13 +122,16 @@ impl Embedded {
 
 #[async_trait]
 impl Engine for Embedded {
-    async fn get(&self, key: &[u8]) -> Result<Option<Stored>, EngineError> {
-        let known = self.shared.recent.lock().find(key);
+    async fn get_together(&self, keys: &[Bytes]) -> Result<Vec<Option<Stored>>, EngineError> {
+        let known: Result<Vec<_>, _> = {
+            // All cached values are those of one state while the cache is locked.
+            let mut recent = self.shared.recent.lock();
+            keys.iter().map(|key| recent.find(key)).collect()
+        };
         if let Ok(found) = known {
             return Ok(found);
         }
-        let key = Bytes::copy_from_slice(key);
-        self.looks.look(key, |keys| self.read_keys(keys)).await
+        self.looks.look(keys.to_vec(), |keys| self.read_keys(keys)).await
     }
 
     async fn range(&self, range: Range) -> Result<Page, EngineError> {

@@ -233,7 +233,7 @@ impl Etcd {
         prefix_end(&self.key(prefix)).map_or(Bytes::from_static(b"\0"), Bytes::from)
     }
 
-    /// Reads keys with one request, or more if their values are too large together.
+    /// Reads keys with one request, or one after the other if their values are too large together.
     async fn read_keys(&self, keys: Vec<Bytes>) -> Result<Vec<Option<Stored>>, EngineError> {
         if keys.len() > 1 {
             let reads = keys
@@ -315,9 +315,9 @@ impl Etcd {
 
 #[async_trait]
 impl Engine for Etcd {
-    async fn get(&self, key: &[u8]) -> Result<Option<Stored>, EngineError> {
-        let key = self.key(key);
-        self.looks.look(key, |keys| self.read_keys(keys)).await
+    async fn get_together(&self, keys: &[Bytes]) -> Result<Vec<Option<Stored>>, EngineError> {
+        let keys = keys.iter().map(|key| self.key(key)).collect();
+        self.looks.look(keys, |keys| self.read_keys(keys)).await
     }
 
     async fn range(&self, wanted: Range) -> Result<Page, EngineError> {

@@ -1,8 +1,8 @@
-//! Batches lookups of single keys into requests to the engine.
+//! Batches lookups of keys into requests to the engine.
 //!
 //! If fewer than the maximum number of requests are under way, a lookup starts one at once. Otherwise lookups
 //! queue, and the next request serves all of them. So a lookup is never answered by a request that began
-//! before it, and reads stay linearizable.
+//! before it, and reads stay linearizable. The keys of one lookup are never split over two requests.
 
 use std::future::Future;
 
@@ -12,10 +12,11 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::{EngineError, Stored};
 
-/// Maximum number of lookups per request. etcd accepts at most 128 operations.
+/// Maximum number of keys in a request that several lookups share. etcd accepts at most 128 operations.
 const SHARED_MAX: usize = 64;
 
-type Answer = Result<Option<Stored>, EngineError>;
+/// The values of the keys of one lookup, in their order.
+type Answer = Result<Vec<Option<Stored>>, EngineError>;
 
 /// The lookups at one engine.
 pub(super) struct Looks {
@@ -24,7 +25,7 @@ pub(super) struct Looks {
 }
 
 struct Look {
-    key: Bytes,
+    keys: Vec<Bytes>,
     answer: oneshot::Sender<Answer>,
 }
 
@@ -37,19 +38,19 @@ impl Looks {
         }
     }
 
-    /// Looks up a key. `read` reads keys with one request, and returns their values in the same order.
+    /// Looks up keys. `read` reads keys with one request, and returns their values in the same order.
     ///
     /// # Errors
     ///
     /// As `read`.
-    pub(super) async fn look<R>(&self, key: Bytes, read: impl Fn(Vec<Bytes>) -> R) -> Answer
+    pub(super) async fn look<R>(&self, keys: Vec<Bytes>, read: impl Fn(Vec<Bytes>) -> R) -> Answer
     where
         R: Future<Output = Result<Vec<Option<Stored>>, EngineError>>,
     {
         loop {
             let (answer, mut answered) = oneshot::channel();
-            let key = key.clone();
-            self.waiting.lock().push(Look { key, answer });
+            let keys = keys.clone();
+            self.waiting.lock().push(Look { keys, answer });
             let answer = loop {
                 let request = tokio::select! {
                     biased;
@@ -71,11 +72,16 @@ impl Looks {
         }
     }
 
-    /// Takes the oldest queued lookups.
+    /// Takes the oldest queued lookups: as many as share a request, at least one.
     fn take(&self) -> Vec<Look> {
         let mut waiting = self.waiting.lock();
         waiting.retain(|look| !look.answer.is_closed());
-        let count = waiting.len().min(SHARED_MAX);
+        let keys = waiting.iter().scan(0, |keys, look| {
+            *keys += look.keys.len();
+            Some(*keys)
+        });
+        let fitting = keys.take_while(|keys| *keys <= SHARED_MAX).count();
+        let count = waiting.len().min(fitting.max(1));
         waiting.drain(..count).collect()
     }
 }
@@ -85,13 +91,17 @@ async fn answer_all<R>(looks: Vec<Look>, read: &impl Fn(Vec<Bytes>) -> R)
 where
     R: Future<Output = Result<Vec<Option<Stored>>, EngineError>>,
 {
-    let keys = looks.iter().map(|look| look.key.clone()).collect();
-    let answers: Vec<Answer> = match read(keys).await {
-        Ok(found) => found.into_iter().map(Ok).collect(),
-        Err(error) => vec![Err(error); looks.len()],
-    };
-    assert_eq!(answers.len(), looks.len(), "each key has an answer");
-    for (look, answer) in looks.into_iter().zip(answers) {
+    let keys: Vec<_> = looks.iter().flat_map(|look| look.keys.clone()).collect();
+    let count = keys.len();
+    let mut read = read(keys).await.map(|found| {
+        assert_eq!(found.len(), count, "each key has an answer");
+        found.into_iter()
+    });
+    for look in looks {
+        let answer = match &mut read {
+            Ok(found) => Ok(found.take(look.keys.len()).collect()),
+            Err(error) => Err(error.clone()),
+        };
         // A dropped lookup needs no answer.
         let _ = look.answer.send(answer);
     }
@@ -163,14 +173,11 @@ mod tests {
             }
         }
 
-        /// Begins a look, and lets it come as far as it can.
-        async fn look(&self, key: &str) -> tokio::task::JoinHandle<Answer> {
-            let (looks, engine, key) = (
-                Arc::clone(&self.looks),
-                Arc::clone(&self.engine),
-                Bytes::from(key.to_owned()),
-            );
-            let look = tokio::spawn(async move { looks.look(key, |keys| engine.read(keys)).await });
+        /// Begins a look for keys, which commas separate, and lets it come as far as it can.
+        async fn look(&self, keys: &str) -> tokio::task::JoinHandle<Answer> {
+            let (looks, engine) = (Arc::clone(&self.looks), Arc::clone(&self.engine));
+            let keys: Vec<_> = keys.split(',').map(|key| Bytes::from(key.to_owned())).collect();
+            let look = tokio::spawn(async move { looks.look(keys, |keys| engine.read(keys)).await });
             for _ in 0..10 {
                 tokio::task::yield_now().await;
             }
@@ -182,19 +189,28 @@ mod tests {
     async fn looks_that_find_a_request_under_way_share_the_next_one() {
         let bed = Bed::new();
         let mut looks = Vec::new();
-        for key in ["a", "b", "absent", "b"] {
-            looks.push(bed.look(key).await);
+        for keys in ["a", "b", "absent,c", "b"] {
+            looks.push(bed.look(keys).await);
         }
         assert_eq!(bed.engine.end(Ok(())).await, ["a"]);
-        assert_eq!(bed.engine.end(Ok(())).await, ["b", "absent", "b"]);
+        assert_eq!(bed.engine.end(Ok(())).await, ["b", "absent", "c", "b"]);
         let mut found = Vec::new();
         for look in looks {
-            found.push(look.await.unwrap().unwrap().map(|stored| stored.value));
+            let values = look.await.unwrap().unwrap().into_iter();
+            found.push(
+                values
+                    .map(|stored| stored.map(|stored| stored.value))
+                    .collect::<Vec<_>>(),
+            );
         }
-        assert_eq!(
-            found,
-            [Some("a".into()), Some("b".into()), None, Some("b".into())]
-        );
+        let value = |value: &'static str| Some(Bytes::from(value));
+        let expected = [
+            vec![value("a")],
+            vec![value("b")],
+            vec![None, value("c")],
+            vec![value("b")],
+        ];
+        assert_eq!(found, expected);
     }
 
     #[tokio::test]
@@ -233,6 +249,24 @@ mod tests {
             looks.push(bed.look(&number.to_string()).await);
         }
         for expected in [1, SHARED_MAX, 5] {
+            assert_eq!(bed.engine.end(Ok(())).await.len(), expected);
+        }
+        for look in looks {
+            assert!(look.await.unwrap().is_ok());
+        }
+    }
+
+    #[tokio::test]
+    async fn keys_that_are_looked_up_together_are_in_one_request() {
+        let bed = Bed::new();
+        let mut looks = vec![bed.look("first").await];
+        for number in 0..SHARED_MAX - 1 {
+            looks.push(bed.look(&number.to_string()).await);
+        }
+        looks.push(bed.look("a,b").await);
+        let many = vec!["c"; SHARED_MAX + 1].join(",");
+        looks.push(bed.look(&many).await);
+        for expected in [1, SHARED_MAX - 1, 2, SHARED_MAX + 1] {
             assert_eq!(bed.engine.end(Ok(())).await.len(), expected);
         }
         for look in looks {

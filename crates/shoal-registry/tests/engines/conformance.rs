@@ -19,6 +19,7 @@ macro_rules! conforms {
             a_value_is_read_as_it_was_put
             keys_and_values_are_any_bytes
             looks_side_by_side_each_find_their_own_key
+            keys_read_together_are_as_of_one_moment
             a_condition_holds_only_while_its_key_is_as_it_was
             a_key_deleted_and_put_again_has_changed
             a_transaction_happens_as_a_whole_or_not_at_all
@@ -269,6 +270,45 @@ pub(crate) async fn looks_side_by_side_each_find_their_own_key(engine: Shared) {
         let found = found.map(|stored| stored.value.to_vec());
         assert!(found == expected, "key {number}");
     }
+}
+
+pub(crate) async fn keys_read_together_are_as_of_one_moment(engine: Shared) {
+    const ROUNDS: u64 = 150;
+    let first = commit(&engine, put(b"a", b"1").and(put(b"b", b"2"))).await;
+    let keys = |keys: &[&'static str]| keys.iter().map(|key| Bytes::from(*key)).collect::<Vec<_>>();
+    assert_eq!(
+        engine.get_together(&keys(&["b", "absent", "a", "b"])).await,
+        Ok(vec![
+            Some(stored(b"2", first)),
+            None,
+            Some(stored(b"1", first)),
+            Some(stored(b"2", first)),
+        ])
+    );
+    assert_eq!(engine.get_together(&[]).await, Ok(Vec::new()));
+
+    let (writer, pair) = (Arc::clone(&engine), keys(&["b", "a"]));
+    let writing = tokio::spawn(async move {
+        for number in 0..ROUNDS {
+            let number = number.to_be_bytes();
+            commit(&writer, put(b"a", &number).and(put(b"b", &number))).await;
+        }
+    });
+    let mut reads = 0;
+    while !writing.is_finished() {
+        let looks = (0..8).map(|_| engine.get_together(&pair));
+        for found in futures_util::future::join_all(looks).await {
+            let revisions: Vec<_> = found
+                .unwrap()
+                .into_iter()
+                .map(|stored| stored.unwrap().revision)
+                .collect();
+            assert_eq!(revisions[0], revisions[1]);
+            reads += 1;
+        }
+    }
+    writing.await.unwrap();
+    assert!(reads > ROUNDS / 10, "{reads} reads beside {ROUNDS} writes");
 }
 
 pub(crate) async fn keys_are_counted_by_prefix(engine: Shared) {

@@ -116,7 +116,7 @@ impl Memory {
         state.end(session.expect("a life has a session"));
     }
 
-    /// How often a key was read.
+    /// How often keys were read by name.
     pub(crate) fn gets(&self) -> usize {
         self.0.lock().gets
     }
@@ -187,15 +187,15 @@ async fn wait_for(held: Option<oneshot::Receiver<()>>) {
 
 #[async_trait]
 impl Engine for Memory {
-    async fn get(&self, key: &[u8]) -> Result<Option<Stored>, EngineError> {
+    async fn get_together(&self, keys: &[Bytes]) -> Result<Vec<Option<Stored>>, EngineError> {
         let gives_way = self.0.lock().gives_way;
         if gives_way {
             tokio::task::yield_now().await;
         }
         let mut state = self.0.lock();
         state.gets += 1;
-        let stored = state.keys.get(key).map(|(stored, _)| stored.clone());
-        Ok(stored)
+        let stored = |key| state.keys.get(key).map(|(stored, _)| stored.clone());
+        Ok(keys.iter().map(stored).collect())
     }
 
     async fn range(&self, range: Range) -> Result<Page, EngineError> {
