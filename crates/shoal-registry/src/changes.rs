@@ -14,6 +14,7 @@ use shoal_base::send_permit::SendPermit;
 use tokio::time::{Instant, sleep};
 use ulid::Ulid;
 
+use crate::engine::Revision;
 use crate::entry::Kind;
 use crate::keys::Name;
 pub use crate::names::ChangedObject;
@@ -130,6 +131,12 @@ impl LakeChange {
     /// The name that changes.
     pub fn name(&self) -> &Name {
         &self.begun.name
+    }
+
+    /// Returns the revision at which the change began. If the answer to that commit was lost, and the object
+    /// was written again since, it is the revision of that write, which no later change has either.
+    pub fn revision(&self) -> Revision {
+        self.begun.revision()
     }
 
     /// Returns the permission to send the requests of this change.

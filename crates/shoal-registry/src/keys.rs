@@ -10,6 +10,8 @@
 //! o/<node>/<upload>         an upload that began at the node, open or ended recently → its name
 //! e/<node>/<id>             a name whose entry is empty, to be removed later
 //! t/<node>/<id>             bytes that are no longer needed
+//! g/<bucket>/<prefix>       the number of the newest table of a map of packed objects, if it has tables
+//! G/<bucket>/<prefix>       the root of that map
 //! u/<bucket>/<key>\0<upload>  an upload
 //! p/<upload>/<number>       a part of an upload
 //! n/<node>                  the life of a node, while its session lasts
@@ -61,6 +63,37 @@ impl Name {
         key.starts_with(ENTRIES)
             .then(|| key.slice(2..))
             .and_then(Self::from_bytes)
+    }
+}
+
+/// The name of a map of packed objects: the bucket and the prefix of a rule that packs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MapName(Name);
+
+impl MapName {
+    /// Creates the name of the map of the keys that begin with `prefix` in `bucket`, which must not contain
+    /// `/`.
+    pub fn new(bucket: &str, prefix: &[u8]) -> Self {
+        Self(Name::new(bucket, prefix))
+    }
+
+    /// Returns the bucket and the prefix.
+    pub fn parts(&self) -> (&[u8], &[u8]) {
+        self.0.parts()
+    }
+
+    pub(crate) fn number_key(&self) -> Bytes {
+        [b"g/", &self.0.0[..]].concat().into()
+    }
+
+    pub(crate) fn root_key(&self) -> Bytes {
+        [ROOTS, &self.0.0[..]].concat().into()
+    }
+
+    /// Inverse of [`MapName::root_key`].
+    pub(crate) fn of_root_key(key: &Bytes) -> Option<Self> {
+        let name = key.starts_with(ROOTS).then(|| key.slice(ROOTS.len()..))?;
+        Name::from_bytes(name).map(Self)
     }
 }
 
@@ -175,6 +208,7 @@ pub(crate) fn id_in(characters: &[u8]) -> Option<Ulid> {
 }
 
 pub(crate) const ENTRIES: &[u8] = b"d/";
+pub(crate) const ROOTS: &[u8] = b"G/";
 pub(crate) const PARTS: &[u8] = b"p/";
 pub(crate) const TRASH: &[u8] = b"t/";
 pub(crate) const BEGAN: &[u8] = b"r";
@@ -201,7 +235,7 @@ pub(crate) fn node_in(key: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LIVES, MEMBERS, Name, NodeList, life, member, node_in};
+    use super::{LIVES, MEMBERS, MapName, Name, NodeList, life, member, node_in};
     use proptest::prelude::{any, proptest};
     use ulid::Ulid;
 
@@ -212,6 +246,16 @@ mod tests {
         assert_eq!(Name::of_entry_key(&name.entry_key()), Some(name.clone()));
         assert_eq!(Name::from_bytes(name.to_bytes()), Some(name));
         assert_eq!(Name::of_entry_key(&"q/b/x".into()), None);
+    }
+
+    #[test]
+    fn a_map_keeps_its_prefix_and_has_two_keys() {
+        for prefix in [&b""[..], b"logs/", b"logs/\xff"] {
+            let map = MapName::new("b", prefix);
+            assert_eq!(map.parts(), (&b"b"[..], prefix));
+            assert_eq!(MapName::of_root_key(&map.root_key()), Some(map.clone()));
+            assert_eq!(MapName::of_root_key(&map.number_key()), None);
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@
 //! - [`changes`]: changes at the lake, each of which has a definite end.
 //! - [`uploads`]: multipart uploads, which any node can continue.
 //! - [`references`]: the bytes that the registry refers to.
+//! - [`roots`]: the tables of each map of packed objects, and the right to add the next one.
 //! - [`worker`]: flushes dirty objects, and removes what is no longer needed.
 
 pub mod changes;
@@ -24,12 +25,13 @@ mod keys;
 mod moment;
 pub mod names;
 pub mod references;
+pub mod roots;
 pub mod session;
 pub mod uploads;
 mod version;
 pub mod worker;
 
-pub use self::keys::{Name, NodeList, UploadKey};
+pub use self::keys::{MapName, Name, NodeList, UploadKey};
 pub use self::moment::age_of;
 pub use self::names::{ByteCount, Death};
 pub use self::version::{Content, DirtyVersion, Lifetime, Trash};

@@ -24,9 +24,9 @@ pub(crate) use self::contents::content_change;
 pub use self::deaths::Death;
 use self::deaths::Deaths;
 pub use self::lists::{DirtyPage, Listed, NamePage};
-use crate::engine::{Change, Condition, Engine, EngineError, Outcome, Revision, Transaction};
+use crate::engine::{Change, Condition, Engine, EngineError, Outcome, Revision, Stored, Transaction};
 use crate::entry::{Busy, Entry, Kind, NotBegun, Owner};
-use crate::keys::{Name, NodeList};
+use crate::keys::{MapName, Name, NodeList};
 use crate::moment::Moment;
 use crate::session::new_id;
 use crate::version::{DirtyVersion, Trash};
@@ -56,6 +56,15 @@ pub struct Found {
     revision: Option<Revision>,
     /// When the node began to read it.
     looked: Moment,
+}
+
+/// An entry, and a map of packed objects that is at least as new.
+#[derive(Clone, Debug)]
+pub struct FoundWithNumber {
+    /// The entry.
+    pub found: Found,
+    /// The number of the newest table of the map; `None` if the map has no tables.
+    pub number: Option<u64>,
 }
 
 /// A change of a name that this node has begun at the lake.
@@ -184,17 +193,38 @@ impl Names {
         self.with_content(name, found).await
     }
 
+    /// Reads the entry of a name as [`find`](Self::find) does, and the number of a map: as of one moment, or
+    /// the number later.
+    ///
+    /// # Errors
+    ///
+    /// The registry does not answer. The response of the lake or of a map must not be used instead.
+    pub async fn find_with_number(&self, name: &Name, map: &MapName) -> Result<FoundWithNumber, EngineError> {
+        let looked = Moment::now();
+        let keys = [name.entry_key(), map.number_key()];
+        let values = self.engine.get_together(&keys).await?;
+        let [entry, number] = <[_; 2]>::try_from(values).expect("each key has an answer");
+        let entry = Found::of(entry, looked)?;
+        let (revision, number) = (entry.revision, number_of(number)?);
+        let found = self.with_content(name, entry).await?;
+        let number = if found.revision == revision {
+            number
+        } else {
+            // A newer entry was read with its bytes.
+            self.number(map).await?
+        };
+        Ok(FoundWithNumber { found, number })
+    }
+
+    /// Reads the number of a map.
+    pub(crate) async fn number(&self, map: &MapName) -> Result<Option<u64>, EngineError> {
+        number_of(self.engine.get(&map.number_key()).await?)
+    }
+
     /// Reads the entry of a name, without the bytes of an inline object.
     pub(crate) async fn find_entry(&self, name: &Name) -> Result<Found, EngineError> {
         let looked = Moment::now();
-        let Some(stored) = self.engine.get(&name.entry_key()).await? else {
-            return Ok(Found::nothing(looked));
-        };
-        Ok(Found {
-            entry: decoded(&stored.value)?,
-            revision: Some(stored.revision),
-            looked,
-        })
+        Found::of(self.engine.get(&name.entry_key()).await?, looked)
     }
 
     /// Returns true if the entry of a name has not changed since it was found. A 404 of the lake is valid
@@ -468,6 +498,11 @@ impl Names {
 }
 
 impl BegunChange {
+    /// Returns the revision of the entry that has the change.
+    pub(crate) fn revision(&self) -> Revision {
+        self.found.revision.expect("an entry with a change is stored")
+    }
+
     /// Returns the change with this `token`, if the entry has it.
     pub(crate) fn in_entry(name: &Name, found: &Found, token: Ulid) -> Option<Self> {
         let busy = found.entry.busy.filter(|busy| busy.token == token)?;
@@ -481,6 +516,18 @@ impl BegunChange {
 }
 
 impl Found {
+    /// Returns the entry that is stored, if there is one.
+    fn of(stored: Option<Stored>, looked: Moment) -> Result<Self, EngineError> {
+        let Some(stored) = stored else {
+            return Ok(Self::nothing(looked));
+        };
+        Ok(Self {
+            entry: decoded(&stored.value)?,
+            revision: Some(stored.revision),
+            looked,
+        })
+    }
+
     fn nothing(looked: Moment) -> Self {
         Self {
             entry: Entry::default(),
@@ -495,6 +542,13 @@ impl Found {
             revision: self.revision,
         }
     }
+}
+
+/// Returns the number of a map that is stored, if the map has tables.
+fn number_of(stored: Option<Stored>) -> Result<Option<u64>, EngineError> {
+    let number = stored.map(|stored| <[u8; 8]>::try_from(&stored.value[..]).map(u64::from_be_bytes));
+    let refused = |_| EngineError::Refused("the number of a map cannot be read".into());
+    number.transpose().map_err(refused)
 }
 
 pub(crate) fn encoded(value: &impl Serialize) -> Bytes {

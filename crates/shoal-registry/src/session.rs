@@ -11,6 +11,7 @@
 //!
 //! The lists of a dead node are processed by one other node, which holds a key of its own session for that.
 
+use std::collections::HashSet;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -48,6 +49,8 @@ pub struct Session {
     /// An earlier life that this one has taken over, until its session is closed.
     unclosed: Mutex<Option<KeptLife>>,
     earlier_lasts_until: Mutex<Option<Instant>>,
+    /// The reservations of tables' numbers that this process will end, whatever its life.
+    pub(crate) reservations: Mutex<HashSet<Ulid>>,
 }
 
 /// A life of a node and its session, as stored in the file.
@@ -103,6 +106,7 @@ impl Session {
             kept_in: None,
             unclosed: Mutex::new(None),
             earlier_lasts_until: Mutex::new(None),
+            reservations: Mutex::default(),
         }
     }
 
