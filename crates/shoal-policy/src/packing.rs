@@ -98,7 +98,7 @@ pub fn packs_to_rewrite<P: Copy + Ord>(mut packs: Vec<PackUse<P>>) -> Vec<PackUs
     let stays = packs.iter().position(|pack| {
         let dead_bytes = pack.bytes.saturating_sub(pack.live_bytes);
         let is_half_dead = dead_bytes > pack.live_bytes;
-        let is_too_much = all * 2 >= live * 3 && dead_bytes > 0;
+        let is_too_much = all * 2 >= live * 3;
         all -= u128::from(dead_bytes);
         !is_half_dead && !is_too_much
     });
