@@ -16,6 +16,7 @@ use http::{HeaderMap, HeaderName};
 use http_body::Body;
 use shoal_cache::exchange::Admitted;
 use shoal_cache::lake::Write;
+use shoal_cache::obtain::KeptBytes;
 use shoal_cache::write::Uncached;
 use shoal_net::clock;
 use shoal_registry::UploadKey;
@@ -279,6 +280,7 @@ impl DirtyObjects {
         change: LakeChange,
     ) -> Result<(), S3Error> {
         let bytes = manifest.bytes(tier.store.bytes(), &self.shared.damages);
+        let bytes: Arc<dyn KeptBytes> = Arc::new(bytes);
         let permit = change.permit();
         let write = LakeWrite {
             manifest,

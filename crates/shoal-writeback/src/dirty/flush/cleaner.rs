@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use http::{HeaderMap, StatusCode};
 use shoal_base::encoding::Malformed;
+use shoal_cache::obtain::KeptBytes;
 use shoal_net::clock;
 use shoal_net::log_throttle::LogThrottle;
 use shoal_registry::changes::LakeChange;
@@ -50,6 +51,7 @@ impl Lake for Cleaner {
             }
         };
         let bytes = manifest.bytes(self.store.bytes(), &self.shared.damages);
+        let bytes: Arc<dyn KeptBytes> = Arc::new(bytes);
         let under_way = self.flushes.begin(name);
         let write = LakeWrite {
             manifest: &manifest,

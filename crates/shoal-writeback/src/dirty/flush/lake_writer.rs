@@ -17,7 +17,7 @@ use http_body_util::{BodyExt, StreamBody};
 use shoal_base::send_permit::SendPermit;
 use shoal_cache::blocks::{BlockReader, BlockStream, ReadAheadWindow};
 use shoal_cache::fetch::{CacheParts, Fetcher};
-use shoal_cache::obtain::Obtain;
+use shoal_cache::obtain::{KeptBytes, Obtain};
 use shoal_cache::read_context::ReadContext;
 use shoal_cache::write::{WriteRules, WriteThrough};
 use shoal_net::endpoint::s3::{CONTENT_MD5, S3Client, SendOptions, content_md5};
@@ -33,7 +33,7 @@ use crate::dirty::permission::Permissions;
 use crate::dirty::record::acknowledged::md5_in;
 use crate::dirty::record::manifest::{Manifest, Naming};
 use crate::dirty::stock::status::Outcomes;
-use crate::tier::{Damages, TierBytes, WrongBytes};
+use crate::tier::{Damages, WrongBytes};
 
 /// Number of blocks read ahead of what the lake has accepted.
 const AHEAD: usize = 2;
@@ -73,8 +73,8 @@ pub(crate) struct Shared {
 #[derive(Clone, Copy)]
 pub(crate) struct LakeWrite<'a> {
     pub(crate) manifest: &'a Manifest,
-    /// The object's bytes in the tier.
-    pub(crate) bytes: &'a TierBytes,
+    /// The object's bytes, such as those in the tier.
+    pub(crate) bytes: &'a Arc<dyn KeptBytes>,
     /// The conditions that the existing object at the lake must meet.
     pub(crate) conditions: &'a HeaderMap,
     /// The right of this node to send to the lake.
@@ -255,7 +255,7 @@ impl Attempt<'_> {
             fetcher: Arc::clone(&parts.fetcher),
             version: Arc::clone(&manifest.version),
             context: Arc::new(context),
-            obtain: Obtain::Kept(Arc::new(self.write.bytes.clone())),
+            obtain: Obtain::Kept(Arc::clone(self.write.bytes)),
         };
         let window = ReadAheadWindow { now: 1, max: AHEAD };
         let blocks = BlockStream::new(reader, range, window, None);
