@@ -11,9 +11,12 @@
 //! an error and not a signal, and [`Pages::are_resident`] is checked before a hit is handed out. A page can
 //! still be reclaimed between that check and its use. When the kernel touches the page, it answers `EFAULT`,
 //! and one connection breaks: `writev` to a plain socket, which is how hits leave, and the copy by the kernel
-//! that the node makes before TLS. Two cases are left: bytes between nodes that are authenticated and not
-//! encrypted, and the bodies of dirty objects on their way to the lake. If their disk fails at the moment
-//! when they are touched, the process is killed.
+//! that the node makes before TLS. Three cases are left: bytes between nodes that are authenticated and not
+//! encrypted, the bodies of dirty objects on their way to the lake, and files of the node that are mapped
+//! ([`FileRoom::map`]). If their disk fails at the moment when they are touched, the process is
+//! killed.
+//!
+//! [`FileRoom::map`]: crate::FileRoom::map
 #![allow(unsafe_code)] // mmap, madvise and mincore take addresses; each call says why it is sound
 
 use std::fs::File;
@@ -47,9 +50,10 @@ impl Pages {
         })
     }
 
-    /// Maps a segment, `file`, which has at least `length` bytes. Its blocks are too small for `sendfile`.
-    pub(crate) fn of_segment(file: &File, length: usize) -> io::Result<Self> {
-        // SAFETY: nothing shortens a segment or rewrites its entries, see the module.
+    /// Maps a file of at least `length` bytes that `sendfile` is of no use for: a segment, whose blocks are too
+    /// small, or a file of the node.
+    pub(crate) fn unsent(file: &File, length: usize) -> io::Result<Self> {
+        // SAFETY: nothing shortens such a file or rewrites what readers hold of it, see the module.
         let pages = unsafe { MmapOptions::new().len(length).map(file) }?;
         Ok(Self {
             _registered: None,
@@ -131,7 +135,7 @@ mod tests {
     #[test]
     fn a_part_is_resident_wherever_it_begins() {
         let (_folder, file, _, data) = mapped(100_000);
-        let segment = Pages::of_segment(&file, 100_000).unwrap();
+        let segment = Pages::unsent(&file, 100_000).unwrap();
         for range in [0..1, 4095..4097, 5000..70_000, 99_999..100_000] {
             segment.populate(range.clone()).unwrap();
             assert!(segment.are_resident(range.clone()));

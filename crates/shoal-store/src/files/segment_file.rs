@@ -206,7 +206,7 @@ impl SegmentFile {
         if let Some(pages) = self.pages.get() {
             return Ok(pages);
         }
-        let pages = Pages::of_segment(&self.file, self.layout.segment_bytes as usize)?;
+        let pages = Pages::unsent(&self.file, self.layout.segment_bytes as usize)?;
         Ok(self.pages.get_or_init(|| pages))
     }
 }
