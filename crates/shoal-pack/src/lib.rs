@@ -75,6 +75,7 @@ impl Member {
     }
 }
 
-fn crc32(bytes: &[u8]) -> u32 {
+/// Returns the CRC-32 of bytes, as ZIP defines it.
+pub fn crc32(bytes: &[u8]) -> u32 {
     crc_fast::checksum(CrcAlgorithm::Crc32IsoHdlc, bytes) as u32
 }

@@ -22,6 +22,7 @@ pub(crate) mod errors;
 mod flush;
 mod flush_orders;
 mod objects;
+pub(crate) mod packs;
 mod permission;
 mod record;
 mod stock;

@@ -1,5 +1,5 @@
-//! Records the dirty objects whose bytes, in a tier or at the lake, differ from the acknowledged ones, for
-//! operators.
+//! Records the objects whose bytes, in a tier or at the lake, differ from the acknowledged ones, for operators:
+//! dirty ones, or packs and tables.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Damages {
         if let Some(unsaid) = self.lines.admit(now) {
             tracing::error!(
                 %object, why, unsaid,
-                "an object has other bytes than were acknowledged; it stays dirty\nhint: {hint}"
+                "an object does not have the bytes that were acknowledged\nhint: {hint}"
             );
         }
         let mut objects = self.objects.lock();

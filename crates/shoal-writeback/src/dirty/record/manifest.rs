@@ -127,9 +127,13 @@ impl Manifest {
 
     /// Returns the name of the object, for messages to operators.
     pub(crate) fn location(&self) -> String {
-        let key = self.name.key.escape_ascii();
-        format!("s3://{}/{key}", self.name.bucket)
+        location(&self.name)
     }
+}
+
+/// Returns the name of an object, for messages to operators.
+pub(crate) fn location(name: &ObjectName) -> String {
+    format!("s3://{}/{}", name.bucket, name.key.escape_ascii())
 }
 
 /// Returns true if the caller is the identity whose access key is `writer`.
@@ -138,7 +142,12 @@ pub fn is_writer(caller: &Caller, writer: &str) -> bool {
 }
 
 /// Returns the version that reads of the object find, or `None` if the record describes an invalid one.
-fn version_of(name: &ObjectName, record: &Record, size_bytes: u64, naming: &Naming) -> Option<Version> {
+pub(crate) fn version_of(
+    name: &ObjectName,
+    record: &Record,
+    size_bytes: u64,
+    naming: &Naming,
+) -> Option<Version> {
     // HTTP cannot express a later date.
     if record.modified >= SystemTime::UNIX_EPOCH + YEAR_10000 {
         return None;
