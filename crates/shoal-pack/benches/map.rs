@@ -64,7 +64,7 @@ fn main() {
         builder.finish(&Place::default()).expect("a map of one table")
     });
     assert_eq!(merged.listed.size_bytes, size_bytes);
-    let (_, live) = timed(|| eight.live_bytes());
+    let (_, live) = timed(|| eight.live());
     println!("eight tables: {merging:.2} s to merge, {live:.2} s to count the live bytes of packs");
 }
 

@@ -19,8 +19,8 @@ const TABLES_MAX: usize = 64;
 /// ones between them, would exceed it.
 const FULL_SHARE: u64 = 16;
 
-/// How long an object that the keeper has never seen named stays at the lake. Its writer may be about to
-/// commit the table that names it.
+/// The age up to which an object stays that the keeper has never seen named: its writer may be about to commit
+/// the table that names it.
 pub const UNNAMED_STAYS: Duration = Duration::from_hours(24);
 
 /// Returns which tables to merge next, or `None`: then a map has seven tables of each size at most, or
@@ -131,33 +131,33 @@ impl<T> Default for Leftovers<T> {
 }
 
 impl<T: Copy + Ord> Leftovers<T> {
-    /// Takes in which objects are there, and which ones the root names or may name soon. Both were read
-    /// before `now`, what is there first. Returns those to remove: twice `fence` after they were named last
-    /// (once for maps that nodes still use, once for readers that found them there), and those that were
-    /// never seen named after [`UNNAMED_STAYS`]. They are returned until they are no longer there.
+    /// Takes in which objects are there, each with its age, and which ones the root names or may name soon.
+    /// Both were read before `now`, what is there first. Returns those to remove. All of them have been seen
+    /// without a name for twice `fence`: once for maps that nodes still use, once for readers that found them
+    /// there. They were seen named before, or are older than [`UNNAMED_STAYS`]. They are returned until they
+    /// are no longer there.
     pub fn look(
         &mut self,
-        there: &BTreeSet<T>,
+        there: &BTreeMap<T, Duration>,
         named: BTreeSet<T>,
         now: Duration,
         fence: Duration,
     ) -> Vec<T> {
-        let unnamed = there.difference(&named).map(|object| {
-            let first = Unnamed {
-                since: now,
-                was_named: self.named.contains(object),
-            };
-            (*object, self.unnamed.get(object).copied().unwrap_or(first))
-        });
+        let unnamed = there
+            .keys()
+            .filter(|object| !named.contains(object))
+            .map(|object| {
+                let first = Unnamed {
+                    since: now,
+                    was_named: self.named.contains(object),
+                };
+                (*object, self.unnamed.get(object).copied().unwrap_or(first))
+            });
         self.unnamed = unnamed.collect();
         self.named = named;
-        let due = self.unnamed.iter().filter(|(_, unnamed)| {
-            let stays = if unnamed.was_named {
-                fence * 2
-            } else {
-                UNNAMED_STAYS
-            };
-            now.saturating_sub(unnamed.since) >= stays
+        let due = self.unnamed.iter().filter(|(object, unnamed)| {
+            let is_over = unnamed.was_named || there[object] >= UNNAMED_STAYS;
+            is_over && now.saturating_sub(unnamed.since) >= fence * 2
         });
         due.map(|(object, _)| *object).collect()
     }
@@ -170,7 +170,7 @@ impl<T: Copy + Ord> Leftovers<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::ops::Range;
     use std::time::Duration;
 
@@ -284,45 +284,56 @@ mod tests {
         }
     }
 
+    const DAY: Duration = UNNAMED_STAYS;
+
     #[test]
-    fn what_was_named_is_removed_after_twice_fence_and_what_was_not_after_a_day() {
-        let set = |objects: &[u32]| objects.iter().copied().collect::<BTreeSet<_>>();
+    fn what_was_named_is_removed_after_twice_fence() {
         let mut leftovers = Leftovers::default();
         let mut look = |there: &[u32], named: &[u32], now| {
-            let removed = leftovers.look(&set(there), set(named), now, FENCE);
+            let there = there.iter().map(|object| (*object, Duration::ZERO)).collect();
+            let removed = leftovers.look(&there, named.iter().copied().collect(), now, FENCE);
             (removed, leftovers.has_some())
         };
-        let start = Duration::from_hours(100);
-        assert_eq!(look(&[1, 2, 3], &[1, 2], start), (vec![], true));
-        assert_eq!(look(&[1, 2, 3], &[1], start + FENCE), (vec![], true));
+        let nano = Duration::from_nanos(1);
+        assert_eq!(look(&[1, 2, 3], &[1, 2], DAY), (vec![], true));
+        assert_eq!(look(&[1, 2, 3], &[1], DAY + FENCE), (vec![], true));
+        assert_eq!(look(&[1, 2, 3], &[1], DAY + FENCE * 3 - nano), (vec![], true));
+        assert_eq!(look(&[1, 2, 3], &[1], DAY + FENCE * 3), (vec![2], true));
         assert_eq!(
-            look(&[1, 2, 3], &[1], start + FENCE * 3 - Duration::from_nanos(1)),
-            (vec![], true)
-        );
-        assert_eq!(look(&[1, 2, 3], &[1], start + FENCE * 3), (vec![2], true));
-        assert_eq!(
-            look(&[1, 2, 3], &[1], start + FENCE * 4),
+            look(&[1, 2, 3], &[1], DAY + FENCE * 4),
             (vec![2], true),
             "it is there"
         );
-        assert_eq!(look(&[1, 3], &[1], start + UNNAMED_STAYS - FENCE), (vec![], true));
-        assert_eq!(look(&[1, 3], &[1], start + UNNAMED_STAYS), (vec![3], true));
-        assert_eq!(look(&[1], &[1], start + UNNAMED_STAYS), (vec![], false));
+        assert_eq!(look(&[1, 3], &[1], DAY * 9), (vec![], true), "3 is young");
+        assert_eq!(look(&[1], &[1], DAY * 9), (vec![], false));
+    }
+
+    #[test]
+    fn what_was_never_named_is_removed_after_a_day() {
+        let mut leftovers = Leftovers::default();
+        let mut look = |ages: &[(u32, Duration)], now| {
+            leftovers.look(&ages.iter().copied().collect(), BTreeSet::new(), now, FENCE)
+        };
+        assert_eq!(
+            look(&[(1, DAY), (2, DAY / 2)], DAY),
+            [],
+            "another keeper may have seen a name"
+        );
+        assert_eq!(look(&[(1, DAY), (2, DAY / 2)], DAY + FENCE), []);
+        assert_eq!(look(&[(1, DAY + FENCE * 2), (2, DAY / 2)], DAY + FENCE * 2), [1]);
+        assert_eq!(look(&[(2, DAY)], DAY + DAY / 2), [2]);
     }
 
     #[test]
     fn what_is_named_late_stays() {
         let mut leftovers = Leftovers::default();
-        let there = BTreeSet::from([1]);
-        let mut look = |named, now| leftovers.look(&there, named, now, FENCE);
-        assert_eq!(look(BTreeSet::new(), Duration::ZERO), []);
-        assert_eq!(look(there.clone(), UNNAMED_STAYS), []);
-        assert_eq!(
-            look(BTreeSet::new(), UNNAMED_STAYS * 2),
-            [],
-            "it was named until now"
-        );
-        assert_eq!(look(BTreeSet::new(), UNNAMED_STAYS * 2 + FENCE * 2), [1]);
+        let there = BTreeMap::from([(1, DAY)]);
+        let mut look =
+            |named: &[u32], now| leftovers.look(&there, named.iter().copied().collect(), now, FENCE);
+        assert_eq!(look(&[], DAY), []);
+        assert_eq!(look(&[1], DAY + FENCE * 2), []);
+        assert_eq!(look(&[], DAY + FENCE * 3), [], "it was named until now");
+        assert_eq!(look(&[], DAY + FENCE * 5), [1]);
     }
 
     proptest! {

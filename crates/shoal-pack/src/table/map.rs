@@ -28,11 +28,32 @@ pub enum Tombstones {
     Drop,
 }
 
+/// What is alive in a map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Live {
+    /// The bytes that the objects which the map finds take in their packs, see [`Packed::bytes_in_pack`]. The
+    /// map finds nothing in other packs.
+    pub packs: BTreeMap<Ulid, u64>,
+    /// The rows of each table, newest first.
+    pub tables: Vec<RowCount>,
+}
+
+/// The rows of a table in a map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RowCount {
+    /// All of them.
+    pub all: u64,
+    /// Those that no newer table hides.
+    pub found: u64,
+}
+
 /// The rows of several tables, in the order of their names. An error is the last item.
 #[derive(Debug)]
 pub struct Merge<'a> {
     /// Newest first.
     tables: Vec<Peekable<Rows<'a>>>,
+    /// The rows that were read, of each table.
+    counts: Vec<RowCount>,
     tombstones: Tombstones,
 }
 
@@ -86,14 +107,20 @@ impl Map {
         })
     }
 
-    /// Counts the bytes of objects that the map finds in each pack. A pack that it does not name has none.
-    pub fn live_bytes(&self) -> Result<BTreeMap<Ulid, u64>, DamagedBlock> {
+    /// Counts what the map finds. Reads all rows of all tables.
+    pub fn live(&self) -> Result<Live, DamagedBlock> {
+        let mut merge = merge(&self.tables, Names::default(), Tombstones::Keep);
         let mut packs = BTreeMap::new();
-        for object in self.objects(Names::default()) {
-            let Packed { pack, range, .. } = object?.row;
-            *packs.entry(pack).or_default() += range.end - range.start;
+        for entry in &mut merge {
+            let Entry { key, row } = entry?;
+            if let Row::Packed(packed) = row {
+                *packs.entry(packed.pack).or_default() += packed.bytes_in_pack(&key);
+            }
         }
-        Ok(packs)
+        Ok(Live {
+            packs,
+            tables: merge.counts,
+        })
     }
 }
 
@@ -102,6 +129,7 @@ impl Map {
 pub fn merge<'a>(tables: &'a [Arc<Table>], names: Names<'a>, tombstones: Tombstones) -> Merge<'a> {
     Merge {
         tables: tables.iter().map(|table| table.rows(names).peekable()).collect(),
+        counts: vec![RowCount::default(); tables.len()],
         tombstones,
     }
 }
@@ -126,9 +154,13 @@ impl Merge<'_> {
         let (newest, _) = first?;
         let (newer, older) = self.tables.split_at_mut(newest + 1);
         let row = newer[newest].next()?;
+        self.counts[newest].all += 1;
+        self.counts[newest].found += 1;
         if let Ok(entry) = &row {
-            for rows in older {
-                rows.next_if(|other| other.as_ref().is_ok_and(|other| other.key == entry.key));
+            let is_hidden =
+                |other: &Result<Entry, _>| other.as_ref().is_ok_and(|other| other.key == entry.key);
+            for (rows, count) in older.iter_mut().zip(&mut self.counts[newest + 1..]) {
+                count.all += u64::from(rows.next_if(is_hidden).is_some());
             }
         }
         Some(row)

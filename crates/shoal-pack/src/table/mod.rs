@@ -32,9 +32,10 @@ use shoal_base::encoding::Malformed;
 use ulid::Ulid;
 
 pub use self::builder::{Finished, Refused, TableBuilder};
-pub use self::map::{Map, Merge, NotListed, Tombstones, merge};
+pub use self::map::{Live, Map, Merge, NotListed, RowCount, Tombstones, merge};
 pub use self::reader::{Rows, Table};
 pub use self::records::{BlockProblem, Damaged, DamagedBlock, Section};
+use crate::records::{ENTRY_BYTES, EXTRA_BYTES, LOCAL_BYTES};
 use crate::{Description, Member};
 
 /// The size of a block in bytes, unless its only row is larger.
@@ -51,6 +52,10 @@ pub const COMMONS_BYTES_MAX: usize = 1 << 20;
 
 /// The tables of a map at most, beside the one that lists them.
 pub const LISTED_MAX: usize = 4096;
+
+/// The bytes that a description has in a table less than in a pack: those of the sequence, and half of the
+/// ETag.
+const DENSER_BYTES: usize = 32;
 
 /// The row of a name in a table, with its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +99,14 @@ impl Packed {
             common: about.common.into(),
             own: about.own.into(),
         }
+    }
+
+    /// Returns the bytes that the object takes in a pack, its header and its entry included. Only the widths
+    /// of a few numbers are left out.
+    pub fn bytes_in_pack(&self, key: &[u8]) -> u64 {
+        let description_bytes = self.common.len() + self.own.len() + DENSER_BYTES;
+        let headers_bytes = LOCAL_BYTES + ENTRY_BYTES + EXTRA_BYTES + 2 * key.len() + description_bytes;
+        headers_bytes as u64 + self.range.end - self.range.start
     }
 
     /// Decodes all that the table says of the object, which is all that its pack does.

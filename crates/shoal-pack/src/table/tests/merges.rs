@@ -10,8 +10,11 @@ use proptest::sample::Index;
 use ulid::Ulid;
 
 use super::round_trips::{entries, rows};
-use super::{object, place, table, table_bytes, tombstone};
-use crate::table::{BlockProblem, DamagedBlock, Map, Names, NotListed, Row, Table, Tombstones, merge};
+use super::{description, object, place, table, table_bytes, tombstone};
+use crate::PackBuilder;
+use crate::table::{
+    BlockProblem, DamagedBlock, Live, Map, Names, NotListed, Packed, Row, RowCount, Table, Tombstones, merge,
+};
 
 type Model = BTreeMap<Vec<u8>, Row>;
 
@@ -55,14 +58,49 @@ fn the_newest_row_of_a_name_is_the_one_whatever_its_sequence() {
 }
 
 #[test]
-fn live_bytes_are_those_that_the_map_finds() {
+fn what_is_alive_is_what_the_map_finds() {
     // Packs have three objects: sequences 3 to 5 are in the second.
     let models = [
         model([("a", object(3)), ("b", object(4)), ("c", tombstone(9))]),
         model([("b", object(1)), ("c", object(5)), ("d", object(2))]),
     ];
-    let expected = BTreeMap::from([(Ulid(0), 6), (Ulid(1), 12)]);
-    assert_eq!(map(&models).live_bytes(), Ok(expected));
+    let bytes = |key: &str, row: &Row| match row {
+        Row::Packed(packed) => packed.bytes_in_pack(key.as_bytes()),
+        Row::Tombstone { .. } => 0,
+    };
+    let expected = Live {
+        packs: BTreeMap::from([
+            (Ulid(0), bytes("d", &object(2))),
+            (Ulid(1), bytes("a", &object(3)) + bytes("b", &object(4))),
+        ]),
+        tables: vec![RowCount { all: 3, found: 3 }, RowCount { all: 3, found: 1 }],
+    };
+    assert_eq!(map(&models).live(), Ok(expected));
+}
+
+#[test]
+fn the_members_of_a_pack_make_up_its_bytes() {
+    let mut builder = PackBuilder::default();
+    for number in 0..500_u64 {
+        let key = format!("data/{number}");
+        builder
+            .add(
+                key.as_bytes(),
+                &description(number),
+                Bytes::from(vec![7; number as usize % 9]),
+            )
+            .unwrap();
+    }
+    let pack = builder.finish();
+    let rows = pack.members.iter();
+    let bytes: u64 = rows
+        .map(|member| Packed::new(Ulid(0), member).bytes_in_pack(&member.key))
+        .sum();
+    assert!(
+        (bytes * 98..bytes * 102).contains(&(pack.size_bytes * 100)),
+        "{bytes} of {}",
+        pack.size_bytes
+    );
 }
 
 #[test]
@@ -103,7 +141,7 @@ fn a_damaged_table_ends_a_merge_with_its_number_and_hides_no_newer_row() {
     let map = Map::new(&listed, tables).unwrap();
     assert_eq!(map.get(b"a").unwrap().map(|packed| packed.sequence), Some(1));
     assert_eq!(map.get(b"b"), Err(damaged));
-    assert_eq!(map.live_bytes(), Err(damaged));
+    assert_eq!(map.live(), Err(damaged));
 }
 
 /// The newest row of each name.
