@@ -4,6 +4,7 @@
 mod contents;
 mod names;
 mod references;
+mod roots;
 mod support;
 mod takeover;
 mod uploads;
