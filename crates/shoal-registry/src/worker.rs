@@ -5,7 +5,11 @@
 //! The oldest objects are flushed first (dissertation 4.5.2, "Cleaning Dirty Objects"). Regardless of the
 //! number of dirty objects, a node reads only the head of their list.
 
+mod flushing;
+mod lake;
+mod orphans;
 mod removals;
+mod rounds;
 mod waiting_room;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -13,20 +17,26 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use ulid::Ulid;
 
-pub use self::removals::{REMOVALS_MAX, Removal};
+pub use self::flushing::Flushing;
+pub use self::lake::{Lake, NotFlushed};
+use self::orphans::Orphans;
+pub use self::removals::REMOVALS_MAX;
+use self::rounds::NextRounds;
+pub use self::rounds::{Packing, ROUND_MAX};
 use self::waiting_room::WaitingRoom;
 use crate::changes::{ChangedObject, Changes, LakeChange};
 use crate::engine::EngineError;
 use crate::entry::Kind;
-use crate::keys::{Name, NodeList};
+use crate::keys::{MapName, Name, NodeList};
 use crate::moment::age_of;
-use crate::names::{BeginError, BegunChange, ChangeError, End, Found, Listed};
+use crate::names::{BeginError, Found, Listed};
 use crate::uploads::Uploads;
 use crate::version::{DirtyVersion, Trash};
 
@@ -48,52 +58,6 @@ const PAUSE_MAX: Duration = Duration::from_mins(5);
 
 /// How long all objects count as due after the tier had no room.
 const FLUSH_NOW_TIME: Duration = Duration::from_secs(10);
-
-/// The operations of a node on the lake and on the tier's store that the worker needs.
-pub trait Lake: Send + Sync + 'static {
-    /// Writes a dirty object to the lake. The implementation must check [`LakeChange::permit`] at the point
-    /// where the bytes of each request leave the process.
-    ///
-    /// # Errors
-    ///
-    /// [`NotFlushed::Lake`] or [`NotFlushed::Refused`] only if the lake will certainly not have the object.
-    fn flush(
-        &self,
-        name: &Name,
-        version: &DirtyVersion,
-        change: &LakeChange,
-    ) -> impl Future<Output = Result<(), NotFlushed>> + Send;
-
-    /// Removes the names of tombstones, at most [`REMOVALS_MAX`], at the lake. Returns the outcome of each,
-    /// in their order; the permission of each change is checked as for a flush.
-    fn remove(&self, removals: &[Removal]) -> impl Future<Output = Vec<Result<(), NotFlushed>>> + Send;
-
-    /// Removes the bytes under a key of the tier's store. Returns true if they are gone.
-    fn discard(&self, key: &str) -> impl Future<Output = bool> + Send;
-}
-
-/// The object is still dirty.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotFlushed {
-    /// The flush could not begin in the registry.
-    #[error(transparent)]
-    Begin(#[from] BeginError),
-    /// The lake does not have the object, and will not.
-    #[error("{0}")]
-    Lake(Arc<str>),
-    /// The lake refuses the object, and will until an operator or a client intervenes.
-    #[error("{0}")]
-    Refused(Arc<str>),
-    /// The lake did not answer, and may have the object or still get it.
-    #[error("{0}")]
-    Unknown(Arc<str>),
-}
-
-impl From<EngineError> for NotFlushed {
-    fn from(error: EngineError) -> Self {
-        Self::Begin(error.into())
-    }
-}
 
 /// The schedule of flushes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,10 +91,12 @@ struct State {
     /// The dead nodes that this node acts for.
     adopted: Vec<u64>,
     flushing: HashSet<Ulid>,
-    /// The tombstones in requests of this node.
-    removing: HashSet<Ulid>,
-    /// The number of these requests.
+    /// The tombstones and objects that go to the lake together with others.
+    together: HashSet<Ulid>,
+    /// The number of requests about tombstones.
     removals: usize,
+    /// The maps with a round in flight.
+    rounds: HashSet<MapName>,
     /// The objects and tombstones whose last flush failed.
     failed: BTreeMap<Ulid, FailedFlush>,
 }
@@ -139,11 +105,20 @@ impl State {
     /// Returns true if the flush of an object may begin.
     fn is_ready(&self, id: &Ulid) -> bool {
         let may_try = |failed: &FailedFlush| failed.retry_at <= Instant::now();
-        let is_in_flight = self.flushing.contains(id) || self.removing.contains(id);
-        !is_in_flight && self.failed.get(id).is_none_or(may_try)
+        !self.is_in_flight(id) && self.failed.get(id).is_none_or(may_try)
     }
 
-    /// Returns the number of flushes that may begin if `parallel` may be in flight.
+    fn is_in_flight(&self, id: &Ulid) -> bool {
+        self.flushing.contains(id) || self.together.contains(id)
+    }
+
+    /// Returns true while every object is due.
+    fn hurries(&self) -> bool {
+        self.hurries_until.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// Returns the number of flushes that may begin if `parallel` may be in flight. Rounds do not count: each
+    /// map has one.
     fn room(&self, parallel: usize) -> usize {
         parallel.saturating_sub(self.flushing.len() + self.removals)
     }
@@ -152,8 +127,7 @@ impl State {
 /// The progress on the lists of one node. Starts over when this node adopts the same node again.
 #[derive(Default)]
 struct Progress {
-    /// When this node first saw each change whose owner is gone.
-    orphans: HashMap<Ulid, Instant>,
+    orphans: Orphans,
     empty: WaitingRoom<Listed>,
     trash: WaitingRoom<Trash>,
     /// The last upload that was checked; `None` to start with the oldest.
@@ -281,23 +255,38 @@ impl<L: Lake> Worker<L> {
     }
 
     /// Flushes every dirty object and tombstone in the lists of a node, due or not. Those that fail are
-    /// recorded, and retried.
-    pub async fn flush_all(&self, node: u64) {
+    /// recorded, and retried. Those that are in flight, or whose map has a round in flight, are left out.
+    pub async fn flush_all(self: &Arc<Self>, node: u64) {
         self.remove_all(node).await;
         for list in [NodeList::Dirty, NodeList::Short] {
-            let mut after = None;
+            let listed = self.changes.names.all_listed(list, node);
+            let mut chunks = pin!(listed.try_chunks(ROUND_MAX));
             // Objects that cannot be listed now are flushed when they are due.
-            while let Ok(page) = self.changes.names.listed(list, node, after, PAGE).await {
-                let parallel = self.pace.lock().parallel;
-                stream::iter(page.names)
-                    .for_each_concurrent(parallel, |listed| self.flush_listed(listed.id, listed.name))
-                    .await;
-                after = page.next;
-                if after.is_none() {
-                    break;
-                }
+            while let Ok(Some(listed)) = chunks.try_next().await {
+                self.flush_chunk(listed).await;
             }
         }
+    }
+
+    /// Flushes listed objects, those of rules that pack in rounds.
+    async fn flush_chunk(self: &Arc<Self>, listed: Vec<(Ulid, Name)>) {
+        let parallel = self.pace.lock().parallel;
+        let mut rounds: HashMap<MapName, Vec<_>> = HashMap::new();
+        let mut alone = Vec::new();
+        for (id, name) in listed {
+            match self.lake.packing(&name) {
+                None => alone.push((id, name)),
+                Some(_) if self.state.lock().is_in_flight(&id) => {}
+                Some(packing) => rounds.entry(packing.map).or_default().push((id, name)),
+            }
+        }
+        let rounds = rounds.into_iter();
+        let rounds = rounds.filter_map(|(map, listed)| self.begin_round(map, listed));
+        let rounds: Vec<_> = rounds.collect();
+        stream::iter(alone)
+            .for_each_concurrent(parallel, |(id, name)| self.flush_listed(id, name))
+            .await;
+        join_all(rounds).await;
     }
 
     /// Adopts dead nodes, and releases those that are back or have nothing left.
@@ -338,8 +327,7 @@ impl<L: Lake> Worker<L> {
     async fn work_for(self: &Arc<Self>, node: u64, progress: &mut Progress) -> Result<(), EngineError> {
         self.give_up_orphans(node, &mut progress.orphans).await?;
         let mut pace = *self.pace.lock();
-        let hurries_until = self.state.lock().hurries_until;
-        if hurries_until.is_some_and(|until| Instant::now() < until) {
+        if self.state.lock().hurries() {
             (pace.age, pace.short_age) = (Duration::ZERO, Duration::ZERO);
         }
         self.flush_due(node, NodeList::Dirty, pace.age).await?;
@@ -350,53 +338,8 @@ impl<L: Lake> Worker<L> {
         self.discard_trash(node, &mut progress.trash).await
     }
 
-    /// Gives up changes of an earlier life, and of dead nodes, once the lake can no longer carry them out.
-    async fn give_up_orphans(
-        &self,
-        node: u64,
-        first_seen: &mut HashMap<Ulid, Instant>,
-    ) -> Result<(), EngineError> {
-        let orphans = self.changes.names.all_listed(NodeList::Busy, node);
-        let orphans: Vec<_> = orphans.try_collect().await?;
-        // Checked after the list was read: if the other node is still dead, so are the owners of all these
-        // changes.
-        if node != self.changes.names.node
-            && !orphans.is_empty()
-            && !self.changes.session.acts_for(node).await?
-        {
-            // A node that is back gives up the changes of its earlier lives itself.
-            first_seen.clear();
-            return Ok(());
-        }
-        first_seen.retain(|token, _| orphans.iter().any(|(listed, _)| listed == token));
-        // An earlier life that this node has taken over may send until its session would have ended by its
-        // own clock.
-        let earlier_lasts_until = (node == self.changes.names.node)
-            .then(|| self.changes.session.earlier_lasts_until())
-            .flatten();
-        for (token, name) in orphans {
-            if self.changes.is_under_way(token) {
-                continue;
-            }
-            let now = Instant::now();
-            let first_seen = first_seen.entry(token).or_insert(now);
-            let since = earlier_lasts_until.map_or(*first_seen, |until| until.max(*first_seen));
-            if now.saturating_duration_since(since) < self.changes.names.fence {
-                continue;
-            }
-            let found = self.changes.names.find(&name).await?;
-            match BegunChange::in_entry(&name, &found, token) {
-                Some(begun) => match self.changes.names.end(&begun, End::GivenUp, || true).await {
-                    Err(ChangeError::Engine(error)) => return Err(error),
-                    Ok(_) | Err(ChangeError::OutcomeUnknown | ChangeError::Contended) => {}
-                },
-                None => self.changes.names.unlist(NodeList::Busy, node, &[token]).await?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Starts to flush objects that are due, as many in parallel as the pace allows.
+    /// Starts to flush objects that are due, as many in parallel as the pace allows, and those of rules that
+    /// pack in rounds.
     async fn flush_due(
         self: &Arc<Self>,
         node: u64,
@@ -404,37 +347,52 @@ impl<L: Lake> Worker<L> {
         age: Duration,
     ) -> Result<(), EngineError> {
         let parallel = self.pace.lock().parallel;
+        let mut rounds = NextRounds::new(age, &self.state.lock());
         let mut listed = pin!(self.changes.names.all_listed(list, node));
-        while let Some((id, name)) = listed.try_next().await? {
-            let is_all = self.state.lock().room(parallel) == 0 || age_of(id) < age;
-            if is_all {
-                return Ok(());
-            }
-            if self.state.lock().is_ready(&id) {
-                self.begin_flush(id, name);
+        while !rounds.are_enough()
+            && let Some((id, name)) = listed.try_next().await?
+            && age_of(id) >= age
+        {
+            let (is_ready, has_room) = {
+                let state = self.state.lock();
+                (state.is_ready(&id), state.room(parallel) > 0)
+            };
+            match self.lake.packing(&name) {
+                // The rest of the list matters only to a round that begins now.
+                None if !has_room && !rounds.are_ripe() => break,
+                None if is_ready && has_room => self.begin_flush(id, name),
+                Some(packing) if is_ready => rounds.add(packing, id, name),
+                _ => {}
             }
         }
+        self.begin_rounds(rounds);
         Ok(())
     }
 
     /// Retries failed flushes, due or not.
     fn flush_failed(self: &Arc<Self>) {
         let parallel = self.pace.lock().parallel;
-        let failed = |is_tombstone, most| -> Vec<_> {
+        let (mut alone, mut tombstones) = (Vec::new(), Vec::new());
+        let mut rounds: HashMap<MapName, Vec<_>> = HashMap::new();
+        {
             let state = self.state.lock();
-            let of_kind = state
-                .failed
-                .iter()
-                .filter(|(_, failed)| failed.is_tombstone == is_tombstone);
-            let ready = of_kind.filter(|(id, _)| state.is_ready(id));
-            let ready = ready.map(|(id, failed)| (*id, failed.name.clone()));
-            ready.take(most).collect()
-        };
-        let room = self.state.lock().room(parallel);
-        for (id, name) in failed(false, room) {
+            for (id, failed) in state.failed.iter().filter(|(id, _)| state.is_ready(id)) {
+                let (list, most) = match self.lake.packing(&failed.name) {
+                    _ if failed.is_tombstone => (&mut tombstones, REMOVALS_MAX),
+                    Some(packing) => (rounds.entry(packing.map).or_default(), ROUND_MAX),
+                    None => (&mut alone, state.room(parallel)),
+                };
+                if list.len() < most {
+                    list.push((*id, failed.name.clone()));
+                }
+            }
+        }
+        for (id, name) in alone {
             self.begin_flush(id, name);
         }
-        let tombstones = failed(true, REMOVALS_MAX);
+        for (map, listed) in rounds {
+            self.begin_round(map, listed);
+        }
         if !tombstones.is_empty() && self.state.lock().room(parallel) > 0 {
             self.begin_removals(tombstones);
         }

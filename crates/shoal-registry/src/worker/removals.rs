@@ -5,49 +5,21 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::stream::{self, StreamExt, TryStreamExt};
+use futures_util::stream::TryStreamExt;
 use tokio::time::{Instant, sleep};
 use ulid::Ulid;
 
-use super::{Lake, NotFlushed, Worker, ended};
-use crate::changes::{ChangedObject, LOOK_PAUSE, LakeChange, PATIENCE};
+use super::flushing::{Flushing, NotStarted, end_all};
+use super::{Lake, NotFlushed, Worker};
+use crate::changes::{LOOK_PAUSE, PATIENCE};
 use crate::engine::EngineError;
 use crate::entry::Kind;
 use crate::keys::{Name, NodeList};
 use crate::moment::age_of;
 use crate::names::BeginError;
-use crate::version::DirtyVersion;
 
 /// The most tombstones in one request, which is the most names of S3's `DeleteObjects`.
 pub const REMOVALS_MAX: usize = 1_000;
-
-/// Number of changes that begin or end in parallel.
-const PARALLEL: usize = 64;
-
-/// A tombstone whose change has begun.
-#[derive(Debug)]
-pub struct Removal {
-    /// The tombstone.
-    pub version: DirtyVersion,
-    /// The change of its name.
-    pub change: LakeChange,
-}
-
-/// The reason why the change of a listed tombstone has not begun.
-enum NotStarted {
-    /// Something else is current under the name.
-    Gone,
-    Failed(NotFlushed),
-}
-
-impl From<BeginError> for NotStarted {
-    fn from(error: BeginError) -> Self {
-        match error {
-            BeginError::Changed => Self::Gone,
-            error => Self::Failed(error.into()),
-        }
-    }
-}
 
 impl<L: Lake> Worker<L> {
     /// Brings a tombstone to the lake, and takes others of its node along: the lake takes as long for many as
@@ -56,7 +28,7 @@ impl<L: Lake> Worker<L> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let turn = self.removal_turn.lock().await;
-            match self.begin_removal(id, name.clone()).await {
+            match self.begin_one(id, name.clone()).await {
                 Ok(removal) => return self.remove_with_others(removal).await,
                 Err(NotStarted::Gone) => return Ok(()),
                 Err(NotStarted::Failed(NotFlushed::Begin(BeginError::Busy(busy))))
@@ -68,7 +40,7 @@ impl<L: Lake> Worker<L> {
         }
     }
 
-    async fn remove_with_others(&self, removal: Removal) -> Result<(), NotFlushed> {
+    async fn remove_with_others(&self, removal: Flushing) -> Result<(), NotFlushed> {
         let (own, node) = (removal.version.id, removal.version.node);
         let mut removals = vec![removal];
         let listed = self
@@ -124,7 +96,7 @@ impl<L: Lake> Worker<L> {
     pub(super) fn begin_removals(self: &Arc<Self>, listed: Vec<(Ulid, Name)>) {
         {
             let mut state = self.state.lock();
-            state.removing.extend(listed.iter().map(|(id, _)| *id));
+            state.together.extend(listed.iter().map(|(id, _)| *id));
             state.removals += 1;
         }
         let this = Arc::clone(self);
@@ -135,7 +107,7 @@ impl<L: Lake> Worker<L> {
                 let mut state = this.state.lock();
                 state.removals -= 1;
                 for id in &ids {
-                    state.removing.remove(id);
+                    state.together.remove(id);
                 }
             }
             this.hurried.notify_one();
@@ -158,14 +130,7 @@ impl<L: Lake> Worker<L> {
 
     /// Brings listed tombstones to the lake. Those that fail are recorded, and retried.
     async fn remove_listed(&self, listed: Vec<(Ulid, Name)>) {
-        let mut removals = Vec::with_capacity(listed.len());
-        for ((id, name), begun) in listed.iter().zip(self.begin_all(listed.clone()).await) {
-            match begun {
-                Ok(removal) => removals.push(removal),
-                Err(NotStarted::Gone) => drop(self.state.lock().failed.remove(id)),
-                Err(NotStarted::Failed(error)) => self.note(*id, name, true, &Err(error)),
-            }
-        }
+        let removals = self.begin_listed(listed, true).await;
         if removals.is_empty() {
             return;
         }
@@ -174,34 +139,9 @@ impl<L: Lake> Worker<L> {
         }
     }
 
-    /// Begins a change for each of these tombstones, in their order, without waiting for other changes.
-    async fn begin_all(&self, listed: Vec<(Ulid, Name)>) -> Vec<Result<Removal, NotStarted>> {
-        let begun = listed.into_iter().map(|(id, name)| self.begin_removal(id, name));
-        stream::iter(begun).buffered(PARALLEL).collect().await
-    }
-
-    async fn begin_removal(&self, id: Ulid, name: Name) -> Result<Removal, NotStarted> {
-        let found = self.changes.names.find(&name).await;
-        let found = found.map_err(|error| NotStarted::Failed(error.into()))?;
-        let version = found.entry.current.clone().filter(|version| version.id == id);
-        let version = version.ok_or(NotStarted::Gone)?;
-        let of = ChangedObject::Exactly(Some(id));
-        let change = self
-            .changes
-            .try_to_begin(&name, Kind::Flush, of, Some(found))
-            .await?;
-        Ok(Removal { version, change })
-    }
-
     /// Has the lake remove names, and ends their changes. Returns the outcome of each, in their order.
-    async fn remove(&self, removals: Vec<Removal>) -> Vec<(Ulid, Name, Result<(), NotFlushed>)> {
+    async fn remove(&self, removals: Vec<Flushing>) -> Vec<(Ulid, Name, Result<(), NotFlushed>)> {
         let outcomes = self.lake.remove(&removals).await;
-        assert_eq!(outcomes.len(), removals.len(), "each removal has an outcome");
-        let ends = removals.into_iter().zip(outcomes);
-        let ends = ends.map(|(Removal { version, change }, removed)| async move {
-            let name = change.name().clone();
-            (version.id, name, ended(change, removed).await)
-        });
-        stream::iter(ends).buffered(PARALLEL).collect().await
+        end_all(removals, outcomes).await
     }
 }

@@ -1,162 +1,25 @@
 //! The worker of several nodes over one registry and a lake that may be slow, silent or refuse.
 
+mod bed;
 mod removals;
+mod rounds;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use shoal_registry::changes::{ChangedObject, Changes, LakeChange};
 use shoal_registry::engine::{Change, Engine};
 use shoal_registry::entry::Kind;
-use shoal_registry::names::{BeginError, Names};
+use shoal_registry::names::BeginError;
 use shoal_registry::session::{Session, new_id};
 use shoal_registry::uploads::{UploadPart, Uploads};
-use shoal_registry::worker::{Lake, NotFlushed, Pace, Removal, Worker};
-use shoal_registry::{DirtyVersion, Lifetime, Name};
+use shoal_registry::worker::{NotFlushed, Pace};
+use shoal_registry::{DirtyVersion, Lifetime};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use ulid::Ulid;
 
+use self::bed::{Node, PACE, SESSION, TestLake, name};
 use crate::support::{FENCE, Memory, version};
-
-const SESSION: Duration = Duration::from_secs(10);
-const PACE: Pace = Pace {
-    age: Duration::ZERO,
-    short_age: Duration::from_hours(1),
-    parallel: 4,
-    upload_age: Duration::from_hours(24),
-};
-
-/// The lake's objects, and what it does with the next writes.
-#[derive(Clone, Default)]
-struct TestLake(Arc<Mutex<LakeState>>);
-
-#[derive(Default)]
-struct LakeState {
-    objects: HashMap<Name, DirtyVersion>,
-    writes: usize,
-    /// The number of tombstones in each request.
-    removals: Vec<usize>,
-    discarded: Vec<String>,
-    next: Vec<NotFlushed>,
-    latency: Duration,
-}
-
-impl Lake for TestLake {
-    async fn flush(
-        &self,
-        name: &Name,
-        version: &DirtyVersion,
-        change: &LakeChange,
-    ) -> Result<(), NotFlushed> {
-        let latency = self.0.lock().latency;
-        sleep(latency).await;
-        if !change.permit().may_send() {
-            return Err(NotFlushed::Lake("the session is over".into()));
-        }
-        let mut state = self.0.lock();
-        state.writes += 1;
-        if let Some(failure) = state.next.pop() {
-            return Err(failure);
-        }
-        state.objects.insert(name.clone(), version.clone());
-        Ok(())
-    }
-
-    async fn remove(&self, removals: &[Removal]) -> Vec<Result<(), NotFlushed>> {
-        let latency = self.0.lock().latency;
-        sleep(latency).await;
-        let mut state = self.0.lock();
-        state.removals.push(removals.len());
-        let mut outcomes = Vec::new();
-        for Removal { version, change } in removals {
-            assert!(version.is_tombstone && change.permit().may_send());
-            let failure = state.next.pop();
-            if failure.is_none() {
-                state.objects.remove(change.name());
-            }
-            outcomes.push(failure.map_or(Ok(()), Err));
-        }
-        outcomes
-    }
-
-    async fn discard(&self, key: &str) -> bool {
-        self.0.lock().discarded.push(key.to_owned());
-        true
-    }
-}
-
-/// One node.
-struct Node {
-    id: u64,
-    names: Names,
-    session: Arc<Session>,
-    changes: Arc<Changes>,
-    worker: Arc<Worker<TestLake>>,
-    tasks: Vec<JoinHandle<()>>,
-}
-
-impl Node {
-    async fn start(id: u64, engine: &Arc<Memory>, lake: &TestLake) -> Self {
-        let session = Session::new(Arc::clone(engine) as Arc<dyn Engine>, id, SESSION);
-        Self::start_with(session, id, engine, lake).await
-    }
-
-    async fn start_with(session: Session, id: u64, engine: &Arc<Memory>, lake: &TestLake) -> Self {
-        let engine = Arc::clone(engine) as Arc<dyn Engine>;
-        let names = Names::new(engine, id, FENCE);
-        let session = Arc::new(session);
-        session.keep().await.unwrap();
-        let changes = Arc::new(Changes::new(names.clone(), Arc::clone(&session)));
-        let worker = Worker::new(Arc::clone(&changes), lake.clone(), PACE);
-        let kept = Arc::clone(&session);
-        let keeping = tokio::spawn(async move {
-            loop {
-                sleep(SESSION / 3).await;
-                let _ = kept.keep().await;
-            }
-        });
-        let working = tokio::spawn(Arc::clone(&worker).run(|error| panic!("{error}")));
-        Self {
-            id,
-            names,
-            session,
-            changes,
-            worker,
-            tasks: vec![keeping, working],
-        }
-    }
-
-    /// Ends the node at once. Its session lasts until the engine ends it.
-    fn kill(self) -> u64 {
-        self.tasks.iter().for_each(JoinHandle::abort);
-        self.id
-    }
-
-    /// Ends the node and its session at once.
-    fn die(self, engine: &Memory) {
-        engine.expire(self.kill());
-    }
-
-    async fn write(&self, name: &Name, record: &str) -> DirtyVersion {
-        let version = version(self.id, record);
-        self.names.write(name, version.clone()).await.unwrap();
-        version
-    }
-
-    /// Begins a change of the object that is dirty now.
-    async fn begin(&self, key: &str, kind: Kind) -> Result<LakeChange, BeginError> {
-        self.changes
-            .begin(&name(key), kind, ChangedObject::Current, None)
-            .await
-    }
-}
-
-fn name(key: &str) -> Name {
-    Name::new("bucket", key.as_bytes())
-}
 
 #[tokio::test(start_paused = true)]
 async fn objects_go_to_the_lake_and_leave_nothing_behind() {

@@ -10,8 +10,9 @@ use shoal_cache::obtain::KeptBytes;
 use shoal_net::clock;
 use shoal_net::log_throttle::LogThrottle;
 use shoal_registry::changes::LakeChange;
-use shoal_registry::worker::{Lake, NotFlushed, Removal};
-use shoal_registry::{DirtyVersion, Name};
+use shoal_registry::roots::MapTable;
+use shoal_registry::worker::{Flushing, Lake, NotFlushed, Packing};
+use shoal_registry::{DirtyVersion, MapName, Name};
 use shoal_s3::object::ObjectName;
 
 use super::flush_transfers::FlushTransfers;
@@ -103,8 +104,24 @@ impl Lake for Cleaner {
         }
     }
 
-    async fn remove(&self, removals: &[Removal]) -> Vec<Result<(), NotFlushed>> {
+    async fn remove(&self, removals: &[Flushing]) -> Vec<Result<(), NotFlushed>> {
         self.remove_all(removals).await
+    }
+
+    fn packing(&self, _: &Name) -> Option<Packing> {
+        None
+    }
+
+    async fn pack(&self, _: &MapName, objects: &[Flushing]) -> Vec<Result<(), NotFlushed>> {
+        let mut outcomes = Vec::with_capacity(objects.len());
+        for Flushing { version, change } in objects {
+            outcomes.push(self.flush(change.name(), version, change).await);
+        }
+        outcomes
+    }
+
+    async fn reserved_table(&self, _: &MapName, _: u64) -> Result<Option<Vec<MapTable>>, String> {
+        Ok(None)
     }
 
     async fn discard(&self, key: &str) -> bool {

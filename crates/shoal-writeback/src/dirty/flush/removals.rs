@@ -13,7 +13,7 @@ use shoal_base::send_permit::SendPermit;
 use shoal_net::clock;
 use shoal_net::endpoint::s3::{S3Client, SendOptions};
 use shoal_registry::changes::LakeChange;
-use shoal_registry::worker::{NotFlushed, Removal};
+use shoal_registry::worker::{Flushing, NotFlushed};
 use shoal_s3::error::ErrorCode;
 use shoal_s3::target;
 use shoal_s3::xml::{DeletionResult, Key};
@@ -40,7 +40,7 @@ struct Batch<'a> {
 
 impl Cleaner {
     /// Removes the names of tombstones. Returns the outcome of each, in their order.
-    pub(super) async fn remove_all(&self, removals: &[Removal]) -> Vec<Result<(), NotFlushed>> {
+    pub(super) async fn remove_all(&self, removals: &[Flushing]) -> Vec<Result<(), NotFlushed>> {
         let tombstones: Vec<_> = removals.iter().map(tombstone_of).collect();
         // Equal records have the same writer and headers.
         let mut batches: HashMap<_, Vec<usize>> = HashMap::new();
@@ -215,7 +215,7 @@ impl Batch<'_> {
     }
 }
 
-fn tombstone_of(removal: &Removal) -> Result<Tombstone, NotFlushed> {
+fn tombstone_of(removal: &Flushing) -> Result<Tombstone, NotFlushed> {
     let name = object_name(removal.change.name()).ok_or_else(|| Unreadable::from(Malformed));
     let read = name.and_then(|name| Tombstone::new(&name, &removal.version));
     read.map_err(|why| {
