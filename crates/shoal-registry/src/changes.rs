@@ -1,8 +1,8 @@
 //! The changes at the lake that this node has begun, and their definite ends.
 //!
 //! A change ends as *done* or *refused* when the lake has answered. If there is no response, or the node
-//! drops the change, the lake may still carry it out within the *fence*. Only after that does the node give
-//! the change up, and the name is free for the next one.
+//! drops the change, the lake may still carry it out within the *fence*. Only after that does the node's
+//! [`worker`](crate::worker) give the change up, and the name is free for the next one.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -194,16 +194,9 @@ impl LakeChange {
 
 impl Drop for LakeChange {
     fn drop(&mut self) {
-        if self.is_over {
-            return;
-        }
-        let (changes, begun) = (Arc::clone(&self.changes), self.begun.clone());
-        // Without a runtime, the process is ending, and the node's next life gives the change up.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                sleep(changes.names.fence).await;
-                changes.record_end(&begun, End::GivenUp).await;
-            });
+        if !self.is_over {
+            // The worker finds it in this node's list, and gives it up after the fence.
+            self.changes.forget(self.begun.busy.token);
         }
     }
 }
