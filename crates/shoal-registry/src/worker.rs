@@ -37,6 +37,7 @@ use crate::entry::Kind;
 use crate::keys::{MapName, Name, NodeList};
 use crate::moment::age_of;
 use crate::names::{BeginError, Found, Listed};
+use crate::roots::Roots;
 use crate::uploads::Uploads;
 use crate::version::{DirtyVersion, Trash};
 
@@ -75,6 +76,7 @@ pub struct Pace {
 /// Processes the lists.
 pub struct Worker<L> {
     uploads: Uploads,
+    roots: Roots,
     changes: Arc<Changes>,
     lake: L,
     pace: Mutex<Pace>,
@@ -155,6 +157,7 @@ impl<L: Lake> Worker<L> {
     pub fn new(changes: Arc<Changes>, lake: L, pace: Pace) -> Arc<Self> {
         Arc::new(Self {
             uploads: Uploads::new(changes.names.clone()),
+            roots: Roots::new(changes.names.clone(), Arc::clone(&changes.session)),
             changes,
             lake,
             pace: Mutex::new(pace),
@@ -321,7 +324,7 @@ impl<L: Lake> Worker<L> {
                 return Ok(false);
             }
         }
-        Ok(true)
+        Ok(self.roots.abandoned(node).await?.is_empty())
     }
 
     async fn work_for(self: &Arc<Self>, node: u64, progress: &mut Progress) -> Result<(), EngineError> {

@@ -1,6 +1,9 @@
-//! Ends the changes that owners that are gone have left: dead nodes, and earlier lives of this one.
+//! Ends what owners that are gone have left: dead nodes, and earlier lives of this one. First their
+//! reservations, then their changes: a table that may still be committed names objects whose removal must not
+//! begin before.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use tokio::time::Instant;
@@ -10,8 +13,12 @@ use super::{Lake, Worker};
 use crate::engine::EngineError;
 use crate::keys::NodeList;
 use crate::names::{BegunChange, ChangeError, End};
+use crate::roots::AbandonedReservation;
 
-/// The changes of one node whose owner is gone, with the time at which each may be ended.
+/// Pause before the lake is asked about a reserved table again.
+const ASK_PAUSE: Duration = Duration::from_secs(3);
+
+/// The changes and reservations of one node whose owner is gone, with the time at which each may be ended.
 #[derive(Default)]
 pub(super) struct Orphans(HashMap<Ulid, Instant>);
 
@@ -29,13 +36,14 @@ impl Orphans {
 }
 
 impl<L: Lake> Worker<L> {
-    /// Ends the changes of an earlier life of this node, or of a dead node, once the lake can
+    /// Ends the reservations and changes of an earlier life of this node, or of a dead node, once the lake can
     /// no longer carry out their requests.
     pub(super) async fn give_up_orphans(&self, node: u64, orphans: &mut Orphans) -> Result<(), EngineError> {
         let names = &self.changes.names;
         let mut changes: Vec<_> = names.all_listed(NodeList::Busy, node).try_collect().await?;
         changes.retain(|(token, _)| !self.changes.is_under_way(*token));
-        if changes.is_empty() {
+        let reservations = self.roots.abandoned(node).await?;
+        if changes.is_empty() && reservations.is_empty() {
             orphans.0.clear();
             return Ok(());
         }
@@ -52,8 +60,16 @@ impl<L: Lake> Worker<L> {
             .then(|| self.changes.session.earlier_lasts_until())
             .flatten();
         let ends_at = earlier_lasts_until.map_or(now, |until| until.max(now)) + names.fence;
-        orphans.keep(changes.iter().map(|(token, _)| *token), ends_at);
+        let reserved = reservations.iter().map(|abandoned| abandoned.reservation.token);
+        orphans.keep(reserved.chain(changes.iter().map(|(token, _)| *token)), ends_at);
 
+        let mut are_resolved = true;
+        for abandoned in &reservations {
+            are_resolved &= self.resolve(abandoned, orphans).await?;
+        }
+        if !are_resolved {
+            return Ok(());
+        }
         for (token, name) in changes {
             if !orphans.may_end(token) {
                 continue;
@@ -68,5 +84,42 @@ impl<L: Lake> Worker<L> {
             }
         }
         Ok(())
+    }
+
+    /// Ends a reservation once its table can no longer appear at the lake. Returns false if it has not ended.
+    async fn resolve(
+        &self,
+        abandoned: &AbandonedReservation,
+        orphans: &mut Orphans,
+    ) -> Result<bool, EngineError> {
+        let AbandonedReservation { map, reservation } = abandoned;
+        if !orphans.may_end(reservation.token) {
+            return Ok(false);
+        }
+        match self.lake.reserved_table(map, reservation.number).await {
+            Ok(tables) => {
+                self.roots.resolve(abandoned, tables.as_deref()).await?;
+                let is_there = tables.is_some();
+                tracing::info!(
+                    ?map,
+                    number = reservation.number,
+                    is_there,
+                    node = reservation.owner.node,
+                    "the reservation of a table ended, because its owner is gone"
+                );
+                Ok(true)
+            }
+            Err(why) => {
+                tracing::warn!(
+                    ?map,
+                    number = reservation.number,
+                    why,
+                    "the lake does not say if it has a reserved table; until then, nothing is packed below this \
+                     prefix, and changes of its owner do not end"
+                );
+                orphans.0.insert(reservation.token, Instant::now() + ASK_PAUSE);
+                Ok(false)
+            }
+        }
     }
 }

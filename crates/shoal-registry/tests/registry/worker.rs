@@ -2,6 +2,7 @@
 
 mod bed;
 mod removals;
+mod reservations;
 mod rounds;
 
 use std::sync::Arc;
