@@ -107,11 +107,8 @@ impl State {
     /// Returns true if the flush of an object may begin.
     fn is_ready(&self, id: &Ulid) -> bool {
         let may_try = |failed: &FailedFlush| failed.retry_at <= Instant::now();
-        !self.is_in_flight(id) && self.failed.get(id).is_none_or(may_try)
-    }
-
-    fn is_in_flight(&self, id: &Ulid) -> bool {
-        self.flushing.contains(id) || self.together.contains(id)
+        let is_in_flight = self.flushing.contains(id) || self.together.contains(id);
+        !is_in_flight && self.failed.get(id).is_none_or(may_try)
     }
 
     /// Returns true while every object is due.
@@ -258,7 +255,7 @@ impl<L: Lake> Worker<L> {
     }
 
     /// Flushes every dirty object and tombstone in the lists of a node, due or not. Those that fail are
-    /// recorded, and retried. Those that are in flight, or whose map has a round in flight, are left out.
+    /// recorded, and retried. Objects of a map with a round in flight are left out.
     pub async fn flush_all(self: &Arc<Self>, node: u64) {
         self.remove_all(node).await;
         for list in [NodeList::Dirty, NodeList::Short] {
@@ -279,7 +276,6 @@ impl<L: Lake> Worker<L> {
         for (id, name) in listed {
             match self.lake.packing(&name) {
                 None => alone.push((id, name)),
-                Some(_) if self.state.lock().is_in_flight(&id) => {}
                 Some(packing) => rounds.entry(packing.map).or_default().push((id, name)),
             }
         }

@@ -230,6 +230,18 @@ async fn a_map_that_is_ending_takes_no_more_objects_and_is_removed_when_it_is_em
 }
 
 #[tokio::test]
+async fn a_map_that_ends_before_its_first_table_is_over_when_no_table_can_follow() {
+    let (_, [one, other]) = bed().await;
+    let reserved = one.reserve(&map(), Purpose::Packing).await.unwrap();
+    other.end(&map()).await.unwrap();
+    assert!(read(&other).await.is_ending);
+    assert_eq!(other.remove(&map(), 0).await, Ok(false));
+    one.release(&reserved).await;
+    assert_eq!(other.read(&map()).await, Ok(None));
+    assert_eq!(other.remove(&map(), 0).await, Ok(true));
+}
+
+#[tokio::test]
 async fn a_map_that_has_objects_is_not_removed() {
     let (_, [one, _]) = bed().await;
     commit(&one, Purpose::Packing).await;

@@ -146,8 +146,13 @@ async fn the_rest_of_a_long_list_is_not_read_while_a_round_is_in_flight() {
     }
     write(&node, &["alone"]).await;
     node.worker.set_pace(PACE);
-    sleep(Duration::from_secs(5)).await;
+    sleep(Duration::from_secs(2)).await;
     assert_eq!(engine.keys("b/").len(), ROUND_MAX);
+    let pages = || engine.ranges("q/0000000000000001/");
+    let before = pages();
+    sleep(Duration::from_secs(5)).await;
+    // Ten passes over the round and as many objects as in the next one, 256 on a page.
+    assert!(pages() - before <= 10 * 65, "{} pages", pages() - before);
     sleep(Duration::from_secs(30)).await;
     assert_eq!(lake.0.lock().rounds, [ROUND_MAX; 3]);
     assert_eq!(lake.0.lock().writes, 1);
