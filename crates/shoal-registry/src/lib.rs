@@ -32,6 +32,6 @@ mod version;
 pub mod worker;
 
 pub use self::keys::{MapName, Name, NodeList, UploadKey};
-pub use self::moment::age_of;
+pub use self::moment::{Moment, age_of};
 pub use self::names::{ByteCount, Death};
 pub use self::version::{Content, DirtyVersion, Lifetime, Trash};

@@ -10,14 +10,15 @@ use ulid::Ulid;
 ///
 /// The runtime's clock stops while the machine is suspended, but other machines continue. So the time of a
 /// suspension is added. A virtual machine that is paused from outside cannot detect that.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moment {
     at: Instant,
     suspended: Duration,
 }
 
 impl Moment {
-    pub(crate) fn now() -> Self {
+    /// Returns the present moment.
+    pub fn now() -> Self {
         Self {
             at: Instant::now(),
             suspended: clock::suspended(),
@@ -25,7 +26,7 @@ impl Moment {
     }
 
     /// Returns the time since this moment, awake and suspended.
-    pub(crate) fn elapsed(&self) -> Duration {
+    pub fn elapsed(&self) -> Duration {
         self.elapsed_at(Instant::now(), clock::suspended())
     }
 
