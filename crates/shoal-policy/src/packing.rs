@@ -1,8 +1,8 @@
 //! Which tables of a map are merged, which packs are rewritten, and what is removed from a lake (ADR 0048).
 //!
-//! Small objects are at the lake in *packs*, and the *tables* of a map say where. New rows come in new tables,
-//! and old packs keep the bytes of objects that were overwritten or removed since. The functions here bound
-//! the number of tables and the bytes that no name needs, and [`Leftovers`] says what no reader needs.
+//! Small objects are at the lake in *packs*, and the *tables* of a map say where. New rows come in new
+//! tables, and old packs keep the bytes of objects that were overwritten or removed since. The functions here
+//! bound the number of tables and the bytes that no name needs, and [`Leftovers`] says what no reader needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -19,16 +19,16 @@ const TABLES_MAX: usize = 64;
 /// ones between them, would exceed it.
 const FULL_SHARE: u64 = 16;
 
-/// The age up to which an object stays that the keeper has never seen named: its writer may be about to commit
-/// the table that names it.
+/// The age up to which an object stays that the keeper has never seen named: its writer may be about to
+/// commit the table that names it.
 pub const UNNAMED_STAYS: Duration = Duration::from_hours(24);
 
 /// Returns which tables to merge next, or `None`: then a map has seven tables of each size at most, or
 /// [`TABLES_MAX`] in all, or tables of an eighth of `bytes_max` on average.
 ///
 /// `tables` are the sizes of the tables in bytes, newest first. A size may leave out the rows that newer
-/// tables hide, which a merge drops. Tables that are merged follow one another, since the newest row of a name
-/// is right, and have at most `bytes_max` bytes.
+/// tables hide, which a merge drops. Tables that are merged follow one another, since the newest row of a
+/// name is right, and have at most `bytes_max` bytes.
 ///
 /// Two tables have one size if the same power of eight is next below them. So a row is written once for each
 /// power of eight, and not once for each new table.
@@ -46,8 +46,8 @@ fn size(bytes: u64) -> u32 {
     bytes.checked_ilog(MERGED as u64).unwrap_or(0)
 }
 
-/// Returns the newest eight tables of the size `of`, with those of smaller sizes between them, unless one of a
-/// larger size is between them.
+/// Returns the newest eight tables of the size `of`, with those of smaller sizes between them, unless one of
+/// a larger size is between them.
 fn eight_of(tables: &[u64], of: u32, full: u64) -> Option<Range<usize>> {
     let mut found = Vec::with_capacity(MERGED);
     for (at, bytes) in tables.iter().enumerate() {
@@ -121,6 +121,15 @@ struct Unnamed {
     was_named: bool,
 }
 
+/// What a look at the objects of a lake has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Looked<T> {
+    /// The objects to remove. They are found again until they are no longer there.
+    pub removed: Vec<T>,
+    /// The time at which the next object may be removed, if one waits for it.
+    pub next: Option<Duration>,
+}
+
 impl<T> Default for Leftovers<T> {
     fn default() -> Self {
         Self {
@@ -132,17 +141,16 @@ impl<T> Default for Leftovers<T> {
 
 impl<T: Copy + Ord> Leftovers<T> {
     /// Takes in which objects are there, each with its age, and which ones the root names or may name soon.
-    /// Both were read before `now`, what is there first. Returns those to remove. All of them have been seen
+    /// Both were read before `now`, what is there first. Finds those to remove. All of them have been seen
     /// without a name for twice `fence`: once for maps that nodes still use, once for readers that found them
-    /// there. They were seen named before, or are older than [`UNNAMED_STAYS`]. They are returned until they
-    /// are no longer there.
+    /// there. They were seen named before, or are older than [`UNNAMED_STAYS`].
     pub fn look(
         &mut self,
         there: &BTreeMap<T, Duration>,
         named: BTreeSet<T>,
         now: Duration,
         fence: Duration,
-    ) -> Vec<T> {
+    ) -> Looked<T> {
         let unnamed = there
             .keys()
             .filter(|object| !named.contains(object))
@@ -155,16 +163,23 @@ impl<T: Copy + Ord> Leftovers<T> {
             });
         self.unnamed = unnamed.collect();
         self.named = named;
-        let due = self.unnamed.iter().filter(|(object, unnamed)| {
-            let is_over = unnamed.was_named || there[object] >= UNNAMED_STAYS;
-            is_over && now.saturating_sub(unnamed.since) >= fence * 2
+        let due = self.unnamed.iter().map(|(object, unnamed)| {
+            let age = if unnamed.was_named {
+                UNNAMED_STAYS
+            } else {
+                there[object]
+            };
+            let of_age = now + UNNAMED_STAYS.saturating_sub(age);
+            (object, of_age.max(unnamed.since + fence * 2))
         });
-        due.map(|(object, _)| *object).collect()
-    }
-
-    /// Returns true if an object waits for its removal.
-    pub fn has_some(&self) -> bool {
-        !self.unnamed.is_empty()
+        Looked {
+            removed: due
+                .clone()
+                .filter(|(_, at)| *at <= now)
+                .map(|(object, _)| *object)
+                .collect(),
+            next: due.map(|(_, at)| at).filter(|at| *at > now).min(),
+        }
     }
 }
 
@@ -178,7 +193,7 @@ mod tests {
     use proptest::prelude::{ProptestConfig, prop_assert, prop_assert_eq, proptest};
 
     use super::{
-        Leftovers, PackUse, TABLES_MAX, UNNAMED_STAYS, packs_to_rewrite, size, sum, tables_to_merge,
+        Leftovers, Looked, PackUse, TABLES_MAX, UNNAMED_STAYS, packs_to_rewrite, size, sum, tables_to_merge,
     };
 
     const MIB: u64 = 1 << 20;
@@ -286,26 +301,36 @@ mod tests {
 
     const DAY: Duration = UNNAMED_STAYS;
 
+    fn looked<const N: usize>(removed: [u32; N], next: impl Into<Option<Duration>>) -> Looked<u32> {
+        Looked {
+            removed: removed.into(),
+            next: next.into(),
+        }
+    }
+
     #[test]
     fn what_was_named_is_removed_after_twice_fence() {
         let mut leftovers = Leftovers::default();
         let mut look = |there: &[u32], named: &[u32], now| {
             let there = there.iter().map(|object| (*object, Duration::ZERO)).collect();
-            let removed = leftovers.look(&there, named.iter().copied().collect(), now, FENCE);
-            (removed, leftovers.has_some())
+            leftovers.look(&there, named.iter().copied().collect(), now, FENCE)
         };
         let nano = Duration::from_nanos(1);
-        assert_eq!(look(&[1, 2, 3], &[1, 2], DAY), (vec![], true));
-        assert_eq!(look(&[1, 2, 3], &[1], DAY + FENCE), (vec![], true));
-        assert_eq!(look(&[1, 2, 3], &[1], DAY + FENCE * 3 - nano), (vec![], true));
-        assert_eq!(look(&[1, 2, 3], &[1], DAY + FENCE * 3), (vec![2], true));
+        let removed_at = DAY + FENCE * 3;
+        assert_eq!(look(&[1, 2], &[1, 2], DAY), looked([], None));
+        assert_eq!(look(&[1, 2, 3], &[1], DAY + FENCE), looked([], removed_at));
         assert_eq!(
-            look(&[1, 2, 3], &[1], DAY + FENCE * 4),
-            (vec![2], true),
+            look(&[1, 2], &[1], removed_at.saturating_sub(nano)),
+            looked([], removed_at)
+        );
+        assert_eq!(look(&[1, 2], &[1], removed_at), looked([2], None));
+        assert_eq!(
+            look(&[1, 2], &[1], removed_at + nano),
+            looked([2], None),
             "it is there"
         );
-        assert_eq!(look(&[1, 3], &[1], DAY * 9), (vec![], true), "3 is young");
-        assert_eq!(look(&[1], &[1], DAY * 9), (vec![], false));
+        assert_eq!(look(&[1, 3], &[1], DAY * 9), looked([], DAY * 10), "3 is young");
+        assert_eq!(look(&[1], &[1], DAY * 9), looked([], None));
     }
 
     #[test]
@@ -314,22 +339,33 @@ mod tests {
         let mut look = |ages: &[(u32, Duration)], now| {
             leftovers.look(&ages.iter().copied().collect(), BTreeSet::new(), now, FENCE)
         };
+        let half = DAY / 2;
+        let first = look(&[(1, DAY), (2, half)], DAY);
         assert_eq!(
-            look(&[(1, DAY), (2, DAY / 2)], DAY),
-            [],
+            first,
+            looked([], DAY + FENCE * 2),
             "another keeper may have seen a name"
         );
-        assert_eq!(look(&[(1, DAY), (2, DAY / 2)], DAY + FENCE), []);
-        assert_eq!(look(&[(1, DAY + FENCE * 2), (2, DAY / 2)], DAY + FENCE * 2), [1]);
-        assert_eq!(look(&[(2, DAY)], DAY + DAY / 2), [2]);
+        assert_eq!(
+            look(&[(1, DAY), (2, half)], DAY + FENCE),
+            looked([], DAY + FENCE * 2)
+        );
+        assert_eq!(
+            look(&[(1, DAY), (2, half)], DAY + FENCE * 2),
+            looked([1], DAY + FENCE * 2 + half)
+        );
+        assert_eq!(look(&[(2, DAY)], DAY + half), looked([2], None));
     }
 
     #[test]
     fn what_is_named_late_stays() {
         let mut leftovers = Leftovers::default();
         let there = BTreeMap::from([(1, DAY)]);
-        let mut look =
-            |named: &[u32], now| leftovers.look(&there, named.iter().copied().collect(), now, FENCE);
+        let mut look = |named: &[u32], now| {
+            leftovers
+                .look(&there, named.iter().copied().collect(), now, FENCE)
+                .removed
+        };
         assert_eq!(look(&[], DAY), []);
         assert_eq!(look(&[1], DAY + FENCE * 2), []);
         assert_eq!(look(&[], DAY + FENCE * 3), [], "it was named until now");

@@ -12,6 +12,7 @@
 //! t/<node>/<id>             bytes that are no longer needed
 //! g/<bucket>/<prefix>       the number of the newest table of a map of packed objects, if it has tables
 //! G/<bucket>/<prefix>       the root of that map
+//! k/<bucket>/<prefix>       the life of the node that keeps that map, while its session lasts
 //! u/<bucket>/<key>\0<upload>  an upload
 //! p/<upload>/<number>       a part of an upload
 //! n/<node>                  the life of a node, while its session lasts
@@ -88,6 +89,10 @@ impl MapName {
 
     pub(crate) fn root_key(&self) -> Bytes {
         [ROOTS, &self.0.0[..]].concat().into()
+    }
+
+    pub(crate) fn keeper_key(&self) -> Bytes {
+        [b"k/", &self.0.0[..]].concat().into()
     }
 
     /// Inverse of [`MapName::root_key`].
@@ -255,6 +260,7 @@ mod tests {
             assert_eq!(map.parts(), (&b"b"[..], prefix));
             assert_eq!(MapName::of_root_key(&map.root_key()), Some(map.clone()));
             assert_eq!(MapName::of_root_key(&map.number_key()), None);
+            assert_eq!(MapName::of_root_key(&map.keeper_key()), None);
         }
     }
 

@@ -516,6 +516,16 @@ impl BegunChange {
 }
 
 impl Found {
+    /// Returns true if the registry has the entry, be it an empty one.
+    pub fn is_stored(&self) -> bool {
+        self.revision.is_some()
+    }
+
+    /// Returns the time at which the node began to read the entry.
+    pub fn looked(&self) -> Moment {
+        self.looked
+    }
+
     /// Returns the entry that is stored, if there is one.
     fn of(stored: Option<Stored>, looked: Moment) -> Result<Self, EngineError> {
         let Some(stored) = stored else {

@@ -20,7 +20,7 @@ use scopeguard::ScopeGuard;
 use shoal_base::send_permit::SendPermit;
 use tokio::time::sleep;
 
-pub use self::root::{MapTable, Reservation, Root};
+pub use self::root::{MapTable, Reservation, Root, rebuilds_in};
 use crate::engine::{Change, Condition, EngineError, Outcome, Revision};
 use crate::keys::{MapName, ROOTS, member};
 use crate::names::{Names, decoded, encoded};
@@ -77,8 +77,8 @@ pub enum ReserveError {
     /// The registry has no such map.
     #[error("the registry has no map of this prefix")]
     NoRoot,
-    /// The map takes no more objects.
-    #[error("the map of this prefix is ending: its objects are being unpacked")]
+    /// The map takes no more objects, or has ended.
+    #[error("the map of this prefix is ending: its objects are being unpacked, or have been")]
     Ending,
     /// This node's session has ended.
     #[error("the session of this node has ended")]
@@ -148,6 +148,11 @@ impl Roots {
         Self { names, session }
     }
 
+    /// The session of this node.
+    pub fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
     /// Reads the number of the newest table of a map; `None` if the map has no tables. Linearizable.
     ///
     /// # Errors
@@ -165,6 +170,26 @@ impl Roots {
     pub async fn read(&self, map: &MapName) -> Result<Option<Root>, EngineError> {
         let found = self.find(map).await?.map(|found| found.root);
         Ok(found.filter(|root| !root.is_over()))
+    }
+
+    /// Returns true if objects may be packed: the map has no root yet, or one that is not ending.
+    ///
+    /// # Errors
+    ///
+    /// The registry does not answer.
+    pub async fn takes_objects(&self, map: &MapName) -> Result<bool, EngineError> {
+        let found = self.find(map).await?;
+        Ok(found.is_none_or(|found| !found.root.is_ending))
+    }
+
+    /// Returns true if this registry has given out the number of a table. The map may have ended since.
+    ///
+    /// # Errors
+    ///
+    /// The registry does not answer.
+    pub async fn has_given_out(&self, map: &MapName, number: u64) -> Result<bool, EngineError> {
+        let found = self.find(map).await?;
+        Ok(found.is_some_and(|found| number < found.root.next))
     }
 
     /// Returns all maps with their roots, ordered by name.
@@ -189,19 +214,26 @@ impl Roots {
     ///
     /// The root may exist.
     pub async fn create(&self, map: &MapName) -> Result<(), EngineError> {
-        loop {
-            let found = self.find(map).await?;
-            let root = match &found {
-                None => Root::default(),
-                // Its numbers go on: none is used twice.
-                Some(found) if found.root.is_over() => Root {
-                    is_ending: false,
-                    ..found.root.clone()
-                },
-                Some(_) => return Ok(()),
-            };
-            self.replace(map, found.as_ref(), &root).await?;
+        while self.find(map).await?.is_none() {
+            self.replace(map, None, &Root::default()).await?;
         }
+        Ok(())
+    }
+
+    /// Lets a map that has ended begin again. Its numbers go on: none is used twice.
+    ///
+    /// # Errors
+    ///
+    /// The map may have begun.
+    pub async fn begin_again(&self, map: &MapName) -> Result<(), EngineError> {
+        while let Some(found) = self.find(map).await?.filter(|found| found.root.is_over()) {
+            let root = Root {
+                is_ending: false,
+                ..found.root.clone()
+            };
+            self.replace(map, Some(&found), &root).await?;
+        }
+        Ok(())
     }
 
     /// Reserves the number of the next table.
@@ -217,15 +249,14 @@ impl Roots {
             self.session.reservations.lock().remove(&token);
         });
         let found = loop {
-            let found = self.find(map).await?.filter(|found| !found.root.is_over());
-            let found = found.ok_or(ReserveError::NoRoot)?;
+            let found = self.find(map).await?.ok_or(ReserveError::NoRoot)?;
             match found.root.reservation {
                 // An earlier attempt was committed, and its answer was lost.
                 Some(reservation) if reservation.token == token => break found,
                 Some(reservation) => return Err(ReserveError::Busy(reservation)),
                 None => {}
             }
-            if found.root.is_ending && purpose == Purpose::Packing {
+            if found.root.is_over() || found.root.is_ending && purpose == Purpose::Packing {
                 return Err(ReserveError::Ending);
             }
             let number = found.root.next;

@@ -23,13 +23,14 @@ use bytes::Bytes;
 use futures_util::TryStreamExt;
 use parking_lot::Mutex;
 use shoal_base::moment::millis_since_1970;
+use shoal_base::send_permit::SendPermit;
 use shoal_base::{chance, clock};
 use tokio::time::Instant;
 use ulid::Ulid;
 
 use crate::engine::{Change, Condition, Engine, EngineError, Outcome, SessionId, Stored, Transaction};
 use crate::entry::Owner;
-use crate::keys::{LIVES, MEMBERS, adopter, life, member, node_in};
+use crate::keys::{LIVES, MEMBERS, MapName, adopter, life, member, node_in};
 use crate::moment::Moment;
 
 /// Number of nodes on a page.
@@ -375,6 +376,39 @@ impl Session {
             key,
             revision: Some(own.revision),
         }))
+    }
+
+    /// Makes this node the keeper of a map while its session lasts. Returns `false` if another node is.
+    ///
+    /// # Errors
+    ///
+    /// The outcome is unknown, so this node must not act as keeper.
+    pub async fn keep_map(&self, map: &MapName) -> Result<bool, EngineError> {
+        let Some(current) = self.current() else {
+            return Ok(false);
+        };
+        let (key, me) = (map.keeper_key(), Bytes::from(current.owner.life.to_string()));
+        loop {
+            if let Some(keeper) = self.engine.get(&key).await? {
+                return Ok(keeper.value == me);
+            }
+            let transaction = Transaction {
+                conditions: vec![Condition::absent(key.clone())],
+                changes: vec![Change::Put {
+                    key: key.clone(),
+                    value: me.clone(),
+                    session: Some(current.session),
+                }],
+            };
+            self.engine.commit(transaction).await?;
+        }
+    }
+
+    /// Returns the permission to send to the lake while the current life of this node lasts; `None` if its
+    /// session may be over.
+    pub fn permit(self: &Arc<Self>) -> Option<SendPermit> {
+        let (session, owner) = (Arc::clone(self), self.owner()?);
+        Some(SendPermit::new(move || session.is_of(owner)))
     }
 
     async fn nodes_below(&self, prefix: &'static [u8]) -> Result<Vec<u64>, EngineError> {

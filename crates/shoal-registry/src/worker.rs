@@ -164,6 +164,11 @@ impl<L: Lake> Worker<L> {
         })
     }
 
+    /// The operations on the lake.
+    pub fn lake(&self) -> &L {
+        &self.lake
+    }
+
     /// Works until dropped. Errors of the registry are reported to `trouble`, and the work continues.
     pub async fn run(self: Arc<Self>, trouble: impl Fn(&EngineError)) {
         let mut progress = HashMap::new();
@@ -525,7 +530,11 @@ impl<L: Lake> Worker<L> {
 }
 
 /// Ends the change of a flush.
-async fn ended(change: LakeChange, flushed: Result<(), NotFlushed>) -> Result<(), NotFlushed> {
+///
+/// # Errors
+///
+/// The outcome itself, or the registry could not record that the flush is done.
+pub async fn ended(change: LakeChange, flushed: Result<(), NotFlushed>) -> Result<(), NotFlushed> {
     match &flushed {
         Ok(()) => change.done().await.map_err(BeginError::from)?,
         // If this fails, the registry learns of it later.

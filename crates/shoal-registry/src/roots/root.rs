@@ -49,6 +49,11 @@ pub struct Reservation {
     pub token: Ulid,
 }
 
+/// Returns how often the map had been rebuilt when an object got this sequence.
+pub const fn rebuilds_in(sequence: u64) -> u16 {
+    (sequence >> REVISION_BITS) as u16
+}
+
 impl Default for Root {
     /// The root of a map that has no table yet.
     fn default() -> Self {

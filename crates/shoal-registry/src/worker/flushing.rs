@@ -11,7 +11,7 @@ use crate::names::BeginError;
 use crate::version::DirtyVersion;
 
 /// Number of changes that begin or end in parallel.
-const PARALLEL: usize = 64;
+pub(super) const PARALLEL: usize = 64;
 
 /// A dirty object or a tombstone whose change has begun.
 #[derive(Debug)]

@@ -1,4 +1,5 @@
-//! What the worker asks of a node: to carry changes out at the lake, and to remove bytes from the tier's store.
+//! What the worker asks of a node: to carry changes out at the lake, and to remove bytes from the tier's
+//! store.
 
 use std::sync::Arc;
 
@@ -35,9 +36,9 @@ pub trait Lake: Send + Sync + 'static {
     /// Returns how the objects below the rule of a name are packed; `None` if each goes to the lake alone.
     fn packing(&self, name: &Name) -> Option<Packing>;
 
-    /// Brings objects of one map to the lake, at most [`ROUND_MAX`], packed or one by one. Returns the outcome
-    /// of each, in their order, once a number that was reserved for them in the root of the map is no longer
-    /// reserved; the permission of each change is checked as for a flush.
+    /// Brings objects of one map to the lake, at most [`ROUND_MAX`], packed or one by one. Returns the
+    /// outcome of each, in their order, once a number that was reserved for them in the root of the map is no
+    /// longer reserved; the permission of each change is checked as for a flush.
     fn pack(
         &self,
         map: &MapName,

@@ -36,8 +36,8 @@ impl Orphans {
 }
 
 impl<L: Lake> Worker<L> {
-    /// Ends the reservations and changes of an earlier life of this node, or of a dead node, once the lake can
-    /// no longer carry out their requests.
+    /// Ends the reservations and changes of an earlier life of this node, or of a dead node, once the lake
+    /// can no longer carry out their requests.
     pub(super) async fn give_up_orphans(&self, node: u64, orphans: &mut Orphans) -> Result<(), EngineError> {
         let names = &self.changes.names;
         let mut changes: Vec<_> = names.all_listed(NodeList::Busy, node).try_collect().await?;

@@ -3,15 +3,16 @@
 //! A node has one round of each map in flight. It begins when the oldest object has been due for some time,
 //! when it is full, or when the tier needs room, and takes the oldest objects that are due.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::stream::{self, StreamExt};
 use tokio::task::JoinHandle;
 use ulid::Ulid;
 
-use super::flushing::end_all;
-use super::{Lake, State, Worker};
+use super::flushing::{Flushing, NotStarted, PARALLEL, end_all};
+use super::{Lake, NotFlushed, State, Worker};
 use crate::keys::{MapName, Name};
 use crate::moment::age_of;
 
@@ -132,6 +133,46 @@ impl<L: Lake> Worker<L> {
         let outcomes = self.lake.pack(map, &flushing).await;
         for (id, name, packed) in end_all(flushing, outcomes).await {
             self.note(id, &name, false, &packed);
+        }
+    }
+
+    /// Brings what is dirty under these names of one map to the lake now, due or not, at most [`ROUND_MAX`].
+    /// Returns the outcome of each, in their order. Those that fail are recorded, and retried.
+    pub async fn flush_together(&self, map: &MapName, names: &[Name]) -> Vec<Result<(), NotFlushed>> {
+        let begun: Vec<_> = names.iter().map(|name| self.begin_now(name)).collect();
+        let begun: Vec<_> = stream::iter(begun).buffered(PARALLEL).collect().await;
+        let mut outcomes = BTreeMap::new();
+        let (mut flushing, mut places) = (Vec::new(), Vec::new());
+        for (place, begun) in begun.into_iter().enumerate() {
+            match begun {
+                Ok(begun) => {
+                    flushing.push(begun);
+                    places.push(place);
+                }
+                Err(NotStarted::Gone) => drop(outcomes.insert(place, Ok(()))),
+                // Another change of the name is in flight, or the registry does not answer.
+                Err(NotStarted::Failed(_)) => drop(outcomes.insert(place, self.flush(&names[place]).await)),
+            }
+        }
+        let packed = self.lake.pack(map, &flushing).await;
+        for (place, (id, name, packed)) in places.into_iter().zip(end_all(flushing, packed).await) {
+            self.note(id, &name, false, &packed);
+            outcomes.insert(place, packed);
+        }
+        outcomes.into_values().collect()
+    }
+
+    /// Begins the change of the object that is dirty under a name. Brings a tombstone to the lake instead.
+    async fn begin_now(&self, name: &Name) -> Result<Flushing, NotStarted> {
+        let found = self.changes.names.find(name).await;
+        let found = found.map_err(|error| NotStarted::Failed(error.into()))?;
+        match &found.entry.current {
+            None => Err(NotStarted::Gone),
+            Some(version) if version.is_tombstone => {
+                let flushed = self.flush(name).await;
+                Err(flushed.map_or_else(NotStarted::Failed, |()| NotStarted::Gone))
+            }
+            Some(version) => self.begin_one(version.id, name.clone()).await,
         }
     }
 }

@@ -9,7 +9,7 @@ use shoal_registry::names::{
     BeginError, BegunChange, ChangeError, ChangedObject, End, Ended, Found, Listed, Names,
 };
 use shoal_registry::session::{Session, new_id};
-use shoal_registry::{DirtyVersion, Lifetime, Name, NodeList, Trash};
+use shoal_registry::{DirtyVersion, Lifetime, MapName, Name, NodeList, Trash};
 use ulid::Ulid;
 
 use crate::support::{self, FENCE, Fault, Memory};
@@ -507,4 +507,34 @@ async fn an_object_that_is_overwritten_or_removed_dies_and_one_that_is_flushed_d
     let removal = bed.begin(NODE, Kind::Delete, &third).await.unwrap();
     bed.names.end(&removal, End::Done, || true).await.unwrap();
     assert_eq!(deaths(), [(Lifetime::Normal, 0)]);
+}
+
+#[tokio::test]
+async fn one_node_keeps_a_map_while_its_session_lasts() {
+    let bed = bed();
+    let [keeper, other] = [NODE, OTHER].map(|node| Arc::new(session(&bed, node)));
+    let [map, other_map] = [&b"a/"[..], b"b/"].map(|prefix| MapName::new("bucket", prefix));
+    assert!(!keeper.keep_map(&map).await.unwrap(), "it has no session");
+    assert!(keeper.permit().is_none());
+    for session in [&keeper, &other] {
+        session.keep().await.unwrap();
+    }
+    // The answer to its commit is lost.
+    bed.engine.fail(&[Fault::AnswerLost]);
+    keeper.keep_map(&map).await.unwrap_err();
+    for _ in 0..2 {
+        assert!(keeper.keep_map(&map).await.unwrap() && !other.keep_map(&map).await.unwrap());
+    }
+    assert!(
+        other.keep_map(&other_map).await.unwrap(),
+        "each map has a keeper of its own"
+    );
+
+    let permit = keeper.permit().unwrap();
+    assert!(permit.may_send());
+    bed.engine.expire(NODE);
+    assert!(other.keep_map(&map).await.unwrap() && !keeper.keep_map(&map).await.unwrap());
+    keeper.keep().await.unwrap();
+    assert!(!permit.may_send(), "the permission is of the life that has ended");
+    assert!(!keeper.keep_map(&map).await.unwrap());
 }

@@ -219,11 +219,18 @@ async fn a_map_that_is_ending_takes_no_more_objects_and_is_removed_when_it_is_em
     assert_eq!(one.read(&map()).await, Ok(None));
     assert_eq!(one.number(&map()).await, Ok(None));
     assert_eq!(one.all().await, Ok(Vec::new()));
-    let gone = one.reserve(&map(), Purpose::Upkeep).await.unwrap_err();
-    assert_eq!(gone, ReserveError::NoRoot);
+    // Nobody begins it by accident.
+    one.create(&map()).await.unwrap();
+    for purpose in [Purpose::Upkeep, Purpose::Packing] {
+        let over = one.reserve(&map(), purpose).await.unwrap_err();
+        assert_eq!(over, ReserveError::Ending);
+    }
+    let given_out = async |number| one.has_given_out(&map(), number).await.unwrap();
+    assert!(given_out(empty).await && !given_out(empty + 1).await);
 
     // A new map of the same prefix does not use its numbers again.
-    one.create(&map()).await.unwrap();
+    engine.fail(&[Fault::AnswerLost]);
+    one.begin_again(&map()).await.unwrap();
     assert!(!read(&one).await.is_ending);
     assert_eq!(commit(&other, Purpose::Packing).await.tables, [table(4)]);
     assert_eq!(one.number(&map()).await, Ok(Some(4)));

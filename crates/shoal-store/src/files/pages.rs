@@ -50,8 +50,8 @@ impl Pages {
         })
     }
 
-    /// Maps a file of at least `length` bytes that `sendfile` is of no use for: a segment, whose blocks are too
-    /// small, or a file of the node.
+    /// Maps a file of at least `length` bytes that `sendfile` is of no use for: a segment, whose blocks are
+    /// too small, or a file of the node.
     pub(crate) fn unsent(file: &File, length: usize) -> io::Result<Self> {
         // SAFETY: nothing shortens such a file or rewrites what readers hold of it, see the module.
         let pages = unsafe { MmapOptions::new().len(length).map(file) }?;

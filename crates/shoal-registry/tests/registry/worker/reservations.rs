@@ -194,7 +194,7 @@ async fn a_node_that_takes_its_session_over_leaves_old_reservations_until_their_
     killed.kill();
     let next = start().await;
     // A second less than the session of the earlier life, and the fence.
-    sleep(FENCE + SESSION - SECOND).await;
+    sleep((FENCE + SESSION).saturating_sub(SECOND)).await;
     assert!(root(&next).await.reservation.is_some());
     sleep(SECOND * 3).await;
     assert!(root(&next).await.reservation.is_none());

@@ -125,7 +125,12 @@ async fn rounds_and_objects_that_go_alone_do_not_hold_each_other_up() {
     lake.0.lock().latency = Duration::from_mins(1);
     let node = Node::start(1, &engine, &lake).await;
     // More objects that go alone than may be in flight, around one for a round.
-    write(&node, &["a", "packed/b", "c", "d", "e", "f", "packed/g"]).await;
+    for (age, key) in (0..7)
+        .rev()
+        .zip(["a", "packed/b", "c", "d", "e", "f", "packed/g"])
+    {
+        write_aged(&node, key, Duration::from_secs(age)).await;
+    }
     sleep(Duration::from_secs(5)).await;
     assert_eq!(engine.keys("b/").len(), PACE.parallel + 2);
     write(&node, &["packed/h"]).await;
