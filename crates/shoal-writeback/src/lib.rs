@@ -5,8 +5,10 @@ pub mod dirty;
 mod headers;
 mod listing;
 pub mod observed;
+mod orders;
+pub mod packed;
 pub mod tier;
 pub mod tiered;
 
-pub use dirty::FlushProgress;
 pub use listing::{Listing, NewerNames, UploadListing};
+pub use orders::{FlushOrders, FlushProgress, OrderRefused, PackOrder, PackOrders, PackProgress};

@@ -10,7 +10,8 @@ use shoal_net::observed;
 use shoal_registry::Name;
 
 pub use crate::dirty::TierPage;
-use crate::dirty::{DirtyObjects, FlushOrders, FlushProgress, TierStatus};
+use crate::dirty::{DirtyObjects, TierStatus};
+use crate::orders::{FlushOrders, FlushProgress, PackOrders, PackProgress};
 use crate::tier::Damage;
 
 /// Maximum number of objects listed by name in `/status`.
@@ -21,6 +22,8 @@ pub struct WriteBack {
     dirty: Arc<DirtyObjects>,
     /// Operators' orders.
     pub flushes: FlushOrders,
+    /// Operators' orders about packs.
+    pub packs: PackOrders,
 }
 
 /// The state of dirty objects at one moment.
@@ -29,6 +32,15 @@ pub struct WriteBackFigures {
     pub page: WriteBackPage,
     tiers: Vec<TierStatus>,
     damaged: Vec<(Arc<str>, Damage)>,
+    packs: PackTroubles,
+}
+
+/// The troubles with packs.
+struct PackTroubles {
+    /// The packs and tables that are not as they were written.
+    damaged: Vec<(Arc<str>, Damage)>,
+    /// The reasons why maps cannot be read.
+    unreadable: Vec<String>,
 }
 
 /// Objects that the lake does not have yet.
@@ -51,6 +63,8 @@ pub struct WriteBackPage {
     pub troubled: Vec<TroubledObject>,
     /// The latest order to flush.
     pub flush: FlushProgress,
+    /// The latest order about packs.
+    pub packs: PackProgress,
 }
 
 /// Multipart uploads that began at a node.
@@ -83,12 +97,22 @@ impl WriteBack {
         Self {
             dirty: Arc::clone(dirty),
             flushes: FlushOrders::new(&dirty.entries),
+            packs: PackOrders::new(&dirty.entries),
         }
     }
 
     /// Refreshes cached counts that come from the registries.
     pub async fn refresh(&self) {
         self.dirty.entries.refresh().await;
+    }
+
+    fn packs(&self) -> PackTroubles {
+        let packs = &self.dirty.entries.packs;
+        let unreadable = packs.all().filter_map(|map| map.trouble());
+        PackTroubles {
+            damaged: packs.damages().objects(),
+            unreadable: unreadable.map(|trouble| trouble.to_string()).collect(),
+        }
     }
 
     /// Returns the current state.
@@ -114,11 +138,13 @@ impl WriteBack {
             tiers: tiers.iter().map(|tier| tier.page.clone()).collect(),
             troubled: troubled.collect(),
             flush: self.flushes.progress(),
+            packs: self.packs.progress(),
         };
         WriteBackFigures {
             page,
             tiers,
             damaged: self.dirty.shared.damages.objects(),
+            packs: self.packs(),
         }
     }
 }
@@ -127,21 +153,30 @@ impl WriteBackFigures {
     /// Returns the conditions that hold.
     pub fn conditions(&self) -> Vec<Condition> {
         let of_tiers = self.tiers.iter().flat_map(of_tier);
-        of_tiers.chain(self.of_damaged_objects()).collect()
-    }
-
-    fn of_damaged_objects(&self) -> Option<Condition> {
-        let (object, damage) = self.damaged.first()?;
-        let more = match self.damaged.len() - 1 {
-            0 => String::new(),
-            more => format!(", as {more} more,"),
-        };
-        let detail = format!(
-            "{object}{more} has other bytes than were acknowledged, and stays dirty: {}; {}",
-            damage.why, damage.hint
+        let of_maps = self.packs.unreadable.iter();
+        let of_maps = of_maps.map(|why| Condition::new(ConditionName::PacksUnreadable, why.clone()));
+        let (object, pack) = (
+            "other bytes than were acknowledged, and stays dirty",
+            "other bytes than were written",
         );
-        Some(Condition::new(ConditionName::WrongBytes, detail))
+        let damaged = [
+            of_damage(ConditionName::WrongBytes, &self.damaged, object),
+            of_damage(ConditionName::PacksDamaged, &self.packs.damaged, pack),
+        ];
+        let conditions = of_tiers.chain(of_maps).chain(damaged.into_iter().flatten());
+        conditions.collect()
     }
+}
+
+/// Returns the condition of objects that have the wrong bytes, if there are any.
+fn of_damage(name: ConditionName, damaged: &[(Arc<str>, Damage)], bytes: &str) -> Option<Condition> {
+    let (object, damage) = damaged.first()?;
+    let more = match damaged.len() - 1 {
+        0 => String::new(),
+        more => format!(", as {more} more,"),
+    };
+    let detail = format!("{object}{more} has {bytes}: {}; {}", damage.why, damage.hint);
+    Some(Condition::new(name, detail))
 }
 
 observed! {

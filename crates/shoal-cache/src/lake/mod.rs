@@ -190,9 +190,9 @@ pub trait Lake: Send + Sync {
         is_answerable: bool,
     ) -> BoxFuture<'a, Result<Asked, ReadError>>;
 
-    /// Remembers what an unconditional HEAD of the lake returned. A response without a usable version is
-    /// ignored.
-    fn learn_from_head(
+    /// Remembers what an unconditional HEAD of the lake returned, or a GET of a range. A response without a
+    /// usable version is ignored.
+    fn learn_from_answer(
         &self,
         request: &ReadRequest,
         status: StatusCode,

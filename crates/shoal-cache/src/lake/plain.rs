@@ -80,14 +80,14 @@ impl Lake for PlainLake {
         asked.boxed()
     }
 
-    fn learn_from_head(
+    fn learn_from_answer(
         &self,
         request: &ReadRequest,
         status: StatusCode,
         headers: &HeaderMap,
         stamp: QuestionStamp,
     ) {
-        if status == StatusCode::OK {
+        if matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
             self.learn(request, status, headers, stamp).ok();
         }
     }

@@ -33,6 +33,10 @@ words! {
         FlushRefused = "flush-refused",
         /// The bytes of a dirty object, in its tier or according to the lake, differ from those acknowledged.
         WrongBytes = "wrong-bytes",
+        /// The map of packed objects cannot be read: requests for names below its rule are rejected.
+        PacksUnreadable = "packs-unreadable",
+        /// A pack or a table of packed objects is not at the lake as it was written.
+        PacksDamaged = "packs-damaged",
         /// The block directory does not answer: nodes look for blocks at their homes.
         DirectorySilent = "directory-silent",
         /// The node has seeds but sees no other node.

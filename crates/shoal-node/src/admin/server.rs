@@ -1,5 +1,5 @@
 //! The admin listener. It serves the health, metrics and status pages, and accepts orders: drain, undrain,
-//! flush. It never serves S3.
+//! flush, unpack, rebuild. It never serves S3.
 
 use std::convert::Infallible;
 use std::str::FromStr;
@@ -18,6 +18,7 @@ use shoal_net::metrics::{self, ConnectionMetrics};
 use shoal_net::shutdown::Shutdown;
 use shoal_s3::operation::Query;
 use shoal_s3::uri::S3Uri;
+use shoal_writeback::{OrderRefused, PackOrder};
 use tokio::net::TcpListener;
 
 use super::allowed_hosts::AllowedHosts;
@@ -32,7 +33,7 @@ fn wish(path: &str, method: &Method) -> Option<Wish> {
     match path {
         "/healthz" | "/readyz" => Some(Wish::Probe),
         "/metrics" | "/status" | "/members" | "/explain" => Some(Wish::Look),
-        "/drain" | "/undrain" | "/flush" => Some(Wish::Order),
+        "/drain" | "/undrain" | "/flush" | "/unpack" | "/rebuild" => Some(Wish::Order),
         _ => match TaskPage::at(path) {
             Some(page) if page.is_order(method) => Some(Wish::Order),
             Some(_) => Some(Wish::Look),
@@ -147,6 +148,9 @@ impl Admin {
                 json_page(StatusCode::ACCEPTED, handoff.progress())
             }
             "/flush" => self.flush(query).unwrap_or_else(|why| refused(&why)),
+            "/unpack" | "/rebuild" => self
+                .order_of_packs(path, query)
+                .unwrap_or_else(|why| refused(&why)),
             _ => not_found(),
         }
     }
@@ -154,7 +158,7 @@ impl Admin {
     /// Starts a flush below `below=s3://bucket/prefix`, or of everything if that is absent or empty. An error
     /// says what is wrong with the query.
     fn flush(&self, query: Option<&str>) -> Result<Page, String> {
-        let query = Query::parse(query).map_err(|error| error.message.to_string())?;
+        let query = parsed(query)?;
         let below = query.get("below").filter(|below| !below.is_empty());
         let below = below.map(S3Uri::from_str).transpose();
         let below = below.map_err(|error| format!("below= does not name what to flush: {error}"))?;
@@ -163,12 +167,40 @@ impl Admin {
             self.node.write_back.flushes.begin(below),
         ))
     }
+
+    /// Starts to unpack the objects of the rule for `below=s3://bucket/prefix/`, or to rebuild their map,
+    /// from packs with `from_packs=true`. An error says what is wrong with the query.
+    fn order_of_packs(&self, path: &str, query: Option<&str>) -> Result<Page, String> {
+        let query = parsed(query)?;
+        let below = query.get("below").unwrap_or_default();
+        let below =
+            S3Uri::from_str(below).map_err(|error| format!("below= does not name a rule: {error}"))?;
+        let what = match (path, query.get("from_packs")) {
+            ("/unpack", None) => PackOrder::Unpack,
+            ("/rebuild", None | Some("false")) => PackOrder::Rebuild,
+            ("/rebuild", Some("true")) => PackOrder::RebuildFromPacks,
+            _ => return Err("from_packs= is true or false, and of /rebuild".into()),
+        };
+        match self.node.write_back.packs.begin(what, &below) {
+            Ok(begun) => Ok(json_page(StatusCode::ACCEPTED, begun)),
+            Err(busy @ OrderRefused::Busy(_)) => {
+                let busy =
+                    format!("{busy}\nhint: wait for its end, which `write_back.packs` in /status shows");
+                Ok(message_page(StatusCode::CONFLICT, &busy))
+            }
+            Err(no_rule @ OrderRefused::NoRule { .. }) => Err(no_rule.to_string()),
+        }
+    }
+}
+
+fn parsed(query: Option<&str>) -> Result<Query, String> {
+    Query::parse(query).map_err(|error| error.message.to_string())
 }
 
 fn not_found() -> Page {
     text(
         StatusCode::NOT_FOUND,
-        "not found: /healthz, /readyz, /metrics, /status, /members, /explain, /nodes, /tasks, /plan, /drain, /undrain and /flush are here\n",
+        "not found: /healthz, /readyz, /metrics, /status, /members, /explain, /nodes, /tasks, /plan, /drain, /undrain, /flush, /unpack and /rebuild are here\n",
     )
 }
 

@@ -118,7 +118,7 @@ impl Front {
             if is_plain {
                 let (status, headers) = (response.status(), response.headers());
                 self.lake()
-                    .learn_from_head(request, status, headers, question.stamp);
+                    .learn_from_answer(request, status, headers, question.stamp);
             }
             let is_final = question.is_final(response.status()).await;
             if is_final.map_err(|error| errors::unread(&error))? {

@@ -18,6 +18,7 @@ use shoal_orders::tasks::{TaskHelper, TaskParts, Tasks};
 use shoal_writeback::configured;
 use shoal_writeback::dirty::{self, DirtyObjects, TierError};
 use shoal_writeback::observed::WriteBack;
+use shoal_writeback::packed::PackedLake;
 use shoal_writeback::tiered::{TieredLake, TieredLakeParts};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -62,6 +63,12 @@ impl Parts {
             coherence: core.coherence.clone(),
             through: Arc::clone(&core.write_through),
             addresses: Arc::clone(&addresses),
+            opening: Underway::default(),
+        });
+        let lake = Arc::new(PackedLake {
+            dirty: Arc::clone(&dirty),
+            within: lake,
+            fetcher: Arc::clone(&core.fetcher),
             opening: Underway::default(),
         });
         let lake = TieredLake::new(TieredLakeParts {

@@ -8,6 +8,7 @@ use shoal_cache::lake::{ReadError, unknown};
 use shoal_cache::write::Uncached;
 use shoal_s3::error::{ErrorCode, S3Error};
 
+use super::packs::MapError;
 use super::permission::PermissionError;
 use super::record::writing::WriteError;
 use super::stock::status::RegistryNearlyFull;
@@ -29,6 +30,13 @@ impl From<TierUnavailable> for S3Error {
 impl From<TierUnavailable> for ReadError {
     fn from(error: TierUnavailable) -> Self {
         Self::Refused(error.into())
+    }
+}
+
+/// Where an object is cannot be found out.
+impl From<MapError> for S3Error {
+    fn from(error: MapError) -> Self {
+        try_again(ErrorCode::ServiceUnavailable, &error)
     }
 }
 

@@ -20,7 +20,7 @@ mod clearance;
 mod copying;
 pub(crate) mod errors;
 mod flush;
-mod flush_orders;
+pub(crate) mod lake_writer;
 mod objects;
 pub(crate) mod packs;
 mod permission;
@@ -31,8 +31,7 @@ mod uploads;
 
 pub use self::clearance::{Clearance, Clearances, PendingRemoval, Trial};
 pub use self::copying::{CopyRequest, NotCopied};
-pub use self::flush::lake_writer::Parts;
-pub use self::flush_orders::{FlushOrders, FlushProgress};
+pub use self::lake_writer::Parts;
 pub use self::objects::{DirtyObjects, Received};
 pub use self::permission::{Action, Permission, PermissionError, beside, of_permission};
 pub use self::record::checksums::{Checksum, ChecksumSpec, element_name};

@@ -12,6 +12,7 @@ use shoal_net::clock;
 use shoal_registry::changes::{ChangedObject, LakeChange};
 use shoal_registry::entry::Kind;
 use shoal_registry::names::{BeginError, ChangeError, Found};
+use shoal_registry::roots::Roots;
 use shoal_registry::{Content, DirtyVersion, Lifetime};
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::etag;
@@ -21,7 +22,8 @@ use tokio::time::{Duration, Instant, sleep};
 
 use super::clearance::{Clearances, PendingRemoval};
 use super::errors::try_again;
-use super::flush::lake_writer::{Parts, Shared};
+use super::lake_writer::{Parts, Shared};
+use super::packs::{Packs, PacksParts};
 use super::record::acknowledged::Acknowledged;
 use super::record::format::encoded;
 use super::record::keys::{new_key, registry_name};
@@ -31,7 +33,7 @@ use super::record::writing::{PendingWrite, WriteError};
 use super::stock::intake::receive_content;
 use super::stock::status::WriteBackOutcome;
 use super::tiers::entries::{Entries, FlushFailed, Lookup};
-use super::tiers::{Tier, TierError, TierSettings};
+use super::tiers::{Tier, TierError, TierParts, TierRegistry, TierSettings};
 use crate::tier::{ByteStore, ChunkDigests, TierBytes, TierConfig, TierUnavailable};
 
 /// How long a change of a name waits for dirty objects under that name to be flushed.
@@ -95,15 +97,32 @@ impl DirtyObjects {
         settings: TierSettings,
     ) -> Result<Self, TierError> {
         let shared = Arc::new(Shared::new(parts, settings.permission));
-        let mut opened = Vec::with_capacity(tiers.len());
-        for (config, bytes) in tiers {
-            opened.push(Tier::open(config, Arc::clone(bytes), settings, Arc::clone(&shared)).await?);
+        let mut registries = Vec::with_capacity(tiers.len());
+        for (config, _) in tiers {
+            registries.push(TierRegistry::open(config, settings.fence, &shared).await?);
         }
+        let packs = open_packs(&shared.parts, tiers, &registries, settings.fence).await?;
+        let roots: Vec<_> = registries.iter().map(TierRegistry::roots).collect();
+        let parts = TierParts {
+            shared: Arc::clone(&shared),
+            packs: Arc::new(packs),
+        };
+        let opened = tiers.iter().zip(registries);
+        let opened = opened.map(|((config, bytes), registry)| {
+            Tier::new(config, registry, Arc::clone(bytes), settings.pace, parts.clone())
+        });
+        let opened: Vec<_> = opened.collect();
         for tier in &opened {
             tier.begin().await?;
         }
+        for ((config, _), roots) in tiers.iter().zip(&roots) {
+            check_maps(roots, &parts.packs)
+                .await
+                .map_err(|error| TierError::new(&config.name, &error))?;
+        }
         let entries = Arc::new(Entries {
             tiers: opened,
+            packs: parts.packs,
             shared: Arc::clone(&shared),
         });
         Ok(Self {
@@ -332,6 +351,11 @@ impl DirtyObjects {
                 .changes
                 .begin(&key, kind, ChangedObject::Current, known.take());
             match begun.await {
+                // A change of a packed object at the lake would leave the packed one in the map.
+                Ok(change) if self.entries.is_packed(name).await? => {
+                    drop(change.refused().await);
+                    self.entries.flush(name).await?;
+                }
                 Ok(change) => return Ok(change),
                 // Concurrent writes may make the name dirty again.
                 Err(BeginError::Changed) if Instant::now() < deadline => {
@@ -348,4 +372,37 @@ impl DirtyObjects {
             }
         }
     }
+}
+
+/// Checks that a rule packs below the prefix of each map: otherwise reads would not find its objects. A
+/// registry that does not answer yet is not checked.
+async fn check_maps(roots: &Roots, packs: &Packs) -> Result<(), String> {
+    let maps = roots.all().await.unwrap_or_default();
+    let without_rule = maps.iter().find(|found| packs.named(&found.map).is_none());
+    without_rule.map_or(Ok(()), |found| {
+        let (bucket, prefix) = found.map.parts();
+        let below = format!("s3://{}/{}", bucket.escape_ascii(), prefix.escape_ascii());
+        Err(format!(
+            "objects below {below} are in packs, and no rule with this prefix has pack = true; put it back, run `shoal \
+             unpack {below}`, and then take it away"
+        ))
+    })
+}
+
+/// Opens the maps of the rules that pack.
+async fn open_packs(
+    parts: &Parts,
+    tiers: &[(TierConfig, Arc<dyn ByteStore>)],
+    registries: &[TierRegistry],
+    fence: Duration,
+) -> Result<Packs, TierError> {
+    let packs = PacksParts {
+        rules: parts.rules.clone(),
+        lake: Arc::clone(&parts.cache().lake),
+        store: Arc::clone(&parts.cache().store),
+        identities: Arc::clone(&parts.identities),
+        fence,
+    };
+    let opened = Packs::open(packs, |tier| registries[tier].roots()).await;
+    opened.map_err(|error| TierError::new(&tiers[error.tier].0.name, &error.problem))
 }

@@ -19,6 +19,7 @@ use shoal_registry::engine::embedded::{Embedded, OpenError};
 use shoal_registry::engine::etcd::Etcd;
 use shoal_registry::engine::{Engine, EngineError, Room};
 use shoal_registry::names::Names;
+use shoal_registry::roots::Roots;
 use shoal_registry::session::Session;
 use shoal_registry::uploads::Uploads;
 use shoal_registry::worker::{Pace, Worker};
@@ -30,8 +31,9 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::flush::cleaner::Cleaner;
 use super::flush::flush_transfers::FlushTransfers;
-use super::flush::lake_writer::Shared;
 use super::flush::pacing::Pacing;
+use super::lake_writer::Shared;
+use super::packs::Packs;
 use super::stock::status::{RegistryNearlyFull, TierPage, TierStatus};
 use super::stock::survey::Survey;
 use super::stock::sweep::Sweeper;
@@ -99,6 +101,14 @@ pub(super) struct TierFigures {
     oldest: Option<Duration>,
 }
 
+/// What all tiers of a node share.
+#[derive(Clone)]
+pub(super) struct TierParts {
+    pub(super) shared: Arc<Shared>,
+    /// The maps of all rules that pack.
+    pub(super) packs: Arc<Packs>,
+}
+
 /// The settings that apply to each tier of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct TierSettings {
@@ -130,21 +140,26 @@ impl TierError {
     }
 }
 
-impl Tier {
-    /// Opens a tier. The registry need not be reachable yet.
+/// The registry of a tier, as one node uses it.
+pub(super) struct TierRegistry {
+    names: Names,
+    session: Arc<Session>,
+}
+
+impl TierRegistry {
+    /// Opens the registry of a tier. It need not be reachable yet.
     ///
     /// # Errors
     ///
     /// The settings are invalid, or the registry's folder is damaged or in use.
     pub(super) async fn open(
         config: &TierConfig,
-        store: Arc<dyn ByteStore>,
-        TierSettings { pace, fence, .. }: TierSettings,
-        shared: Arc<Shared>,
+        fence: Duration,
+        shared: &Shared,
     ) -> Result<Self, TierError> {
-        let name: Arc<str> = config.name.as_str().into();
-        let engine = open_registry(&name, &config.registry).await;
-        let engine = engine.map_err(|error| TierError::new(&name, &error))?;
+        let name = &config.name;
+        let engine = open_registry(name, &config.registry).await;
+        let engine = engine.map_err(|error| TierError::new(name, &error))?;
         let (node, folder) = (
             shared.parts.cache().cooperation.me.0,
             shared.parts.cache().store.node_folder(),
@@ -152,23 +167,46 @@ impl Tier {
         let names = Names::new(Arc::clone(&engine), node, fence);
         // The lock on the block store ensures that no other process uses the folder.
         let session = Session::new(engine, node, SESSION).kept_in(folder.join(format!("life-{name}")));
-        let session = Arc::new(session);
+        Ok(Self {
+            names,
+            session: Arc::new(session),
+        })
+    }
+
+    /// Returns the roots of the maps of packed objects.
+    pub(super) fn roots(&self) -> Roots {
+        Roots::new(self.names.clone(), Arc::clone(&self.session))
+    }
+}
+
+impl Tier {
+    /// Puts a tier together.
+    pub(super) fn new(
+        config: &TierConfig,
+        TierRegistry { names, session }: TierRegistry,
+        store: Arc<dyn ByteStore>,
+        pace: Pace,
+        TierParts { shared, packs }: TierParts,
+    ) -> Self {
+        let name: Arc<str> = config.name.as_str().into();
+        let node = shared.parts.cache().cooperation.me.0;
         let changes = Arc::new(Changes::new(names.clone(), Arc::clone(&session)));
         let inline = Arc::clone(names.content_bytes());
-        let store = TierStore::new(Arc::clone(&name), store, config.capacity_bytes, inline);
+        let store = TierStore::new(name, store, config.capacity_bytes, inline);
         let store = Arc::new(store);
         let pacing = Arc::new(Pacing::new(pace));
         let lake = Arc::clone(&shared.parts.cache().lake);
         let flushes = Arc::<FlushTransfers>::default();
         let cleaner = Cleaner {
             store: Arc::clone(&store),
+            packs,
             pacing: Arc::clone(&pacing),
             takes_one_at_a_time: AtomicBool::default(),
             flushes: Arc::clone(&flushes),
             shared,
         };
         let worker = Worker::new(Arc::clone(&changes), cleaner, pace);
-        Ok(Self {
+        Self {
             uploads: Uploads::new(names.clone()),
             sweeper: Sweeper::new(Arc::clone(&store), names.clone()),
             store,
@@ -186,7 +224,7 @@ impl Tier {
             survey: Mutex::default(),
             was_full: Notify::new(),
             figures: Mutex::default(),
-        })
+        }
     }
 
     /// Keeps this node's session and runs the tier's tasks until the node stops. `covers` returns true if a

@@ -30,7 +30,7 @@ use shoal_s3::object::ObjectName;
 use shoal_s3::payload::Digests;
 
 use super::errors::{no_such_upload, not_completed, part_refused, parts_changed, refused_by_lake};
-use super::flush::lake_writer::{LakeWrite, LakeWriteError};
+use super::lake_writer::{LakeWrite, LakeWriteError};
 use super::objects::{DirtyObjects, NewBytes, NewObject};
 use super::record::checksums::{Checksum, ChecksumSpec, creation_headers, is_named};
 use super::record::format::{Unreadable, decoded, encoded};

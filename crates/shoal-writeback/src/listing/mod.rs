@@ -1,5 +1,6 @@
 //! Listings: pages of the lake, merged with what the layers above it know of their names.
 
+mod api;
 mod newer;
 mod objects;
 mod page;

@@ -120,9 +120,12 @@ mod tests {
 
     /// Capitals are removed.
     fn newer(keys: &str, until: &str) -> NewerNames {
-        let name = |key: char| match key.is_ascii_uppercase() {
-            true => Newer::Removed(vec![key.to_ascii_lowercase() as u8]),
-            false => Newer::Object(objects(&key.to_string(), "newer").remove(0)),
+        let name = |key: char| {
+            if key.is_ascii_uppercase() {
+                Newer::Removed(vec![key.to_ascii_lowercase() as u8])
+            } else {
+                Newer::Object(objects(&key.to_string(), "newer").remove(0))
+            }
         };
         NewerNames {
             names: keys.chars().map(name).collect(),

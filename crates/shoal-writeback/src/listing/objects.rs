@@ -6,16 +6,15 @@
 //! full page then, so that few pages are short.
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use shoal_s3::operation::Query;
-use shoal_s3::time::rfc3339;
-use shoal_s3::xml::{Element, ListedObject};
+use shoal_s3::xml::ListedObject;
 
+use super::api::Api;
 use super::newer::NewerNames;
-use super::page::{Entry, ListPage, MOST, OBJECTS};
+use super::page::{Entry, ListPage, MOST};
 use crate::dirty::{Scope, bytes_in};
 
 /// Prefix of the node's own tokens.
@@ -30,7 +29,7 @@ pub struct Listing {
     pub after: Vec<u8>,
     /// True if the client asks for the owner of each object. Only version 2 of the API can ask.
     pub shows_owners: bool,
-    is_version2: bool,
+    api: Api,
     /// The token that the client sent.
     token: Option<String>,
     /// The name that the client's pages start after.
@@ -62,21 +61,21 @@ pub fn in_order(asked: &Query) -> Query {
 impl Listing {
     /// Parses a request. Returns `None` if it continues from a token of the lake.
     pub fn parse(query: &Query) -> Option<Self> {
-        let is_version2 = query.get("list-type") == Some("2");
+        let api = Api::of(query);
+        let is_version2 = api == Api::Version2;
         let token = query.get("continuation-token").filter(|_| is_version2);
-        let start_after = query.get(if is_version2 { "start-after" } else { "marker" });
-        let after = match (token, is_version2) {
+        let start_after = query.get(api.marker());
+        let after = match token {
             // An empty token means the beginning, if the lake accepts it.
-            (Some(""), _) => Vec::new(),
-            (Some(token), _) => URL_SAFE_NO_PAD.decode(token.strip_prefix(TOKEN)?).ok()?,
-            (None, true) => bytes_in(query, "start-after"),
-            (None, false) => bytes_in(query, "marker"),
+            Some("") => Vec::new(),
+            Some(token) => URL_SAFE_NO_PAD.decode(token.strip_prefix(TOKEN)?).ok()?,
+            None => bytes_in(query, api.marker()),
         };
         Some(Self {
             scope: Scope::parse(query),
             after,
             shows_owners: is_version2 && query.get("fetch-owner") == Some("true"),
-            is_version2,
+            api,
             token: token.map(Into::into),
             start_after: start_after.map(Into::into),
             most: query.get("max-keys").and_then(|most| most.parse().ok()),
@@ -118,22 +117,23 @@ impl Listing {
         } else {
             asked.clone()
         };
-        if !self.is_version2 {
-            let is_same = self.after == bytes_in(asked, "marker");
-            let from = ("marker", Some(&*self.after));
-            return if is_same {
-                asked.clone()
-            } else {
-                asked.clone().with(&[from])
+        let marker = self.api.marker();
+        if self.api != Api::Version2 {
+            let is_same = self.after == bytes_in(asked, marker);
+            let from = (marker, Some(&*self.after));
+            return match self.api {
+                _ if is_same => asked.clone(),
+                Api::OfVersions => asked.clone().with(&[from, ("version-id-marker", None)]),
+                _ => asked.clone().with(&[from]),
             };
         }
-        let is_first = !self.goes_on() && self.after == bytes_in(asked, "start-after");
+        let is_first = !self.goes_on() && self.after == bytes_in(asked, marker);
         let after = if is_first {
             self.after.clone()
         } else {
             self.scope.behind(&self.after)
         };
-        let from = ("start-after", (!self.after.is_empty()).then_some(&*after));
+        let from = (marker, (!self.after.is_empty()).then_some(&*after));
         if is_first {
             asked.clone().with(&[from])
         } else {
@@ -141,9 +141,10 @@ impl Listing {
         }
     }
 
-    /// Merges newer names into the lake's page. Returns `None` if the lake's response is not a page.
+    /// Merges newer names into the lake's page. Returns `None` if the lake's response is not the page that
+    /// was asked for.
     pub fn merge(&self, xml: &[u8], newer: &NewerNames) -> Option<Merged> {
-        let mut page = ListPage::parse(&OBJECTS, xml).ok()?;
+        let mut page = ListPage::parse(self.api.format(), xml).ok()?;
         let time_ending = time_ending(&page);
         let end = page.entries.last().filter(|_| page.is_truncated);
         let end = end.map(|last| newer.end_of(&last.name)).into_iter();
@@ -175,15 +176,20 @@ impl Listing {
         }
         // The lake may have been asked for more.
         page.repeat("MaxKeys", &most.to_string());
-        if let Some(marker) = self.start_after.as_ref().filter(|_| !self.is_version2) {
+        if let Some(marker) = self.start_after.as_ref().filter(|_| self.api == Api::Version1) {
             let marker = page.encode(marker.as_bytes());
             page.repeat("Marker", &marker);
         }
-        // The last entry names the position, unless names behind it are left out.
+        // The last entry names the position, unless names behind it are left out. Clients do not see where
+        // hidden ones are.
         let last = page.entries.last().map(|last| last.name.clone());
         let nothing_until = next.clone().filter(|_| last.is_none());
+        if nothing_until.as_ref().is_some_and(|until| *until <= self.after) {
+            // The lake has not begun behind the position, and would not end.
+            return None;
+        }
         let next = match (last, next) {
-            (Some(last), Some(end)) if self.scope.behind(&last) < end => Some(end),
+            (Some(last), Some(end)) if self.scope.behind(&last) < end && !newer.hides(&end) => Some(end),
             (last, end) => last.or(end),
         };
         let next = next.filter(|_| page.is_truncated);
@@ -193,7 +199,8 @@ impl Listing {
         })
     }
 
-    /// Returns the entry of a newer object or of its common prefix, or `None` if an earlier page has shown it.
+    /// Returns the entry of a newer object or of its common prefix, or `None` if an earlier page has shown
+    /// it.
     fn entry(&self, page: &ListPage, time_ending: Option<&str>, object: &ListedObject) -> Option<Entry> {
         let key = &object.key;
         let group = self.scope.group(key);
@@ -205,7 +212,7 @@ impl Listing {
             None => Entry {
                 name: key.clone(),
                 is_prefix: false,
-                element: page.element(contents(&page.encode(key), time_ending, object)),
+                element: page.element(self.api.element(&page.encode(key), time_ending, object)),
             },
         })
     }
@@ -213,20 +220,26 @@ impl Listing {
     /// Returns the elements at the end of a page before `next`, in the client's version of the API.
     fn endings(&self, page: &ListPage, next: Option<&[u8]>) -> Vec<(&'static str, String)> {
         let mut endings = vec![("IsTruncated", page.is_truncated.to_string())];
-        if self.is_version2 {
-            endings.push(("KeyCount", page.entries.len().to_string()));
-            if let Some(token) = &self.token {
-                endings.push(("ContinuationToken", token.clone()));
+        let start_after = self.start_after.as_ref();
+        let start_after = start_after.map(|start_after| page.encode(start_after.as_bytes()));
+        let next_key = next.map(|next| page.encode(next));
+        match self.api {
+            Api::Version1 => endings.extend(next_key.map(|next| ("NextMarker", next))),
+            Api::Version2 => {
+                endings.push(("KeyCount", page.entries.len().to_string()));
+                if let Some(token) = &self.token {
+                    endings.push(("ContinuationToken", token.clone()));
+                }
+                if let Some(next) = next {
+                    let token = URL_SAFE_NO_PAD.encode(next);
+                    endings.push(("NextContinuationToken", format!("{TOKEN}{token}")));
+                }
+                endings.extend(start_after.map(|start_after| ("StartAfter", start_after)));
             }
-            if let Some(next) = next {
-                let token = URL_SAFE_NO_PAD.encode(next);
-                endings.push(("NextContinuationToken", format!("{TOKEN}{token}")));
+            Api::OfVersions => {
+                endings.push(("KeyMarker", start_after.unwrap_or_default()));
+                endings.extend(next_key.map(|next| ("NextKeyMarker", next)));
             }
-            if let Some(start_after) = &self.start_after {
-                endings.push(("StartAfter", page.encode(start_after.as_bytes())));
-            }
-        } else if let Some(next) = next {
-            endings.push(("NextMarker", page.encode(next)));
         }
         endings
     }
@@ -246,24 +259,6 @@ fn time_ending(page: &ListPage) -> Option<&'static str> {
     times.all(|time| ending(&time) == Some(first)).then_some(first)
 }
 
-fn time_text(time: SystemTime, ending: Option<&str>) -> String {
-    let text = rfc3339(time);
-    match ending.zip(text.split_once('.')) {
-        Some((ending, (seconds, _))) => format!("{seconds}{ending}"),
-        None => text,
-    }
-}
-
-fn contents(key: &str, time_ending: Option<&str>, object: &ListedObject) -> Element {
-    let modified = object.last_modified.map(|time| time_text(time, time_ending));
-    Element::new("Contents")
-        .with_leaf("Key", key)
-        .with_leaf("LastModified", modified.unwrap_or_default())
-        .with_leaf("ETag", &object.etag)
-        .with_leaf("Size", object.size_bytes.to_string())
-        .with_leaf("StorageClass", "STANDARD")
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::UNIX_EPOCH;
@@ -271,8 +266,9 @@ mod tests {
     use shoal_s3::operation::Query;
     use shoal_s3::xml::ListedObject;
 
-    use super::{ListPage, Listing, NewerNames, OBJECTS, in_order};
+    use super::{ListPage, Listing, NewerNames, in_order};
     use crate::listing::Newer;
+    use crate::listing::page::{OBJECTS, VERSIONS};
 
     #[test]
     fn pages_below_a_rule_are_in_the_order_of_names() {
@@ -487,6 +483,35 @@ mod tests {
     }
 
     #[test]
+    fn versions_of_a_bucket_that_keeps_none_are_its_objects() {
+        let asked = "versions&max-keys=2&key-marker=a&version-id-marker=null";
+        let listing = listing(asked);
+        assert_eq!(told(&listing, asked), asked, "the lake begins there, too");
+        let lake = "<ListVersionsResult><MaxKeys>2</MaxKeys><IsTruncated>true</IsTruncated>\
+            <KeyMarker>a</KeyMarker><NextKeyMarker>d</NextKeyMarker><NextVersionIdMarker>null</NextVersionIdMarker>\
+            <Version><Key>b</Key><VersionId>null</VersionId></Version><Version><Key>d</Key></Version>\
+            </ListVersionsResult>";
+        let merged = merged(&listing, lake, &newer(&["a", "c"]));
+        let page = ListPage::parse(&VERSIONS, merged.as_bytes()).unwrap();
+        let names: Vec<_> = page.entries.iter().map(|entry| &*entry.name).collect();
+        assert_eq!(names, [b"b", b"c"]);
+        assert!(
+            page.entries
+                .iter()
+                .all(|entry| entry.text("VersionId").as_deref() == Some("null"))
+        );
+        assert_eq!(
+            (page.limit("KeyMarker"), page.limit("NextKeyMarker")),
+            (Some("a"), Some("c"))
+        );
+        assert_eq!(page.limit("NextVersionIdMarker"), None);
+        assert_eq!(
+            told(&listing.from(b"c".into()), asked),
+            "versions&max-keys=2&key-marker=c"
+        );
+    }
+
+    #[test]
     fn a_removed_name_leaves_its_common_prefix() {
         let grouped = listing("list-type=2&delimiter=/");
         let newer = newer(&["-a", "a/x", "-a/y", "-b/"]);
@@ -505,8 +530,11 @@ mod tests {
         let xml = merged(&first, &page(3, true, &lake), &hiding);
         let (names, next) = shown(&first, &xml);
         assert_eq!(names, ["o", "p/.a"]);
-        let position = "p/.shoal-pack/\u{10ffff}";
-        assert_eq!(next.unwrap().after, position.as_bytes());
+        assert_eq!(
+            next.unwrap().after,
+            b"p/.a",
+            "a client is not shown where they are"
+        );
         let nothing = first
             .merge(page(2, true, &lake[1..]).as_bytes(), &hiding)
             .unwrap();
@@ -518,6 +546,7 @@ mod tests {
         let nothing = first
             .merge(page(2, true, &lake[1..]).as_bytes(), &hiding)
             .unwrap();
+        let position = "p/.shoal-pack/\u{10ffff}";
         assert_eq!(nothing.nothing_until, Some(position.into()));
         // The last page has none.
         let nothing = first

@@ -40,6 +40,19 @@ pub(super) const OBJECTS: ListingFormat = ListingFormat {
     ],
 };
 
+/// Of a bucket that keeps no versions: it has one version of each name.
+pub(super) const VERSIONS: ListingFormat = ListingFormat {
+    root: "ListVersionsResult",
+    entry: "Version",
+    most: "MaxKeys",
+    limits: &[
+        "KeyMarker",
+        "VersionIdMarker",
+        "NextKeyMarker",
+        "NextVersionIdMarker",
+    ],
+};
+
 pub(super) const UPLOADS: ListingFormat = ListingFormat {
     root: "ListMultipartUploadsResult",
     entry: "Upload",

@@ -1,5 +1,5 @@
-//! Records the objects whose bytes, in a tier or at the lake, differ from the acknowledged ones, for operators:
-//! dirty ones, or packs and tables.
+//! Records the objects whose bytes, in a tier or at the lake, differ from the acknowledged ones, for
+//! operators: dirty ones, or packs and tables.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -13,7 +13,7 @@ pub mod probe;
 mod s3;
 mod store;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod unavailable;
 
 pub use self::bytes::{Piece, Place, TierBytes};

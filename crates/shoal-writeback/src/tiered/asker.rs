@@ -7,16 +7,17 @@
 use http::{HeaderMap, HeaderName, Method, Response};
 use shoal_cache::exchange::Admitted;
 use shoal_cache::lake::errors;
-use shoal_cache::lake::is_known;
+use shoal_cache::lake::{LakeRefusal, is_known};
 use shoal_net::endpoint::s3::S3Client;
 use shoal_net::endpoint::{EndpointRequest, LakeBody};
-use shoal_s3::error::S3Error;
+use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::hop_by_hop::end_to_end;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::ObjectName;
 use shoal_s3::operation::{Classified, Operation};
 
 use super::TieredLakeParts;
+use crate::dirty::errors::access_denied;
 use crate::dirty::{Action, Dirty, Permission, beside, of_permission};
 use crate::headers::those;
 
@@ -77,6 +78,20 @@ impl Asker<'_> {
     /// Returns true if the caller may cause a dirty object or a tombstone to be flushed.
     pub(super) async fn may_flush(self, dirty: &Dirty) -> Result<bool, S3Error> {
         Ok(self.may_judge(dirty).await? || self.may_write(dirty.name()).await)
+    }
+
+    /// Checks that the caller may cause a packed object to be written under its own name: it may read the
+    /// object, or write it.
+    pub(super) async fn permit_unpacking(self, name: &ObjectName) -> Result<(), S3Error> {
+        match self.parts.within.version(self.caller, name).await {
+            Ok(_) | Err(LakeRefusal::Uncacheable(_)) => Ok(()),
+            Err(LakeRefusal::Refused { .. }) if self.may_write(name).await => Ok(()),
+            Err(LakeRefusal::Refused { .. }) => Err(access_denied()),
+            Err(LakeRefusal::Trouble(trouble)) => Err(S3Error::new(
+                ErrorCode::ServiceUnavailable,
+                format!("The object is in a pack that cannot be read now: {trouble}"),
+            )),
+        }
     }
 
     /// Returns true if the caller may learn if a dirty object meets conditions: it may read the object or has

@@ -168,20 +168,29 @@ impl TieredLakeParts {
         Ok(())
     }
 
-    /// Flushes an object if it is dirty and the caller may cause that. Otherwise the lake refuses the
-    /// request.
+    /// Brings an object to the lake if it is dirty or in a pack, and the caller may cause that. If it is
+    /// dirty, the lake refuses the request otherwise.
+    ///
+    /// # Errors
+    ///
+    /// It is in a pack that the caller may not read. The lake may have an older object under its name.
     async fn flush_if_allowed(&self, admitted: &Admitted, name: &ObjectName) -> Result<(), S3Error> {
-        let name = &unversioned(name);
-        let lookup = self.dirty.entries.find(name).await?;
-        if let Some(dirty) = lookup.dirty
-            && self.asker(admitted).may_flush(&dirty).await?
-        {
+        let (name, asker) = (&unversioned(name), self.asker(admitted));
+        let is_allowed = match self.dirty.entries.find(name).await?.dirty {
+            Some(dirty) => asker.may_flush(&dirty).await?,
+            None if self.dirty.entries.is_packed(name).await? => {
+                asker.permit_unpacking(name).await?;
+                true
+            }
+            None => false,
+        };
+        if is_allowed {
             self.flush(name).await?;
         }
         Ok(())
     }
 
-    /// Flushes an object if it is dirty, or carries out its removal at the lake.
+    /// Brings an object to the lake if it is dirty or in a pack, or carries out its removal there.
     pub(super) async fn flush(&self, name: &ObjectName) -> Result<(), S3Error> {
         self.dirty.entries.flush(name).await?;
         self.grants.invalidate_object(name);
@@ -215,12 +224,39 @@ impl TieredLakeParts {
             .await
     }
 
+    /// Refuses a browser's upload whose object may be below a prefix with packs: the lake would write it
+    /// under its own name, where a packed object hides it.
+    async fn refuse_form_below_packs(&self, admitted: &mut Admitted) -> Result<(), S3Error> {
+        let Some(bucket) = admitted.classified.bucket.clone() else {
+            return Ok(());
+        };
+        let packs = &self.dirty.entries.packs;
+        if packs.below(&bucket, b"").next().is_none() {
+            return Ok(());
+        }
+        let start = start_of_body(&mut admitted.body).await?;
+        let is_below = packs.below(&bucket, b"").any(|map| {
+            let (_, prefix) = map.name().parts();
+            prefix.is_empty() || may_name(&start, prefix)
+        });
+        if is_below {
+            return Err(S3Error::new(
+                ErrorCode::NotImplemented,
+                "Forms cannot upload to a prefix whose small objects are packed; please use PUT.",
+            ));
+        }
+        Ok(())
+    }
+
     /// Flushes the bucket's dirty objects before a request that changes the bucket or lists its versions, if
     /// the lake shows the caller the subject of the request. Acknowledged writes must reach the lake before a
     /// change of the bucket: under another policy they would produce a different object, or their writer
     /// might no longer be allowed to write. Objects that the lake refuses stay dirty, because it may accept
     /// them after the change.
     pub(super) async fn flush_for_bucket(&self, admitted: &mut Admitted) -> Result<(), S3Error> {
+        if is_form(admitted) {
+            self.refuse_form_below_packs(admitted).await?;
+        }
         let classified = &admitted.classified;
         let Some(bucket) = classified.bucket.as_deref() else {
             return Ok(());

@@ -26,9 +26,10 @@ use shoal_cache::lake::{Asked, Lake, LakeRefusal, PageRequest, PinOutcome, ReadE
 use shoal_cache::obtain::KeptBytes;
 use shoal_cache::write::WriteMode;
 use shoal_net::endpoint::Endpoint;
+use shoal_s3::error::S3Error;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
-use shoal_s3::operation::{Classified, Effect, Operation};
+use shoal_s3::operation::{Classified, CopySource, Effect, Operation};
 use shoal_s3::xml::ListedObject;
 
 use self::commits::CommitBound;
@@ -98,14 +99,16 @@ impl Lake for TieredLake {
         }
     }
 
-    fn learn_from_head(
+    fn learn_from_answer(
         &self,
         request: &ReadRequest,
         status: StatusCode,
         headers: &HeaderMap,
         stamp: QuestionStamp,
     ) {
-        self.parts.within.learn_from_head(request, status, headers, stamp);
+        self.parts
+            .within
+            .learn_from_answer(request, status, headers, stamp);
     }
 
     fn version<'a>(
@@ -280,8 +283,8 @@ impl TieredLake {
         self.parts.within.forward(admitted).await
     }
 
-    /// Answers a request, and forgets the remembered permissions of its sender in the bucket if the lake
-    /// refuses it.
+    /// Answers a request, unless it names a pack. Forgets the remembered permissions of its sender in the
+    /// bucket if the lake refuses it.
     fn noted<'a, F>(
         &'a self,
         admitted: Box<Admitted>,
@@ -292,8 +295,10 @@ impl TieredLake {
     {
         let caller = admitted.verified.caller.clone();
         let bucket = admitted.classified.bucket.clone();
+        let permitted = self.permit_names(&admitted.classified);
         let answered = answer(admitted);
         let noted = async move {
+            permitted?;
             let response = answered.await?;
             if let Some(bucket) = &bucket
                 && matches!(response.status().as_u16(), 401 | 403)
@@ -303,6 +308,13 @@ impl TieredLake {
             Ok(response)
         };
         noted.boxed()
+    }
+
+    /// Checks that a request names no pack: neither changes one nor copies it.
+    fn permit_names(&self, classified: &Classified) -> Result<(), S3Error> {
+        let copied = classified.copy_source.iter().flat_map(CopySource::objects);
+        let mut names = classified.object.iter().chain(copied);
+        names.try_for_each(|name| self.parts.dirty.entries.packs.permit(name))
     }
 
     /// Sends a request about one object to the lake, after flushing the objects that the request needs. A

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use shoal_orders::TaskKind;
 
-use cluster::{explain, flush, node, orders, status, task, top};
+use cluster::{explain, flush, node, orders, packs, status, task, top};
 use failure::Failure;
 use servers::{dev, lookup, serve};
 
@@ -34,6 +34,8 @@ enum Verb {
     Lookup(lookup::LookupServer),
     Explain(explain::Explain),
     Flush(flush::Flush),
+    Unpack(packs::Unpack),
+    Pack(packs::Pack),
     Prefetch(orders::Prefetch),
     Pin(orders::Pin),
     /// End pins before their time
@@ -66,6 +68,8 @@ pub(crate) fn main() -> ExitCode {
         Verb::Lookup(lookup) => lookup.run(),
         Verb::Explain(explain) => explain.run(),
         Verb::Flush(flush) => flush.run(),
+        Verb::Unpack(unpack) => unpack.run(),
+        Verb::Pack(pack) => pack.run(),
         Verb::Prefetch(prefetch) => prefetch.run(),
         Verb::Pin(pin) => pin.run(),
         Verb::Unpin(order) => order.run(TaskKind::Unpin),

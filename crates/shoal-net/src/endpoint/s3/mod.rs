@@ -135,7 +135,20 @@ impl S3Client {
     ///
     /// No response arrives, or it is an error.
     pub async fn open(&self, request: EndpointRequest) -> Result<Response<LakeBody>, CallError> {
-        let response = self.endpoint.send(request).await?;
+        self.open_with(request, SendOptions::default()).await
+    }
+
+    /// Like [`Self::open`], but the request belongs to a transfer, or needs a permit.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::open`].
+    pub async fn open_with(
+        &self,
+        request: EndpointRequest,
+        options: SendOptions<'_>,
+    ) -> Result<Response<LakeBody>, CallError> {
+        let response = self.endpoint.send_with(request, options).await?;
         if response.status().is_success() {
             Ok(response)
         } else {

@@ -1,6 +1,7 @@
 //! Flushes the dirty objects of a tier, and removes bytes that are no longer needed (dissertation 4.5.2,
 //! "Cleaning Dirty Objects"). The registry's worker decides which objects are flushed, and when.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -16,8 +17,10 @@ use shoal_registry::{DirtyVersion, MapName, Name};
 use shoal_s3::object::ObjectName;
 
 use super::flush_transfers::FlushTransfers;
-use super::lake_writer::{LakeWrite, LakeWriteError, Shared, Uploaded};
 use super::pacing::Pacing;
+use crate::dirty::lake_writer::{LakeWrite, LakeWriteError, Shared, Uploaded};
+use crate::dirty::packs::{PackMap, Packs};
+use crate::dirty::record::format::Unreadable;
 use crate::dirty::record::keys::object_name;
 use crate::dirty::record::manifest::Manifest;
 use crate::dirty::stock::status::WriteBackOutcome;
@@ -26,6 +29,8 @@ use crate::dirty::stock::tier_store::TierStore;
 /// Cleans one tier.
 pub(crate) struct Cleaner {
     pub(crate) store: Arc<TierStore>,
+    /// The maps of the rules that pack into this tier's lake.
+    pub(crate) packs: Arc<Packs>,
     /// Gets the lake's responses.
     pub(crate) pacing: Arc<Pacing>,
     /// True once the lake has refused to remove many objects by one request.
@@ -43,20 +48,102 @@ impl Lake for Cleaner {
         change: &LakeChange,
     ) -> Result<(), NotFlushed> {
         assert_eq!(change.name(), name, "a flush writes the object of its change");
-        let read = || Manifest::new(&object_name(name).ok_or(Malformed)?, version, &self.shared.naming);
-        let manifest = match read() {
-            Ok(manifest) => manifest,
-            Err(why) => {
-                let why = format!("this build cannot read the record of the object: {why}");
-                return Err(NotFlushed::Lake(why.into()));
+        self.flush_alone(version, change).await
+    }
+
+    fn packing(&self, name: &Name) -> Option<Packing> {
+        let map = self.map_of(name)?;
+        Some(Packing {
+            map: map.name().clone(),
+            idle: map.settings.config.idle,
+        })
+    }
+
+    async fn pack(&self, map: &MapName, objects: &[Flushing]) -> Vec<Result<(), NotFlushed>> {
+        let map = self.packs.named(map).expect("a round is of a map that packs");
+        self.pack_all(map, objects).await
+    }
+
+    async fn remove(&self, removals: &[Flushing]) -> Vec<Result<(), NotFlushed>> {
+        let mut outcomes = self.remove_all(removals).await;
+        let mut of_maps: HashMap<&MapName, Vec<usize>> = HashMap::new();
+        for (number, removal) in removals.iter().enumerate() {
+            if let (Ok(()), Some(map)) = (&outcomes[number], self.map_of(removal.change.name())) {
+                of_maps.entry(map.name()).or_default().push(number);
             }
-        };
+        }
+        for (map, numbers) in of_maps {
+            let map = self.packs.named(map).expect("the map was just found");
+            let changes: Vec<_> = numbers.iter().map(|number| &removals[*number].change).collect();
+            if let Err(error) = self.unname(map, &changes).await {
+                for number in numbers {
+                    outcomes[number] = Err(error.clone());
+                }
+            }
+        }
+        outcomes
+    }
+
+    async fn reserved_table(&self, map: &MapName, number: u64) -> Result<Option<Vec<MapTable>>, String> {
+        let map = self
+            .packs
+            .named(map)
+            .ok_or("no rule packs below its prefix any more")?;
+        let listed = map.map_of_table(number).await;
+        listed.map_err(|error| error.to_string())
+    }
+
+    async fn discard(&self, key: &str) -> bool {
+        let removed = self.store.remove(&[Arc::from(key)]).await;
+        if let Err(error) = &removed {
+            tracing::debug!(%error, key, "obsolete bytes could not be removed from a tier");
+        }
+        removed.is_ok()
+    }
+}
+
+impl Cleaner {
+    /// Writes an object to the lake under its own name, and removes it from the map of its rule.
+    pub(super) async fn flush_alone(
+        &self,
+        version: &DirtyVersion,
+        change: &LakeChange,
+    ) -> Result<(), NotFlushed> {
+        let manifest = self.manifest(version, change)?;
         let bytes = manifest.bytes(self.store.bytes(), &self.shared.damages);
-        let bytes: Arc<dyn KeptBytes> = Arc::new(bytes);
-        let under_way = self.flushes.begin(name);
+        self.write_alone(&manifest, &(Arc::new(bytes) as _), change)
+            .await?;
+        match self.map_of(change.name()) {
+            Some(map) => self.unname(map, &[change]).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Reads the manifest of the object that a change flushes.
+    pub(super) fn manifest(
+        &self,
+        version: &DirtyVersion,
+        change: &LakeChange,
+    ) -> Result<Manifest, NotFlushed> {
+        let name = object_name(change.name()).ok_or_else(|| Unreadable::from(Malformed));
+        let manifest = name.and_then(|name| Manifest::new(&name, version, &self.shared.naming));
+        manifest.map_err(|why| {
+            let why = format!("this build cannot read the record of the object: {why}");
+            NotFlushed::Lake(why.into())
+        })
+    }
+
+    /// Writes an object to the lake under its own name.
+    pub(super) async fn write_alone(
+        &self,
+        manifest: &Manifest,
+        bytes: &Arc<dyn KeptBytes>,
+        change: &LakeChange,
+    ) -> Result<(), NotFlushed> {
+        let under_way = self.flushes.begin(change.name());
         let write = LakeWrite {
-            manifest: &manifest,
-            bytes: &bytes,
+            manifest,
+            bytes,
             conditions: &HeaderMap::new(),
             permit: &change.permit(),
             transfer: Some(&under_way),
@@ -64,8 +151,8 @@ impl Lake for Cleaner {
         let began = clock::instant();
         let written = self.shared.write(write).await;
         drop(under_way);
-        let size_bytes = version.size_bytes;
-        self.pacing.flushed(written.as_ref(), size_bytes, began);
+        self.pacing
+            .flushed(written.as_ref(), manifest.version.size_bytes, began);
         self.shared.parts.cache().grants.invalidate_object(&manifest.name);
         let outcomes = &self.shared.outcomes.writes;
         match written {
@@ -77,11 +164,7 @@ impl Lake for Cleaner {
                         "the lake has the acknowledged bytes of an object, under a different ETag"
                     );
                 }
-                self.shared.damages.forget(&manifest.location());
-                outcomes.count(WriteBackOutcome::Flushed);
-                // The flush has left the blocks of an object without any here.
-                self.shared.parts.cache().grants.introduce(&manifest.version);
-                self.shared.parts.through.spread(&manifest.version);
+                self.flushed(manifest);
                 Ok(())
             }
             Err(failure) => {
@@ -104,36 +187,22 @@ impl Lake for Cleaner {
         }
     }
 
-    async fn remove(&self, removals: &[Flushing]) -> Vec<Result<(), NotFlushed>> {
-        self.remove_all(removals).await
+    /// Has the rest of the node know that the lake has an object.
+    pub(super) fn flushed(&self, manifest: &Manifest) {
+        self.shared.damages.forget(&manifest.location());
+        self.shared.outcomes.writes.count(WriteBackOutcome::Flushed);
+        let cache = self.shared.parts.cache();
+        cache.grants.invalidate_object(&manifest.name);
+        // The flush has left the blocks of an object without any here.
+        cache.grants.introduce(&manifest.version);
+        self.shared.parts.through.spread(&manifest.version);
     }
 
-    fn packing(&self, _: &Name) -> Option<Packing> {
-        None
+    /// Returns the map of the rule that packs objects of this name.
+    pub(super) fn map_of(&self, name: &Name) -> Option<&Arc<PackMap>> {
+        self.packs.of(&object_name(name)?)
     }
 
-    async fn pack(&self, _: &MapName, objects: &[Flushing]) -> Vec<Result<(), NotFlushed>> {
-        let mut outcomes = Vec::with_capacity(objects.len());
-        for Flushing { version, change } in objects {
-            outcomes.push(self.flush(change.name(), version, change).await);
-        }
-        outcomes
-    }
-
-    async fn reserved_table(&self, _: &MapName, _: u64) -> Result<Option<Vec<MapTable>>, String> {
-        Ok(None)
-    }
-
-    async fn discard(&self, key: &str) -> bool {
-        let removed = self.store.remove(&[Arc::from(key)]).await;
-        if let Err(error) = &removed {
-            tracing::debug!(%error, key, "obsolete bytes could not be removed from a tier");
-        }
-        removed.is_ok()
-    }
-}
-
-impl Cleaner {
     /// Forgets the remembered permission of the writer if the lake refuses the object for lack of one.
     pub(super) fn forget_permission(&self, writer: &Arc<str>, name: &ObjectName, error: &LakeWriteError) {
         if let LakeWriteError::Refused(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) = error

@@ -2,6 +2,7 @@
 
 pub(crate) mod cleaner;
 pub(crate) mod flush_transfers;
-pub(crate) mod lake_writer;
 pub(crate) mod pacing;
+mod packer;
 mod removals;
+mod unpacker;

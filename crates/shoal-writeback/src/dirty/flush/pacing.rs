@@ -8,7 +8,7 @@ use shoal_policy::cleaning::{Bounds, Cleaning, Fill, FlushEnd, Flushed, Kind, Lo
 use shoal_registry::worker::Pace;
 use shoal_registry::{Death, Lifetime};
 
-use super::lake_writer::{NotWritten, Uploaded};
+use crate::dirty::lake_writer::{NotWritten, Uploaded};
 
 /// The pace of one tier's cleaner.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ mod tests {
     use shoal_registry::{Death, Lifetime};
 
     use super::Pacing;
-    use crate::dirty::flush::lake_writer::{LakeWriteError, NotWritten, Uploaded};
+    use crate::dirty::lake_writer::{LakeWriteError, NotWritten, Uploaded};
     use shoal_net::clock;
 
     const MOST: Pace = Pace {

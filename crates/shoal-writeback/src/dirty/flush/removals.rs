@@ -19,7 +19,7 @@ use shoal_s3::target;
 use shoal_s3::xml::{DeletionResult, Key};
 
 use super::cleaner::{Cleaner, log_refused};
-use super::lake_writer::{LakeWriteError, NotWritten};
+use crate::dirty::lake_writer::{LakeWriteError, NotWritten};
 use crate::dirty::record::format::Unreadable;
 use crate::dirty::record::keys::object_name;
 use crate::dirty::record::tombstone::Tombstone;

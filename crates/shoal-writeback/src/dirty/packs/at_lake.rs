@@ -7,10 +7,11 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, TryStreamExt as _, stream};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderValue, StatusCode, header, response};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use md5::{Digest as _, Md5};
+use shoal_base::send_permit::SendPermit;
 use shoal_cache::fetch::{range_header, sent_range};
 use shoal_net::endpoint::s3::{
     CONTENT_MD5, CallError, PAGE_KEYS, PageRequest, S3Client, SendOptions, content_md5,
@@ -23,7 +24,7 @@ use shoal_s3::target;
 use shoal_s3::xml::ListedObject;
 use ulid::Ulid;
 
-use crate::dirty::flush::lake_writer::{LakeWriteError, NotWritten};
+use crate::dirty::lake_writer::{LakeWriteError, NotWritten};
 
 /// Behind the prefix of the rule: the folder of its packs.
 const FOLDER: &str = ".shoal-pack/";
@@ -69,6 +70,17 @@ pub(crate) enum NotRead {
     Unanswered(CallError),
 }
 
+impl NotRead {
+    /// Returns true if the lake would give the same answer again: the bytes are not there for the caller.
+    pub(crate) fn is_definite(&self) -> bool {
+        match self {
+            Self::Gone | Self::Wrong(_) => true,
+            Self::Refused(status) => status.is_client_error() && *status != StatusCode::TOO_MANY_REQUESTS,
+            Self::Unanswered(_) => false,
+        }
+    }
+}
+
 impl From<CallError> for NotRead {
     fn from(error: CallError) -> Self {
         match error {
@@ -90,9 +102,14 @@ impl PacksAtLake {
         Self {
             lake,
             bucket: bucket.into(),
-            folder: folder(prefix),
+            folder: [prefix, FOLDER.as_bytes()].concat(),
             keeper,
         }
+    }
+
+    /// Returns the beginning of the keys of all packs and tables.
+    pub(crate) fn folder(&self) -> &[u8] {
+        &self.folder
     }
 
     /// Returns the name of a pack.
@@ -252,11 +269,6 @@ impl PacksAtLake {
     }
 }
 
-/// Returns the folder of packs below the prefix of a rule.
-pub(crate) fn folder(prefix: &[u8]) -> Vec<u8> {
-    [prefix, FOLDER.as_bytes()].concat()
-}
-
 /// Returns the size of a pack or a table in bytes; `None` if the lake does not have it. After an unknown
 /// outcome of its PUT this is final only once FENCE has passed.
 ///
@@ -289,6 +301,15 @@ pub(crate) async fn open(client: &S3Client, name: &ObjectName) -> Result<(u64, L
     }
 }
 
+/// A range of a pack, as the lake sent it.
+#[derive(Debug)]
+pub(crate) struct SentRange {
+    /// Status and headers of the response.
+    pub(crate) head: response::Parts,
+    /// All bytes of the range.
+    pub(crate) bytes: Bytes,
+}
+
 /// Reads a range, which must not be empty, of a pack. `headers` are those of the caller.
 ///
 /// # Errors
@@ -298,11 +319,27 @@ pub(crate) async fn get_range(
     client: &S3Client,
     name: &ObjectName,
     range: ByteRange,
-    mut headers: HeaderMap,
+    headers: HeaderMap,
 ) -> Result<Bytes, NotRead> {
+    let sent = open_range(client, name, range, headers, SendOptions::default());
+    Ok(sent.await?.bytes)
+}
+
+/// Like [`get_range`], but returns the head of the response, too. The request may belong to a transfer.
+///
+/// # Errors
+///
+/// As for [`get_range`].
+pub(crate) async fn open_range(
+    client: &S3Client,
+    name: &ObjectName,
+    range: ByteRange,
+    mut headers: HeaderMap,
+    options: SendOptions<'_>,
+) -> Result<SentRange, NotRead> {
     headers.insert(header::RANGE, range_header(range));
     let request = client.get(target_of(name)).with_headers(headers);
-    let (head, body) = client.open(request).await?.into_parts();
+    let (head, body) = client.open_with(request, options).await?.into_parts();
     let sent = sent_range(head.status, &head.headers);
     if sent.is_none_or(|(sent, _)| sent != range) {
         return Err(NotRead::Wrong("another range".into()));
@@ -317,7 +354,8 @@ pub(crate) async fn get_range(
         bytes.extend_from_slice(&more);
     }
     if bytes.len() as u64 == range.len() {
-        Ok(bytes.freeze())
+        let bytes = bytes.freeze();
+        Ok(SentRange { head, bytes })
     } else {
         Err(NotRead::Wrong("fewer bytes than it announced".into()))
     }
@@ -355,7 +393,7 @@ async fn put(
 
 /// Checks the right to send before a request begins. Until then nothing has happened at the lake.
 fn check(options: SendOptions<'_>) -> Result<(), LakeWriteError> {
-    let may_send = options.permit.is_none_or(|permit| permit.may_send());
+    let may_send = options.permit.is_none_or(SendPermit::may_send);
     may_send.then_some(()).ok_or(LakeWriteError::SessionOver)
 }
 

@@ -1,15 +1,16 @@
 //! The map of one rule, as this node has it: which objects are in which packs.
 //!
-//! The root in the registry lists the tables of the map. This node keeps them as files, shared by all readers,
-//! and reads the root to find out if others have come. Two rules keep reads fresh (decision 0048):
+//! The root in the registry lists the tables of the map. This node keeps them as files, shared by all
+//! readers, and reads the root to find out if others have come. Two rules keep reads fresh (decision 0048):
 //!
 //! - a name that has an entry, but no dirty object in it, has changed within FENCE: it is read by a map at
 //!   least as new as the number that was read with the entry;
-//! - a name without an entry has not changed within FENCE: it is read by a map that was current less than half
-//!   of FENCE ago, which leaves the read the other half.
+//! - a name without an entry has not changed within FENCE: it is read by a map that was current less than
+//!   half of FENCE ago, which leaves the read the other half.
 
 use std::cmp::max;
 use std::convert::Infallible;
+use std::ops::RangeInclusive;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,8 +21,10 @@ use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use http::StatusCode;
 use http_body_util::BodyExt as _;
 use parking_lot::Mutex;
+use shoal_base::encoding::Malformed;
+use shoal_cache::write::PackSettings;
 use shoal_net::endpoint::s3::CallError;
-use shoal_pack::table::{DamagedBlock, Listed, Map, Table};
+use shoal_pack::table::{BLOCKS_BYTES_MAX, DamagedBlock, Listed, Map, TAIL_BYTES_MAX, Table};
 use shoal_registry::roots::{MapTable, Root, Roots};
 use shoal_registry::{MapName, Moment};
 
@@ -36,6 +39,9 @@ const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// Pause before a damaged table is brought from the lake again.
 const DAMAGE_PAUSE: Duration = Duration::from_secs(10);
 
+/// The size of a table in bytes is less.
+const TABLE_BYTES_MAX: u64 = BLOCKS_BYTES_MAX + 2 * TAIL_BYTES_MAX as u64;
+
 /// Number of tables that are brought from the lake at a time.
 const PARALLEL: usize = 4;
 
@@ -46,11 +52,12 @@ const MEND_TABLE: &str = "restore the table at the lake, where a lifecycle rule 
 /// The map of one rule.
 pub(crate) struct PackMap {
     name: MapName,
-    roots: Roots,
+    pub(crate) settings: Arc<PackSettings>,
+    pub(super) roots: Roots,
     /// The packs and tables of the map.
     pub(crate) at_lake: PacksAtLake,
-    files: TableFiles,
-    fence: Duration,
+    pub(super) files: TableFiles,
+    pub(super) fence: Duration,
     /// The packs and tables that are not as they were written.
     pub(crate) damages: Arc<Damages>,
     state: Mutex<State>,
@@ -61,6 +68,7 @@ pub(crate) struct PackMap {
 
 /// The parts of a node that a map uses.
 pub(crate) struct MapParts {
+    pub(crate) settings: Arc<PackSettings>,
     pub(crate) roots: Roots,
     pub(crate) at_lake: PacksAtLake,
     pub(crate) files: TableFiles,
@@ -117,6 +125,12 @@ pub(crate) enum MapError {
         /// True if the lake does not have the table, or has another one.
         is_damage: bool,
     },
+    /// A block of a table is damaged.
+    #[error(transparent)]
+    Block(#[from] DamagedBlock),
+    /// A row was not written by Shoal.
+    #[error("a row of the map of packs describes no object")]
+    Row(#[from] Malformed),
     /// The lake does not list the tables.
     #[error("the lake does not list the tables of the packs below {below}: {why}")]
     Unlisted {
@@ -169,6 +183,7 @@ impl PackMap {
     pub(crate) fn new(name: MapName, parts: MapParts) -> Self {
         Self {
             name,
+            settings: parts.settings,
             roots: parts.roots,
             at_lake: parts.at_lake,
             files: parts.files,
@@ -192,7 +207,6 @@ impl PackMap {
         let State { held, needed, .. } = &mut *state;
         match held {
             Some(held) if held.number() == look.number => held.current_at = max(held.current_at, look.at),
-            Some(held) if held.current_at >= look.at => {}
             _ if look.has_entry => *needed = max(*needed, Some(look.at)),
             _ => {}
         }
@@ -251,7 +265,7 @@ impl PackMap {
     /// The lake does not answer, or the table is damaged.
     pub(crate) async fn table(&self, number: u64) -> Result<Option<Arc<Table>>, MapError> {
         let _loading = self.loading.lock().await;
-        match self.receive(number).await {
+        match self.receive(number, 0..=TABLE_BYTES_MAX).await {
             Ok(table) => Ok(Some(table)),
             Err(NotBrought::Read(NotRead::Gone)) => Ok(None),
             Err(error) => Err(self.unusable(number, &error)),
@@ -341,10 +355,20 @@ impl PackMap {
     async fn look(&self) -> Result<RootedMap, MapError> {
         let looked = self.look_until_current().await;
         match &looked {
-            // Operators see that the registry does not answer with its tier.
-            Err(MapError::Registry(_)) => {}
-            looked => self.state.lock().trouble = looked.as_ref().err().cloned(),
+            // Operators see with its tier that the registry does not answer.
+            Err(MapError::Registry(_)) => return looked,
+            Err(MapError::Table {
+                table,
+                why,
+                is_damage: true,
+                ..
+            }) => {
+                let name = location(&self.at_lake.table(*table)).into();
+                self.damages.note(&name, why.to_string(), MEND_TABLE);
+            }
+            _ => {}
         }
+        self.state.lock().trouble = looked.as_ref().err().cloned();
         looked
     }
 
@@ -417,16 +441,14 @@ impl PackMap {
         let Some(table) = tables.last().copied() else {
             return Ok(root);
         };
-        let knows = |root: &Option<Arc<Root>>| root.as_ref().is_some_and(|root| table < root.next);
-        if knows(&root) {
-            return Ok(root);
+        // A map that has ended may have left tables.
+        let is_known = self.roots.has_given_out(&self.name, table).await;
+        if !is_known.map_err(TierUnavailable::from)? {
+            let below = self.below();
+            return Err(MapError::Lost { table, below });
         }
-        // Its number may have been reserved since the root was read.
-        let root = self.root().await?;
-        let below = self.below();
-        knows(&root)
-            .then_some(root)
-            .ok_or(MapError::Lost { table, below })
+        // The number may have been reserved since the root was read.
+        self.root().await
     }
 
     async fn root(&self) -> Result<Option<Arc<Root>>, MapError> {
@@ -445,7 +467,9 @@ impl PackMap {
         if let Some(error) = self.recently_missing(listed.number) {
             return Err(error);
         }
-        let brought = self.receive(listed.number).await;
+        let brought = self
+            .receive(listed.number, listed.size_bytes..=listed.size_bytes)
+            .await;
         let brought = brought.and_then(|table| {
             let is_it = table.listed() == listed;
             is_it.then_some(table).ok_or(NotBrought::Other)
@@ -460,26 +484,26 @@ impl PackMap {
         (is_it && at.elapsed() < DAMAGE_PAUSE).then(|| error.clone())
     }
 
-    async fn receive(&self, number: u64) -> Result<Arc<Table>, NotBrought> {
+    /// Receives a table whose size in bytes is in this range: a greater one must not take the room of blocks.
+    async fn receive(&self, number: u64, bytes: RangeInclusive<u64>) -> Result<Arc<Table>, NotBrought> {
         let (client, name) = (self.at_lake.keeper(), self.at_lake.table(number));
         let (size_bytes, body) = at_lake::open(&client, &name).await?;
+        if !bytes.contains(&size_bytes) {
+            return Err(NotBrought::Other);
+        }
         Ok(self.files.receive(size_bytes, body.into_data_stream()).await?)
     }
 
-    /// Returns the error for a table that was not brought. Operators see it if the lake is at fault.
+    /// Returns the error for a table that was not brought.
     fn unusable(&self, table: u64, error: &NotBrought) -> MapError {
-        let why: Arc<str> = error.to_string().into();
         let is_damage = error.is_damage();
-        let below = self.below();
         let unusable = MapError::Table {
             table,
-            below,
-            why: Arc::clone(&why),
+            below: self.below(),
+            why: error.to_string().into(),
             is_damage,
         };
         if is_damage {
-            let name = location(&self.at_lake.table(table)).into();
-            self.damages.note(&name, why.to_string(), MEND_TABLE);
             self.state.lock().missing = Some((unusable.clone(), Moment::now()));
         }
         unusable
@@ -493,7 +517,7 @@ enum NotBrought {
     Read(#[from] NotRead),
     #[error(transparent)]
     Received(#[from] NotReceived),
-    #[error("it is not the one that the registry lists")]
+    #[error("the lake has another one than the registry lists")]
     Other,
 }
 
@@ -511,6 +535,13 @@ impl NotBrought {
     }
 }
 
+impl RootedMap {
+    /// Returns the root, or that of a map that is about to begin.
+    pub(crate) fn root_or_default(&self) -> Root {
+        self.root.as_deref().cloned().unwrap_or_default()
+    }
+}
+
 impl Held {
     fn number(&self) -> Option<u64> {
         number_of(self.map.root.as_deref())
@@ -523,7 +554,8 @@ fn number_of(root: Option<&Root>) -> Option<u64> {
     root.map(|root| root.number)
 }
 
-fn listed(table: &MapTable) -> Listed {
+/// Returns a table of a root as other tables list it.
+pub(super) fn listed(table: &MapTable) -> Listed {
     Listed {
         number: table.number,
         size_bytes: table.size_bytes,

@@ -2,14 +2,23 @@
 //!
 //! ```text
 //! map       the root in the registry ─▶ tables as files of this node ─▶ the pack and range of a name
+//! commit    a change of the map ─▶ the next table at the lake ─▶ the root
+//! keeper    tables ─▶ fewer tables; packs ─▶ fuller packs; what no node needs ─▶ removed from the lake
 //! object    a row of a table ─▶ the version that reads return, and its bytes
+//! rebuild   tables, or packs, at the lake ─▶ a root that the registry has lost
 //! at_lake   requests about packs and tables
 //! ```
 
 mod at_lake;
+mod commit;
+mod ending;
 mod files;
+mod keeper;
 mod map;
 mod object;
+mod rebuild;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -19,21 +28,26 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::select_all;
+use futures_util::FutureExt as _;
+use futures_util::future::{join_all, pending};
 use sha2::{Digest as _, Sha256};
 use shoal_base::hex;
 use shoal_cache::write::{PackSettings, WriteRules};
 use shoal_net::endpoint::Endpoint;
 use shoal_registry::MapName;
 use shoal_registry::roots::Roots;
+use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::identity::{Caller, Identities};
 use shoal_s3::object::ObjectName;
 use shoal_store::Store;
 
-pub(crate) use self::at_lake::{ListedPack, NotRead, PacksAtLake, folder, get_range, open, size};
+pub(crate) use self::at_lake::{NotRead, PacksAtLake, SentRange};
+pub(crate) use self::commit::{MapChange, NotCommitted};
 pub(crate) use self::files::TableFiles;
-pub(crate) use self::map::{Look, MapError, MapParts, PackMap, RootedMap};
+pub(crate) use self::keeper::Keeper;
+pub(crate) use self::map::{Look, MapError, MapParts, PackMap};
 pub(crate) use self::object::{BytesInMemory, MemberBytes, PackedObject, description};
+pub(crate) use self::rebuild::Rebuilt;
 use crate::tier::Damages;
 
 /// The folder of all maps, in the folder of the node.
@@ -42,6 +56,7 @@ const MAPS: &str = "packs";
 /// The maps of all rules that pack.
 pub(crate) struct Packs {
     rules: WriteRules,
+    identities: Arc<Identities>,
     /// By the number of the rule.
     maps: HashMap<usize, Arc<PackMap>>,
     /// The packs and tables that are not as they were written.
@@ -58,9 +73,17 @@ pub(crate) struct PacksParts {
     pub(crate) fence: Duration,
 }
 
-/// The maps of a node cannot be used as configured.
+/// The map of a rule cannot be used.
+#[derive(Debug)]
+pub(crate) struct PacksError {
+    /// The position of the rule's tier in the configuration.
+    pub(crate) tier: usize,
+    pub(crate) problem: PacksProblem,
+}
+
+/// The reason why the map of a rule cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PacksError {
+pub(crate) enum PacksProblem {
     /// `pack_as` names no identity.
     #[error("no [[identity]] has the access key {0}, which pack_as of a rule names")]
     NoKeeper(String),
@@ -87,15 +110,19 @@ impl Packs {
         for rule in parts.rules.packing() {
             let Some(settings) = &rule.pack else { continue };
             let keeper = &settings.config.keeper;
+            let tier = rule.tier;
+            let failed = |problem| PacksError { tier, problem };
             let keeper = parts.identities.get(keeper);
-            let keeper = keeper.ok_or_else(|| PacksError::NoKeeper(settings.config.keeper.clone()))?;
+            let unknown = || failed(PacksProblem::NoKeeper(settings.config.keeper.clone()));
+            let keeper = keeper.ok_or_else(unknown)?;
             let (lake, caller) = (Arc::clone(&parts.lake), Caller::Identity(keeper));
             let (bucket, prefix) = (&settings.bucket, &settings.key_prefix);
             let folder = folder_name(settings);
             let map_parts = MapParts {
-                roots: roots(rule.tier),
+                settings: Arc::clone(settings),
+                roots: roots(tier),
                 at_lake: PacksAtLake::new(lake, bucket, prefix, caller),
-                files: open_files(&parts.store, &folder, bucket).await?,
+                files: open_files(&parts.store, &folder, bucket).await.map_err(failed)?,
                 fence: parts.fence,
                 damages: Arc::clone(&damages),
             };
@@ -106,6 +133,7 @@ impl Packs {
         remove_others(&parts.store.node_folder().join(MAPS), &folders);
         Ok(Self {
             rules: parts.rules,
+            identities: parts.identities,
             maps,
             damages,
         })
@@ -119,6 +147,26 @@ impl Packs {
     /// Returns true if the name is that of a pack or a table, or lies among them: not one for clients.
     pub(crate) fn hide(&self, name: &ObjectName) -> bool {
         self.of(name).is_some_and(|map| map.at_lake.covers(name))
+    }
+
+    /// Returns the map of this name.
+    pub(crate) fn named(&self, name: &MapName) -> Option<&Arc<PackMap>> {
+        self.all().find(|map| map.name() == name)
+    }
+
+    /// Checks that a client may use a name.
+    ///
+    /// # Errors
+    ///
+    /// It is that of a pack or a table.
+    pub(crate) fn permit(&self, name: &ObjectName) -> Result<(), S3Error> {
+        if self.hide(name) {
+            return Err(S3Error::new(
+                ErrorCode::AccessDenied,
+                "Access Denied: Shoal keeps packs of small objects under this name.",
+            ));
+        }
+        Ok(())
     }
 
     /// All maps.
@@ -140,24 +188,31 @@ impl Packs {
         &self.damages
     }
 
-    /// Keeps all maps current while the node runs.
-    pub(crate) async fn keep_current(&self) -> Infallible {
-        let maps: Vec<_> = self.all().map(|map| Box::pin(map.keep_current())).collect();
-        if maps.is_empty() {
-            return std::future::pending().await;
+    /// Keeps all maps current, and those whose keeper this node is, while the node runs.
+    pub(crate) async fn run(&self) -> Infallible {
+        let maps: Vec<_> = self.all().map(|map| self.run_map(map).boxed()).collect();
+        join_all(maps).await;
+        pending().await
+    }
+
+    async fn run_map(&self, map: &Arc<PackMap>) -> Infallible {
+        map.begin_again().await;
+        let keeper = Keeper::new(Arc::clone(map), Arc::clone(&self.identities));
+        tokio::select! {
+            current = map.keep_current() => match current {},
+            kept = keeper.run() => match kept {},
         }
-        select_all(maps).await.0
     }
 }
 
-async fn open_files(store: &Arc<Store>, folder: &str, bucket: &str) -> Result<TableFiles, PacksError> {
+async fn open_files(store: &Arc<Store>, folder: &str, bucket: &str) -> Result<TableFiles, PacksProblem> {
     let (store, folder) = (Arc::clone(store), folder.to_owned());
     let opening = tokio::task::spawn_blocking(move || {
         let folder = store.node_folder().join(MAPS).join(folder);
         TableFiles::open(&store, folder)
     });
     let opened = opening.await.expect("opening tables does not panic");
-    opened.map_err(|error| PacksError::Disk {
+    opened.map_err(|error| PacksProblem::Disk {
         bucket: bucket.into(),
         error,
     })

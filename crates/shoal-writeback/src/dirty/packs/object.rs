@@ -11,16 +11,18 @@ use futures_util::stream::{self, BoxStream};
 use http::HeaderMap;
 use shoal_base::encoding::Malformed;
 use shoal_cache::obtain::KeptBytes;
-use shoal_net::endpoint::BoxError;
-use shoal_net::endpoint::s3::{CallError, S3Client};
+use shoal_net::endpoint::s3::{CallError, S3Client, SendOptions};
+use shoal_net::endpoint::{BoxError, OnContradiction};
+use shoal_net::link::{Purpose, Transfer};
 use shoal_pack::table::Packed;
 use shoal_pack::{Description, Part};
 use shoal_registry::{DirtyVersion, Lifetime};
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::range::ByteRange;
+use tokio::sync::OnceCell;
 use ulid::Ulid;
 
-use super::at_lake::{NotRead, PacksAtLake, get_range};
+use super::at_lake::{NotRead, PacksAtLake, SentRange, open_range};
 use crate::dirty::record::acknowledged::Acknowledged;
 use crate::dirty::record::checksums::ChecksumSpec;
 use crate::dirty::record::format::{Unreadable, encoded};
@@ -121,6 +123,14 @@ impl PackedObject {
         })
     }
 
+    /// Takes note, for operators, of the reason why the pack does not have the object that the map still
+    /// finds in it. A refusal is none.
+    pub(crate) fn note_damage(&self, damages: &Damages, error: &NotRead) {
+        if let NotRead::Gone | NotRead::Wrong(_) = error {
+            note_damage(damages, &self.pack_name, error);
+        }
+    }
+
     /// Returns the access key of the identity that wrote the object.
     pub(crate) fn writer(&self) -> &Arc<str> {
         &self.record.writer
@@ -137,6 +147,9 @@ impl PackedObject {
             range: ByteRange::new(self.range.start, self.range.end),
             crc32: self.crc32,
             damages: Arc::clone(damages),
+            contradicted: None,
+            transfer: None,
+            read: Arc::default(),
         }
     }
 
@@ -189,8 +202,12 @@ impl PackedObject {
     }
 }
 
+fn note_damage(damages: &Damages, pack: &ObjectName, error: &NotRead) {
+    damages.note(&location(pack).into(), error.to_string(), MEND_PACK);
+}
+
 /// The remedy for a pack that is not as it was written.
-const MEND_PACK: &str = "restore the pack at the lake, where a lifecycle rule or a person may have removed it, or \
+pub(super) const MEND_PACK: &str = "restore the pack at the lake, where a lifecycle rule or a person may have removed it, or \
                          write or delete the object";
 
 /// Reads a member of a pack from the lake, always as a whole, so that each byte is proven by the CRC-32.
@@ -203,19 +220,49 @@ pub(crate) struct MemberBytes {
     range: ByteRange,
     crc32: u32,
     damages: Arc<Damages>,
+    contradicted: Option<OnContradiction>,
+    /// The background transfer that is charged for the bytes.
+    transfer: Option<Transfer>,
+    /// All bytes, once they are read.
+    read: Arc<OnceCell<Bytes>>,
 }
 
 impl MemberBytes {
-    /// Reads all bytes of the object. If they are wrong or break off, they are read once more, because the
-    /// error may have occurred on the way.
+    /// Returns a reader that calls `contradicted` if the lake refuses the bytes, or does not have them.
+    pub(crate) fn contradicting(self, contradicted: OnContradiction) -> Self {
+        Self {
+            contradicted: Some(contradicted),
+            ..self
+        }
+    }
+
+    /// Returns a reader of the same bytes for a purpose.
+    pub(crate) fn with_purpose(self, purpose: &Purpose) -> Self {
+        Self {
+            transfer: purpose.transfer(),
+            ..self
+        }
+    }
+
+    /// Reads all bytes of the object. An empty one is not asked for.
     ///
     /// # Errors
     ///
-    /// The lake does not send them.
+    /// As for [`open`](Self::open).
     pub(crate) async fn whole(&self) -> Result<Bytes, NotRead> {
         if self.range.is_empty() {
             return Ok(Bytes::new());
         }
+        Ok(self.open().await?.bytes)
+    }
+
+    /// Reads all bytes of the object, of which there are some, with the head of the response. If they are
+    /// wrong or break off, they are read once more, because the error may have occurred on the way.
+    ///
+    /// # Errors
+    ///
+    /// The lake does not send them.
+    pub(crate) async fn open(&self) -> Result<SentRange, NotRead> {
         let got = match self.get().await {
             Err(error @ (NotRead::Wrong(_) | NotRead::Unanswered(CallError::BrokenOff(_)))) => {
                 tracing::warn!(pack = ?self.pack, %error, "an object in a pack is read again");
@@ -223,22 +270,29 @@ impl MemberBytes {
             }
             got => got,
         };
-        if let Err(error @ (NotRead::Gone | NotRead::Wrong(_))) = &got {
-            let pack = location(&self.pack).into();
-            self.damages.note(&pack, error.to_string(), MEND_PACK);
+        if let (Some(contradicted), Err(error)) = (&self.contradicted, &got)
+            && error.is_definite()
+        {
+            contradicted();
+        }
+        // One that is gone may have been rewritten: then the object is in another pack by now.
+        if let Err(error @ NotRead::Wrong(_)) = &got {
+            note_damage(&self.damages, &self.pack, error);
         }
         got
     }
 
-    async fn get(&self) -> Result<Bytes, NotRead> {
-        let bytes = get_range(&self.client, &self.pack, self.range, self.headers.clone()).await?;
-        let is_right = shoal_pack::crc32(&bytes) == self.crc32;
+    async fn get(&self) -> Result<SentRange, NotRead> {
+        let options = SendOptions::within(self.transfer.as_ref());
+        let headers = self.headers.clone();
+        let sent = open_range(&self.client, &self.pack, self.range, headers, options).await?;
+        let is_right = shoal_pack::crc32(&sent.bytes) == self.crc32;
         let wrong = || NotRead::Wrong("bytes that do not match the CRC-32 of the object".into());
-        is_right.then_some(bytes).ok_or_else(wrong)
+        is_right.then_some(sent).ok_or_else(wrong)
     }
 }
 
-/// Each read is one request for all bytes.
+/// The first read is a request for all bytes, which also serve the others.
 impl KeptBytes for MemberBytes {
     /// The pack, and where the object begins in it.
     fn id(&self) -> &str {
@@ -248,7 +302,7 @@ impl KeptBytes for MemberBytes {
     fn read(&self, range: ByteRange) -> BoxStream<'static, Result<Bytes, BoxError>> {
         let of = self.clone();
         let read = async move {
-            let whole = of.whole().await.map_err(|error| {
+            let whole = of.read.get_or_try_init(|| of.whole()).await.map_err(|error| {
                 let pack = location(&of.pack);
                 format!("an object in the pack {pack} cannot be read: {error}")
             })?;

@@ -3,17 +3,21 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use futures_util::stream::{self, StreamExt as _};
 use shoal_cache::write::{BackRule, Fallback, Uncached};
 use shoal_net::shutdown::Shutdown;
+use shoal_registry::changes::{ChangedObject, LakeChange};
 use shoal_registry::engine::Range;
-use shoal_registry::names::{BeginError, ChangeError, Found};
-use shoal_registry::worker::NotFlushed;
+use shoal_registry::entry::Kind;
+use shoal_registry::names::{BeginError, ChangeError, Found, FoundWithNumber};
+use shoal_registry::worker::{NotFlushed, ended};
 use shoal_registry::{DirtyVersion, Name};
 use shoal_s3::identity::Caller;
 use shoal_s3::object::ObjectName;
-use tokio::time::Duration;
+use tokio::time::{Duration, Instant};
 
-use crate::dirty::flush::lake_writer::Shared;
+use crate::dirty::lake_writer::Shared;
+use crate::dirty::packs::{Look, PackMap, Packs};
 use crate::dirty::record::format::Unreadable;
 use crate::dirty::record::keys::{object_name, registry_name};
 use crate::dirty::record::manifest::Manifest;
@@ -26,13 +30,21 @@ use crate::tier::TierUnavailable;
 /// Number of entries on a page of the registry: an S3 page, and one more to show if others follow.
 const PAGE: usize = 1001;
 
+/// How long an object that is to be unpacked is flushed instead, while it is written.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Number of changes that begin or end at a time as objects are unpacked.
+const UNPACKED_PARALLEL: usize = 32;
+
 /// How long a status page waits for the registries.
 const REFRESH: Duration = Duration::from_millis(500);
 
 /// The entries of all tiers.
 pub struct Entries {
     pub(in crate::dirty) tiers: Vec<Tier>,
-    pub(in crate::dirty) shared: Arc<Shared>,
+    /// The maps of the rules that pack.
+    pub(crate) packs: Arc<Packs>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// The state of a name when it was looked up.
@@ -135,7 +147,18 @@ impl Entries {
     pub async fn find(&self, name: &ObjectName) -> Result<Lookup, TierUnavailable> {
         let (rule, tier) = self.rule_of(name)?;
         let key = registry_name(name);
-        let found = tier.names.find(&key).await?;
+        let found = match self.packs.of(name) {
+            Some(map) => {
+                let FoundWithNumber { found, number } = tier.names.find_with_number(&key, map.name()).await?;
+                map.seen(Look {
+                    number,
+                    has_entry: found.is_stored(),
+                    at: found.looked(),
+                });
+                found
+            }
+            None => tier.names.find(&key).await?,
+        };
         let current = found.entry.current.as_ref();
         Ok(Lookup {
             tier: rule.tier,
@@ -268,21 +291,116 @@ impl Entries {
             };
             tier.run(stopping.clone(), covers)
         });
-        futures_util::future::join_all(tiers).await;
+        let tiers: Vec<_> = tiers.collect();
+        tokio::select! {
+            _ = futures_util::future::join_all(tiers) => {}
+            ran = this.packs.run() => match ran {},
+        }
     }
 
-    /// Flushes an object now if it is dirty, for a client that waits for it.
+    /// Brings an object to the lake under its own name now, if it is dirty or in a pack, for a client that
+    /// waits for it.
     ///
     /// # Errors
     ///
-    /// The object is still dirty, or its state is unknown.
+    /// The object is still dirty or in a pack, or its state is unknown.
     pub async fn flush(&self, name: &ObjectName) -> Result<(), FlushFailed> {
         let Some((_, tier)) = self.rule(name) else {
             return Ok(());
         };
         let key = registry_name(name);
         let _awaiting = tier.flushes.await_flush(&key);
-        self.flush_in_background(name).await
+        self.flush_in_background(name).await?;
+        match self.packs.of(name) {
+            Some(map) => self.unpack(tier, map, &key).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Takes an object out of its pack, if it is in one and nothing is dirty under its name.
+    async fn unpack(&self, tier: &Tier, map: &Arc<PackMap>, name: &Name) -> Result<(), FlushFailed> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if !is_packed(map, name).await? {
+                return Ok(());
+            }
+            let nothing = ChangedObject::Exactly(None);
+            let change = match tier.changes.begin(name, Kind::Write, nothing, None).await {
+                Ok(change) => change,
+                // It was written meanwhile. The flush removes it from the map, too.
+                Err(BeginError::Changed) if Instant::now() < deadline => {
+                    tier.worker.flush(name).await.map_err(not_flushed)?;
+                    continue;
+                }
+                Err(error) => return Err(not_flushed(error.into())),
+            };
+            return end_unpacked(tier, map, vec![change])
+                .await
+                .remove(0)
+                .map_err(not_flushed);
+        }
+    }
+
+    /// Takes the objects of these names out of their packs, together. Returns the number of names that are in
+    /// no pack any more.
+    pub(crate) async fn unpack_all(&self, map: &Arc<PackMap>, names: &[Name]) -> u64 {
+        let of = names.first().and_then(object_name);
+        let Some((_, tier)) = of.as_ref().and_then(|name| self.rule(name)) else {
+            return 0;
+        };
+        let begun = names.iter().map(|name| async move {
+            let nothing = ChangedObject::Exactly(None);
+            match tier.changes.begin(name, Kind::Write, nothing, None).await {
+                Ok(change) => Ok(Some(change)),
+                // The flush removes it from the map, too.
+                Err(BeginError::Changed) => tier.worker.flush(name).await.map(|()| None),
+                Err(error) => Err(error.into()),
+            }
+        });
+        let begun: Vec<_> = begun.collect();
+        let begun: Vec<_> = stream::iter(begun)
+            .buffer_unordered(UNPACKED_PARALLEL)
+            .collect()
+            .await;
+        let flushed = begun.iter().filter(|begun| matches!(begun, Ok(None))).count() as u64;
+        let changes = begun
+            .into_iter()
+            .filter_map(|begun: Result<_, NotFlushed>| match begun {
+                Ok(change) => change,
+                Err(error) => {
+                    tracing::warn!(%error, "an object was not unpacked");
+                    None
+                }
+            });
+        let changes: Vec<_> = changes.collect();
+        if changes.is_empty() {
+            return flushed;
+        }
+        let unpacked = end_unpacked(tier, map, changes).await;
+        flushed + unpacked.iter().filter(|unpacked| unpacked.is_ok()).count() as u64
+    }
+
+    /// Returns true if the map of a name has it in a pack, as of now.
+    ///
+    /// # Errors
+    ///
+    /// The map cannot be read.
+    pub(crate) async fn is_packed(&self, name: &ObjectName) -> Result<bool, FlushFailed> {
+        match self.packs.of(name) {
+            Some(map) => Ok(is_packed(map, &registry_name(name)).await?),
+            None => Ok(false),
+        }
+    }
+
+    /// Brings what is dirty under these names of one map to the lake, packed. Returns the number of names
+    /// under which nothing is dirty any more.
+    pub(crate) async fn pack(&self, map: &PackMap, names: &[ObjectName]) -> u64 {
+        let Some((_, tier)) = names.first().and_then(|name| self.rule(name)) else {
+            return 0;
+        };
+        let names: Vec<_> = names.iter().map(registry_name).collect();
+        let flushed = tier.worker.flush_together(map.name(), &names).await;
+        flushed.iter().filter(|flushed| flushed.is_ok()).count() as u64
     }
 
     /// Flushes an object if it is dirty, at the priority of the cleaner, below that of clients.
@@ -295,13 +413,7 @@ impl Entries {
             return Ok(());
         };
         let flushed = tier.worker.flush(&registry_name(name)).await;
-        flushed.map_err(|error| match error {
-            NotFlushed::Begin(BeginError::Change(ChangeError::Engine(error))) => {
-                TierUnavailable::from(error).into()
-            }
-            NotFlushed::Refused(why) => FlushFailed::Refused(why),
-            error => FlushFailed::NotFlushed(error.to_string().into()),
-        })
+        flushed.map_err(not_flushed)
     }
 
     /// Counts the dirty objects again. If a registry does not answer soon, the last counts stay.
@@ -330,6 +442,46 @@ impl Entries {
         }
         left
     }
+}
+
+/// Unpacks the objects of changes that have begun, and ends the changes. Returns the outcome of each.
+async fn end_unpacked(
+    tier: &Tier,
+    map: &Arc<PackMap>,
+    changes: Vec<LakeChange>,
+) -> Vec<Result<(), NotFlushed>> {
+    let unpacked = tier.worker.lake().unpack(map, &changes).await;
+    let ends = changes
+        .into_iter()
+        .zip(unpacked)
+        .map(|(change, unpacked)| async move {
+            let name = change.name().clone();
+            let ended = ended(change, unpacked).await;
+            ended.inspect_err(|error| tracing::warn!(?name, %error, "an object was not unpacked"))
+        });
+    let ends: Vec<_> = ends.collect();
+    stream::iter(ends).buffered(UNPACKED_PARALLEL).collect().await
+}
+
+fn not_flushed(error: NotFlushed) -> FlushFailed {
+    match error {
+        NotFlushed::Begin(BeginError::Change(ChangeError::Engine(error))) => {
+            TierUnavailable::from(error).into()
+        }
+        NotFlushed::Refused(why) => FlushFailed::Refused(why),
+        error => FlushFailed::NotFlushed(error.to_string().into()),
+    }
+}
+
+async fn is_packed(map: &Arc<PackMap>, name: &Name) -> Result<bool, TierUnavailable> {
+    let newest = map
+        .newest()
+        .await
+        .map_err(|error| TierUnavailable::because(&error))?;
+    let (_, key) = name.parts();
+    let found = newest.map.get(key);
+    let found = found.map_err(|damaged| TierUnavailable::because(&damaged))?;
+    Ok(found.is_some())
 }
 
 fn unreadable(name: &ObjectName, error: Unreadable) -> TierUnavailable {

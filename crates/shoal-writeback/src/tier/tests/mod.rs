@@ -5,7 +5,7 @@ mod copies;
 mod folder;
 mod proven;
 mod s3;
-mod scripted;
+pub(crate) mod scripted;
 
 use std::any::Any;
 use std::sync::Arc;

@@ -10,16 +10,16 @@ use tokio::task::JoinHandle;
 
 /// A request that the server received.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
-    pub(super) method: String,
-    pub(super) target: String,
+pub(crate) struct Asked {
+    pub(crate) method: String,
+    pub(crate) target: String,
     head: String,
     body: Vec<u8>,
 }
 
 impl Asked {
     /// Returns the body without the signatures of its chunks.
-    pub(super) fn data(&self) -> Vec<u8> {
+    pub(crate) fn data(&self) -> Vec<u8> {
         if self.header("x-amz-decoded-content-length").is_none() {
             return self.body.clone();
         }
@@ -36,12 +36,12 @@ impl Asked {
     }
 
     /// Returns the target without its query.
-    pub(super) fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         self.target.split('?').next().unwrap_or_default()
     }
 
     /// Returns the value of a header.
-    pub(super) fn header(&self, name: &str) -> Option<String> {
+    pub(crate) fn header(&self, name: &str) -> Option<String> {
         self.head.lines().find_map(|line| {
             let (found, value) = line.split_once(": ")?;
             found.eq_ignore_ascii_case(name).then(|| value.to_owned())
@@ -51,14 +51,14 @@ impl Asked {
 
 /// A response. The connection is closed after it.
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     status: u16,
     headers: Vec<(String, String)>,
     body: Vec<u8>,
 }
 
 impl Answer {
-    pub(super) fn new(status: u16) -> Self {
+    pub(crate) fn new(status: u16) -> Self {
         Self {
             status,
             headers: Vec::new(),
@@ -66,18 +66,18 @@ impl Answer {
         }
     }
 
-    pub(super) fn status(mut self, status: u16) -> Self {
+    pub(crate) fn status(mut self, status: u16) -> Self {
         self.status = status;
         self
     }
 
     /// Adds a header. Without a `content-length`, that of the body is sent.
-    pub(super) fn header(mut self, name: &str, value: &str) -> Self {
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.into(), value.into()));
         self
     }
 
-    pub(super) fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
+    pub(crate) fn body(mut self, body: impl Into<Vec<u8>>) -> Self {
         self.body = body.into();
         self
     }
@@ -103,19 +103,19 @@ impl Answer {
 type Script = dyn Fn(&Asked) -> Answer + Send + Sync;
 
 /// The server, which stops when this is dropped.
-pub(super) struct ScriptedStore {
+pub(crate) struct ScriptedStore {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<Asked>>>,
     server: JoinHandle<()>,
 }
 
 impl ScriptedStore {
-    pub(super) async fn start(script: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(script: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
         Self::serve(Arc::new(script), true).await
     }
 
     /// Starts a server that answers before it reads a body.
-    pub(super) async fn impatient(script: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
+    pub(crate) async fn impatient(script: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
         Self::serve(Arc::new(script), false).await
     }
 
@@ -143,12 +143,12 @@ impl ScriptedStore {
         }
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
     /// Returns the requests received so far.
-    pub(super) fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<Asked> {
         self.asked.lock().clone()
     }
 }

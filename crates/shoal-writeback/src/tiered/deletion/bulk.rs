@@ -110,7 +110,8 @@ impl BulkDeletions {
 
     async fn remove(&self, opened: &Admitted, bucket: &str, deletion: Deletion) -> ResponseResult {
         let asker = self.parts.asker(opened);
-        let (acknowledged, keys) = self.acknowledge(opened, bucket, deletion.keys).await;
+        let (keys, hidden) = self.split_hidden(bucket, deletion.keys);
+        let (acknowledged, keys) = self.acknowledge(opened, bucket, keys).await;
         let (keys, mut begun, mut refused) = match self.begin_all(asker, bucket, keys).await {
             Ok(begun) => begun,
             Err(NoResult { answered, .. }) => return answered,
@@ -165,10 +166,22 @@ impl BulkDeletions {
                 Err(error) => refused.push((key, error)),
             }
         }
-        for (key, error) in not_ended.into_iter().chain(refused) {
+        for (key, error) in not_ended.into_iter().chain(refused).chain(hidden) {
             result.refuse(&key, error.code.as_str(), &error.message);
         }
         Ok(answered_with(&head, result.write(deletion.is_quiet).into()))
+    }
+
+    /// Returns the keys that a client may remove, and those of packs.
+    fn split_hidden(&self, bucket: &str, all: Vec<Key>) -> (Vec<Key>, Refused) {
+        let (mut keys, mut hidden) = (Vec::with_capacity(all.len()), Refused::new());
+        for key in all {
+            match self.parts.dirty.entries.packs.permit(&name_of(bucket, &key)) {
+                Ok(()) => keys.push(key),
+                Err(error) => hidden.push((key, error)),
+            }
+        }
+        (keys, hidden)
     }
 
     /// Acknowledges the removal of those objects that need not wait for the lake. Returns the outcome of

@@ -7,6 +7,7 @@ pub(crate) mod link;
 pub(crate) mod node;
 pub(crate) mod orders;
 pub(crate) mod overview;
+pub(crate) mod packs;
 pub(crate) mod status;
 pub(crate) mod task;
 pub(crate) mod top;

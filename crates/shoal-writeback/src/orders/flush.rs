@@ -7,10 +7,11 @@ use std::time::Duration;
 use futures_util::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use shoal_registry::worker::ROUND_MAX;
 use shoal_s3::object::ObjectName;
 use shoal_s3::uri::S3Uri;
 
-use super::tiers::entries::Entries;
+use crate::dirty::Entries;
 use crate::tier::TierUnavailable;
 
 /// Number of objects that an order flushes in parallel.
@@ -92,14 +93,29 @@ async fn carry_out(entries: &Entries, latest: &Mutex<FlushProgress>, order: u64,
     match listed {
         Ok(names) => {
             note(&|progress| progress.left = names.len() as u64);
-            stream::iter(names)
+            let ended = |flushed: u64, failed: u64| {
+                note(&|progress| {
+                    progress.left -= flushed + failed;
+                    progress.flushed += flushed;
+                    progress.failed += failed;
+                });
+            };
+            let mut alone = names;
+            for map in entries.packs.all() {
+                let is_of_map = |name: &mut ObjectName| {
+                    let of = entries.packs.of(name);
+                    of.is_some_and(|of| of.name() == map.name())
+                };
+                let packed: Vec<_> = alone.extract_if(.., is_of_map).collect();
+                for names in packed.chunks(ROUND_MAX) {
+                    let flushed = entries.pack(map, names).await;
+                    ended(flushed, names.len() as u64 - flushed);
+                }
+            }
+            stream::iter(alone)
                 .for_each_concurrent(PARALLEL, |name| async move {
-                    let flushed = entries.flush_in_background(&name).await.is_ok();
-                    note(&|progress| {
-                        progress.left -= 1;
-                        progress.flushed += u64::from(flushed);
-                        progress.failed += u64::from(!flushed);
-                    });
+                    let flushed = u64::from(entries.flush_in_background(&name).await.is_ok());
+                    ended(flushed, 1 - flushed);
                 })
                 .await;
         }
