@@ -15,6 +15,8 @@ mod lifetimes;
 mod listing;
 mod listing_uploads;
 mod multipart;
+mod packs;
+mod packs_seen;
 mod permission;
 mod readers;
 mod refusals;
@@ -23,6 +25,7 @@ mod removals;
 mod slow;
 mod status;
 mod store;
+mod unpacking;
 
 use std::time::Duration;
 

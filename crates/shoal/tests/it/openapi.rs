@@ -21,14 +21,18 @@ use crate::node::Node;
 use crate::tasks::{begin, carry_out, is_over, order, until};
 
 /// Answers that need more than a story: a full disk, as many tasks as nodes remember, 512 KiB of an order, 64
-/// MiB of a plan.
-const NOT_TESTED: [&str; 6] = [
+/// MiB of a plan, a rule that packs.
+const NOT_TESTED: [&str; 10] = [
     "delete /plan 503",
     "post /plan 413",
     "post /plan 503",
+    "post /rebuild 202",
+    "post /rebuild 409",
     "post /tasks 413",
     "post /tasks 503",
     "post /tasks/{id}/cancel 503",
+    "post /unpack 202",
+    "post /unpack 409",
 ];
 
 /// Requests to nodes, checked against the description.
@@ -241,6 +245,12 @@ async fn pages(story: &mut Story, node: &Node) {
     for target in ["/flush", "/flush?below=s3://b/p", "/flush?below=p"] {
         story.post(node, target, &Value::Null).await;
     }
+    for target in [
+        "/unpack?below=s3://b/p/",
+        "/rebuild?below=s3://b/p/&from_packs=true",
+    ] {
+        story.post(node, target, &Value::Null).await;
+    }
 }
 
 /// Requests that a node refuses: for their content, for its state, or for their origin.
@@ -268,7 +278,15 @@ async fn refusals(story: &mut Story) {
         .ask_as(&alone, &Method::POST, "/tasks", "image/png", "x")
         .await;
     assert_eq!(unknown.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
-    for target in ["/drain", "/undrain", "/flush", "/tasks", "/tasks/x/cancel"] {
+    for target in [
+        "/drain",
+        "/undrain",
+        "/flush",
+        "/unpack",
+        "/rebuild",
+        "/tasks",
+        "/tasks/x/cancel",
+    ] {
         let client = Client::anonymous(alone.admin_address());
         let call = client.post(target, "").header("origin", "https://example.com");
         assert_eq!(call.send().await.status, StatusCode::FORBIDDEN, "{target}");

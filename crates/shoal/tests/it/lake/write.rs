@@ -242,12 +242,13 @@ fn list_buckets(state: &State, request: &Request) -> Result<Answer, &'static str
 
 fn is_list(request: &Request) -> bool {
     request.method == Method::GET
-        && ["list-type", "prefix", "versions"]
+        && ["list-type", "prefix", "delimiter", "versions"]
             .iter()
             .any(|name| request.parameter(name).is_some())
 }
 
-/// Pages end after `max-keys`; a token is the last key in another spelling, and no key.
+/// Pages end after `max-keys`; a token is the last key in another spelling, and no key. Keys with one common
+/// prefix are one entry.
 fn list(state: &State, request: &Request) -> Result<Answer, &'static str> {
     state.check(request, Access::Read)?;
     let bucket = state.buckets.get(&request.bucket).ok_or("NoSuchBucket")?;
@@ -261,14 +262,26 @@ fn list(state: &State, request: &Request) -> Result<Answer, &'static str> {
     let after: String = token
         .or_else(|| request.parameter("start-after"))
         .or_else(|| request.parameter("marker"))
+        .or_else(|| request.parameter("key-marker"))
         .unwrap_or_default();
     let listed = bucket.objects.range(prefix.clone().into_bytes()..);
     let listed = listed
         .take_while(|(key, _)| key.starts_with(prefix.as_bytes()))
         .filter(|(key, _)| key.as_slice() > after.as_bytes());
-    let mut listed = listed.filter_map(|(key, versions)| Some((key, versions.last()?.1.as_ref()?)));
+    let listed = listed.filter_map(|(key, versions)| Some((key, versions.last()?.1.as_ref()?)));
+    let delimiter = request.parameter("delimiter").unwrap_or_default();
+    let group_of = |key: &str| {
+        let (group, _) = key[prefix.len()..]
+            .split_once(&delimiter)
+            .filter(|_| !delimiter.is_empty())?;
+        Some(format!("{prefix}{group}{delimiter}"))
+    };
+    let (root, entry) = match request.parameter("versions") {
+        Some(_) => ("ListVersionsResult", "Version"),
+        None => ("ListBucketResult", "Contents"),
+    };
     let mut xml = format!(
-        "<ListBucketResult><Name>{}</Name><Prefix>{}</Prefix><MaxKeys>{most}</MaxKeys>",
+        "<{root}><Name>{}</Name><Prefix>{}</Prefix><MaxKeys>{most}</MaxKeys>",
         request.bucket,
         escape(&prefix)
     );
@@ -278,31 +291,56 @@ fn list(state: &State, request: &Request) -> Result<Answer, &'static str> {
     if is_encoded {
         xml += "<EncodingType>url</EncodingType>";
     }
-    let mut last = String::new();
-    for (key, object) in listed.by_ref().take(most) {
-        last = String::from_utf8_lossy(key).into_owned();
+    let (mut last, mut last_group, mut shown, mut is_truncated) = (String::new(), None, 0, false);
+    for (key, object) in listed {
+        let name = String::from_utf8_lossy(key).into_owned();
+        let group = group_of(&name);
+        if group.is_some() && group == last_group {
+            last = name;
+            continue;
+        }
+        if shown == most {
+            is_truncated = true;
+            break;
+        }
+        (last, last_group, shown) = (name, group, shown + 1);
+        let encode = |name: &str| {
+            if is_encoded {
+                percent_encode(name.as_bytes(), NON_ALPHANUMERIC).to_string()
+            } else {
+                escape(name)
+            }
+        };
+        if let Some(group) = &last_group {
+            xml.extend([
+                "<CommonPrefixes><Prefix>",
+                &encode(group),
+                "</Prefix></CommonPrefixes>",
+            ]);
+            continue;
+        }
         let encoded = percent_encode(key, NON_ALPHANUMERIC).to_string();
         let key = if is_encoded { encoded } else { escape(&last) };
         let etag = escape(&object.etag);
         let size = object.content.size().to_string();
         xml.extend([
-            "<Contents><Key>",
-            &key,
-            "</Key><LastModified>",
+            &format!("<{entry}><Key>{key}</Key>"),
+            "<LastModified>",
             &rfc3339(object.last_modified),
             "</LastModified><ETag>",
             &etag,
             "</ETag><Size>",
             &size,
-            "</Size></Contents>",
+            &format!("</Size></{entry}>"),
         ]);
     }
-    let is_truncated = listed.next().is_some();
     xml.extend(["<IsTruncated>", &is_truncated.to_string(), "</IsTruncated>"]);
     if is_truncated {
-        let token: String = last.chars().rev().collect();
-        let token = escape(&token);
-        xml.extend(["<NextContinuationToken>", &token, "</NextContinuationToken>"]);
+        let (name, next) = match entry {
+            "Version" => ("NextKeyMarker", last),
+            _ => ("NextContinuationToken", last.chars().rev().collect()),
+        };
+        xml += &["<", name, ">", &escape(&next), "</", name, ">"].concat();
     }
-    Ok(Answer::xml(StatusCode::OK, &(xml + "</ListBucketResult>")))
+    Ok(Answer::xml(StatusCode::OK, &format!("{xml}</{root}>")))
 }
