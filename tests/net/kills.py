@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from real.processes import await_that
@@ -37,18 +37,25 @@ _RARE = {"session begun"}
 _LATELY_S = 3.0
 
 
-class _Killer:
+class Killer:
     """Kills nodes, and starts them again in threads of their own."""
+
+    FAULTS = "kills"
 
     def __init__(self, cluster: ProxiedCluster, chance: random.Random, pool: ThreadPoolExecutor) -> None:
         self._cluster, self._chance, self._pool = cluster, chance, pool
+        """Nodes that are dead, or hurt in another way, until their futures are done."""
         self._returning: dict[int, Future[None]] = {}
         self.ends: list[tuple[int, float]] = []
         """The number of nodes that were killed at a request."""
         self.caught = 0
 
-    def kill_one(self) -> None:
-        """Kills one of the living nodes; waits for a dead one first if too few live."""
+    def strike(self) -> None:
+        """Kills one of the living nodes."""
+        self._kill(self._next())
+
+    def _next(self) -> int:
+        """Chooses one of the living nodes; waits for a dead one first if too few live."""
         time.sleep(self._chance.uniform(*_BETWEEN_S))
         dead = [node for node, future in self._returning.items() if not future.done()]
         living = [node for node in self._cluster.nodes if node not in dead]
@@ -58,6 +65,9 @@ class _Killer:
         node = self._chance.choice(living)
         if node in self._returning:
             self._returning.pop(node).result()
+        return node
+
+    def _kill(self, node: int) -> None:
         if self._chance.random() < 0.6:
             self._kill_at_request(node)
         else:
@@ -98,19 +108,25 @@ class _Killer:
         self._cluster.start_again(node)
 
 
-def tell(cluster: ProxiedCluster, seed: int, kills: int) -> str:
+def tell(
+    cluster: ProxiedCluster,
+    seed: int,
+    kills: int,
+    killer: type[Killer] = Killer,
+    settled: Callable[[ProxiedCluster, History], None] = settle,
+) -> str:
     """Runs rounds until so many nodes were killed; returns one line about them."""
     everything = History([])
     done = caught = 0
     while done < kills:
         number = min(_ROUND_KILLS, kills - done)
-        history, at_requests = _round(cluster, f"{seed} {done}", 1000 * seed + done, number)
-        settle(cluster, history)
+        history, at_requests = _round(killer, cluster, f"{seed} {done}", 1000 * seed + done, number)
+        settled(cluster, history)
         everything.operations += history.operations
         done, caught = done + number, caught + at_requests
         if done < kills:
-            print(f"{done} kills, seed {seed}: {counted(history)}", flush=True)
-    return f"{done} kills, {caught} of them at a request, seed {seed}; " + counted(everything)
+            print(f"{done} {killer.FAULTS}, seed {seed}: {counted(history)}", flush=True)
+    return f"{done} {killer.FAULTS}, {caught} of them at a request, seed {seed}; " + counted(everything)
 
 
 def clients(cluster: ProxiedCluster, seed: int) -> list[Remote]:
@@ -131,12 +147,12 @@ def ended(working: Sequence[Remote]) -> History:
     return history
 
 
-def _round(cluster: ProxiedCluster, chance: str, seed: int, kills: int) -> tuple[History, int]:
+def _round(killing: type[Killer], cluster: ProxiedCluster, chance: str, seed: int, kills: int) -> tuple[History, int]:
     working = clients(cluster, seed)
     with ThreadPoolExecutor(len(cluster.nodes)) as pool:
-        killer = _Killer(cluster, random.Random(chance), pool)
+        killer = killing(cluster, random.Random(chance), pool)
         for _ in range(kills):
-            killer.kill_one()
+            killer.strike()
         killer.wait()
     time.sleep(1)
     history = ended(working)

@@ -16,9 +16,12 @@ from real.etcd import Etcd
 from real.lakes import Lake
 from real.node import Node
 from real.processes import await_that, free_port
+from real.wire import send
 
 from .cluster import BACK, BUCKET, COOPERATION, LAKES
+from .hand import listing
 from .loopback import LoopbackCluster
+from .request_names import FOLDER
 
 # FENCE is twice as long.
 _STALL_S = 1
@@ -38,6 +41,8 @@ class Layout:
     capacity: str = "8GiB"
     """The quota of each member of etcd; zero for etcd's default."""
     quota_bytes: int = 0
+    """Whether small objects go to the lake in packs."""
+    is_packed: bool = False
     """Variables of a node, by its number, beside those of all."""
     environment: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
@@ -95,6 +100,19 @@ class ProxiedCluster(LoopbackCluster):
             counts[letter] = int(str(answer.get("count", 0)))
         return {letter: count for letter, count in counts.items() if count}
 
+    def packs(self) -> tuple[int, int, int]:
+        """Returns how many packs the lake has, how many tables of them, and how many other objects."""
+        keys: list[str] = []
+        while True:
+            query = {"list-type": "2", **({"start-after": keys[-1]} if keys else {})}
+            answer = send(self.lake.url, self.account, "GET", BUCKET, query=query)
+            keys += sorted(listing(answer.body))
+            if b"<IsTruncated>true<" not in answer.body:
+                break
+        packed = [key for key in keys if FOLDER in key]
+        tables = sum(f"{FOLDER}map/" in key for key in packed)
+        return len(packed) - tables, tables, len(keys) - len(packed)
+
     def all_write_back(self, size: int = 0) -> bool:
         """Returns whether each node acknowledges a write of so many bytes before the lake has it."""
         hand = self.hand()
@@ -119,7 +137,8 @@ class ProxiedCluster(LoopbackCluster):
         store = self.proxy.door(number, "tier", self.tier.url)
         place = tier.Place(store, self.tier.account, registry)
         prefixes, quota = [f"s3://{BUCKET}/{BACK}"], layout.quota_bytes
-        tables = tier.tables(place, layout.age, prefixes, capacity=layout.capacity, quota_bytes=quota)
+        keeper = self.account.access_key if layout.is_packed else ""
+        tables = tier.tables(place, layout.age, prefixes, capacity=layout.capacity, quota_bytes=quota, keeper=keeper)
         others = ", ".join(f'"127.0.0.1:{port}"' for other, port in peers.items() if other != number)
         own = f"127.0.0.1:{peers[number]}"
         tables += COOPERATION.format(

@@ -29,6 +29,7 @@ class Trap:
     """A fault that waits for a request; at most one request is caught unless it `stays`."""
 
     node: int
+    """The name of a request, or `lake`, `tier` or `registry` for all that go there."""
     name: str
     """The number of the request to catch, counted from the moment when the trap is set."""
     ordinal: int = 1
@@ -55,7 +56,7 @@ class Trap:
 
     def catches(self, request: Request) -> bool:
         """Counts the request, and returns whether the trap catches it."""
-        if request.node != self.node or request.name != self.name:
+        if request.node != self.node or self.name not in (request.name, request.service):
             return False
         self.seen += 1
         return self.stays or self.seen == self.ordinal

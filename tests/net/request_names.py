@@ -10,6 +10,8 @@ from functools import cached_property
 from urllib.parse import parse_qs, urlsplit
 
 BLOCK_READ = "block read at lake"
+# Packs and tables are in it, below the prefix of their rule.
+FOLDER = ".shoal-pack/"
 # These requests change nothing but a session: a fault at one of them is a fault between two others.
 IDLE = frozenset(
     (
@@ -31,6 +33,9 @@ _TRANSACTIONS = (
     ("d", "", "entry written"),
     ("", "db", "change ended"),
     ("", "d", "empty entry removed"),
+    ("Gg", "", "table committed"),
+    ("G", "", "table reserved"),
+    ("k", "", "keeper named"),
     ("uo", "", "upload begun"),
     ("p", "", "part written"),
     ("u", "", "upload ended"),
@@ -66,12 +71,22 @@ class Request:
             is_object = "/" in urlsplit(self.target).path.strip("/")
             if self.method == "GET" and is_object and not query:
                 return BLOCK_READ
+            if of_pack := _name_of_pack(self.method, self.target):
+                return of_pack
             return _name_at_lake(self.method, query, "x-amz-copy-source" in self.headers)
         return _name_at_tier(self.method, query, "x-amz-copy-source" in self.headers)
 
     def registry_keys(self, operation: str) -> list[bytes]:
         """Returns the keys without prefix that a transaction puts (`requestPut`) or removes (`requestDeleteRange`)."""
         return _keys(self.body, operation) if self.target.endswith("/kv/txn") else []
+
+
+def _name_of_pack(method: str, target: str) -> str:
+    """Returns the name of a request that changes a pack or a table; empty for others."""
+    if FOLDER not in target or method not in ("PUT", "DELETE"):
+        return ""
+    what = "table" if f"{FOLDER}map/" in target else "pack"
+    return f"{what} put" if method == "PUT" else f"{what} removed"
 
 
 def _name_at_lake(method: str, query: Mapping[str, Sequence[str]], is_copy: bool) -> str:

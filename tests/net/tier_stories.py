@@ -7,13 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import crash_points, freezes, full_disk, hardships, kills, registry
+from . import crash_points, freezes, full_disk, hardships, kills, packing, registry
 from .loopback import LoopbackStory
 from .proxied import Layout, ProxiedCluster
 
 # The number of crash points in a run that is not long.
 _POINTS = 36
 _KILLS = 10
+_FAULTS = 20
 # All but one of the nodes freeze at a time, twice.
 _NODES, _FREEZES = 7, 12
 # The default of `[lake] answer_timeout`.
@@ -31,6 +32,10 @@ def stories(kills_asked: int = 0, freezes_asked: int = 0, is_long: bool = False)
         "a_lake_that_commits_half_a_minute_late_brings_nothing_back": _story(hardships.late_lake, lambda: late),
         "nodes_that_are_killed_one_after_the_other_lose_nothing": _story(
             partial(kills.tell, kills=kills_asked or _KILLS), lambda: Layout(kills.NODES, age="1s")
+        ),
+        "nodes_that_pack_lose_nothing_to_any_faults": _story(
+            partial(packing.tell, faults=kills_asked or _FAULTS),
+            lambda: Layout(kills.NODES, age="1s", is_packed=True),
         ),
         "a_node_may_die_at_any_request_of_any_operation": _story(partial(crash_points.kill_at_each, at_most=points)),
         "requests_and_answers_that_are_lost_cost_no_write": _story(partial(crash_points.lose_each, at_most=points)),

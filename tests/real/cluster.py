@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -71,6 +72,17 @@ class Cluster:
         with ThreadPoolExecutor(NODES) as pool:
             list(pool.map(Node.restart_cold, self.nodes))
         await_that("the nodes know each other and the tier", lambda: all(self._is_whole(node) for node in self.nodes))
+
+    def forget(self) -> None:
+        """Removes all that the registry has, while no node runs."""
+        first = base64.b64encode(b"\0").decode()
+        self.etcd.ask("kv/deleterange", {"key": first, "range_end": first})
+
+    def maps(self) -> int:
+        """Returns the number of rules that have packed something."""
+        first, end = (base64.b64encode(f"shoal/near/g{mark}".encode()).decode() for mark in "/0")
+        answer = self.etcd.ask("kv/range", {"key": first, "range_end": end, "count_only": True})
+        return int(str(answer.get("count", 0)))
 
     def outcomes(self) -> dict[str, int]:
         """Returns the number of acknowledged objects by their outcome, over all nodes."""

@@ -36,6 +36,12 @@ prefix = "{prefix}"
 mode = "back"
 """
 
+# Small objects go to the lake as soon as they are due, all that are due at once.
+PACKED = """pack = true
+pack_as = "{keeper}"
+pack_idle = "0s"
+"""
+
 
 @dataclass(frozen=True)
 class Place:
@@ -61,12 +67,13 @@ def tables(
     permission: str = "0s",
     capacity: str = "8GiB",
     quota_bytes: int = 0,
+    keeper: str = "",
 ) -> str:
     """Returns tables of a node that writes back below these prefixes, and brings objects of this age to the lake.
 
     Below the prefixes of `kept`, objects stay for ten minutes, as all that their writers call short-lived. The node
     remembers the lake's permission to write for `permission`. The registry has a quota of `quota_bytes`, if that is not
-    0.
+    0. With a keeper, the access key of an identity, small objects are packed.
     """
     large = classes.large if classes else ""
     quota = f"{quota_bytes}B" if quota_bytes else ""
@@ -83,7 +90,8 @@ def tables(
         registry=place.registry,
         optional="".join(f'{setting} = "{value}"\n' for setting, value in optional.items() if value),
     )
-    rules = [RULE.format(prefix=prefix) for prefix in prefixes]
+    packed = PACKED.format(keeper=keeper) if keeper else ""
+    rules = [RULE.format(prefix=prefix) + packed for prefix in prefixes]
     rules += [RULE.format(prefix=prefix) + 'lifetime = "short"\n' for prefix in kept]
     return tier + "".join(rules)
 

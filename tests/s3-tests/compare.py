@@ -4,6 +4,7 @@ Three passes go through the node: one with an empty store, then two with a read 
 With `--write-back` there are two passes, through three nodes that answer in turn and write everything back. In one,
 objects stay dirty until a request needs them at the lake; in the other, nodes flush them while the tests run. This
 needs etcd; the bytes of dirty objects are in a bucket of the same lake.
+With `--packed` the same nodes flush small objects in packs, and each pass has a part of the suite.
 The suite tries a test that fails in one of them again, alone, at the node and at the lake, before it counts.
 """
 
@@ -20,6 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -27,7 +29,8 @@ from xml.etree import ElementTree
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from real import etcd  # noqa: E402 - the path comes first
+from packed import ADMIN, LAKE  # noqa: E402 - the path comes first
+from real import etcd  # noqa: E402
 from real.cluster import Cluster  # noqa: E402
 from real.lakes import LAKES, Account, Lake, LakeUnavailable, cache_dir  # noqa: E402
 from real.node import Node  # noqa: E402
@@ -35,7 +38,7 @@ from real.processes import run, tried_again  # noqa: E402
 from real.scratch import scratch  # noqa: E402
 from spread import NODES  # noqa: E402
 from users import BUCKETS, USERS, write_configuration  # noqa: E402
-from written_back import BUCKET_PREFIX, restart  # noqa: E402
+from written_back import BUCKET_PREFIX, restart, restart_packed  # noqa: E402
 
 SUITE_URL = "https://github.com/ceph/s3-tests.git"
 SUITE_COMMIT = "8f0ae7b404a3a2fcf7038bf1e6bf29544fe9b6a3"
@@ -72,6 +75,8 @@ NOT_WRITTEN_BACK = HERE / "passing" / "not_written_back.txt"
 # With the first age, an object goes to the lake only when a request needs it there. With the second, all
 # objects go there while the tests go on.
 AGES = ("1h", "1s")
+# Each part has few enough buckets for `restart_packed`.
+PACKED_PARTS = 24
 TEST_TIMEOUT_S = 900
 PASS_TIMEOUT_S = 3600
 
@@ -160,6 +165,12 @@ class Pass:
     prepare: Callable[[], None]
     """Returns further problems after the pass."""
     conclude: Callable[[], list[str]]
+    """One of `PACKED_PARTS` of the suite; without it the pass has all tests."""
+    part: int | None = None
+
+    def of(self, tests: Sequence[str]) -> Sequence[str]:
+        """Returns the tests of this pass."""
+        return tests if self.part is None else tests[self.part :: PACKED_PARTS]
 
 
 def nothing() -> None:
@@ -188,6 +199,20 @@ def passes_of_cluster(node: Suite, cluster: Cluster) -> list[Pass]:
     return [Pass(f"back-{age}", node, ("spread",), lambda age=age: restart(cluster, age), conclude) for age in AGES]
 
 
+def passes_of_packing_cluster(node: Suite, cluster: Cluster) -> list[Pass]:
+    """Returns a pass for each part of the suite."""
+
+    def conclude() -> list[str]:
+        print(f"{cluster.maps()} buckets had packs", flush=True)
+        return ["nothing was packed"] if cluster.maps() == 0 else []
+
+    def packed(part: int) -> Pass:
+        plugins = ("spread", "packed")
+        return Pass(f"packed-{part}", node, plugins, lambda: restart_packed(cluster), conclude, part)
+
+    return [packed(part) for part in range(PACKED_PARTS)]
+
+
 def one_node(
     suite: SuiteAt, running: ExitStack, binary: Path, folder: Path, lake: Lake, accounts: Sequence[Account]
 ) -> tuple[list[Node], list[Pass]]:
@@ -197,28 +222,39 @@ def one_node(
 
 
 def three_nodes(
-    suite: SuiteAt, running: ExitStack, binary: Path, folder: Path, lake: Lake, accounts: Sequence[Account]
+    passes: Callable[[Suite, Cluster], list[Pass]],
+    suite: SuiteAt,
+    running: ExitStack,
+    binary: Path,
+    folder: Path,
+    lake: Lake,
+    accounts: Sequence[Account],
 ) -> tuple[list[Node], list[Pass]]:
     """Returns nodes that write everything back, and their passes."""
     cluster = running.enter_context(Cluster(binary, folder, lake, accounts))
     ports = ",".join(str(node.s3_port) for node in cluster.nodes)
-    through = suite("node", cluster.url, buckets=BUCKET_PREFIX, environment={NODES: ports})
-    return cluster.nodes, passes_of_cluster(through, cluster)
+    root = f"{lake.url} {lake.account.access_key} {lake.account.secret_key}"
+    environment = {NODES: ports, LAKE: root, ADMIN: cluster.nodes[-1].admin}
+    through = suite("node", cluster.url, buckets=BUCKET_PREFIX, environment=environment)
+    return cluster.nodes, passes(through, cluster)
 
 
 def compare(lake: Suite, passes: Sequence[Pass], baseline: Sequence[str]) -> int:
     """Runs the passes one after the other; returns the number of lost tests."""
     lost: dict[str, list[str]] = {}
     for through in passes:
+        tests = through.of(baseline)
+        if not tests:
+            continue
         through.prepare()
         started = time.monotonic()
-        outcomes = through.node.run(baseline, plugins=through.plugins, label=through.label)
+        outcomes = through.node.run(tests, plugins=through.plugins, label=through.label)
         print_counts(f"node, {through.label}", outcomes, time.monotonic() - started)
-        for test in baseline:
-            if outcomes.get(test) != "passed" and fails_again(lake, through, test):
-                lost.setdefault(test, []).append(through.label)
         for trouble in through.conclude():
             lost.setdefault(trouble, []).append(through.label)
+        for test in tests:
+            if outcomes.get(test) != "passed" and fails_again(lake, through, test):
+                lost.setdefault(test, []).append(through.label)
     for test, labels in sorted(lost.items()):
         print(f"LOST {test} ({', '.join(labels)})")
     through_node = f", {len(lost)} of them fail through the node" if passes else ""
@@ -228,6 +264,8 @@ def compare(lake: Suite, passes: Sequence[Pass], baseline: Sequence[str]) -> int
 
 def fails_again(lake: Suite, through: Pass, test: str) -> bool:
     """Returns whether a test that failed in a pass fails alone, too, while the lake still passes it."""
+    if through.part is not None:
+        through.prepare()
     if through.node.run([test], plugins=through.plugins, label="alone").get(test) == "passed":
         print(f"flaky: {test}")
         return False
@@ -300,6 +338,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--write-back", action="store_true", help="three nodes that acknowledge before the lake has what is written"
     )
+    parser.add_argument("--packed", action="store_true", help="the same, and small objects go to the lake in packs")
     parser.add_argument("--lake-url", help="a lake that runs already, with the accounts of users.py; needs --node-url")
     parser.add_argument("--node-url", help="a node in front of it that runs already")
     parser.add_argument(
@@ -312,8 +351,10 @@ def parse() -> argparse.Namespace:
     arguments = parser.parse_args()
     if (arguments.lake_url is None) != (arguments.node_url is None):
         parser.error("--lake-url and --node-url go together")
-    if arguments.write_back and arguments.shoal is None:
-        parser.error("--write-back starts nodes of --shoal, in front of a lake of its own")
+    if (arguments.write_back or arguments.packed) and arguments.shoal is None:
+        parser.error("--write-back and --packed start nodes of --shoal, in front of a lake of its own")
+    if arguments.packed and arguments.lake == "ceph":
+        parser.error("--packed needs a lake where one account may read and remove all packs: --lake minio")
     arguments.baseline = arguments.baseline or HERE / "passing" / f"{arguments.lake}.txt"
     return arguments
 
@@ -334,17 +375,18 @@ def compared(arguments: argparse.Namespace, checkout: Path, folder: Path) -> int
     """Starts the missing servers, compares, and returns 1 if a test was lost."""
     results = arguments.results or folder / "results"
     results.mkdir(parents=True, exist_ok=True)
+    is_back = arguments.write_back or arguments.packed
 
     def suite(name: str, url: str, **more: Any) -> Suite:
         return Suite(checkout, results.resolve(), name, url, **more)
 
     def lost(lake: Suite, passes: Sequence[Pass]) -> int:
-        left_out = tests_in(NOT_WRITTEN_BACK) if arguments.write_back else ()
+        left_out = tests_in(NOT_WRITTEN_BACK) if is_back else ()
         tests = [test for test in baseline_of(lake, arguments.baseline) if test not in left_out]
         tests = [test for test in tests if (arguments.only or "") in test]
         return int(compare(lake, passes, tests) > 0)
 
-    if arguments.write_back:
+    if is_back:
         etcd.program()
     if arguments.lake_url is not None:
         passes = passes_of_node(suite("node", arguments.node_url), nothing)
@@ -355,7 +397,8 @@ def compared(arguments: argparse.Namespace, checkout: Path, folder: Path) -> int
         if arguments.shoal is None:
             return lost(lake, ())
         accounts = [started.account, *(user.account for user in USERS.values())]
-        build = three_nodes if arguments.write_back else one_node
+        of_cluster = passes_of_packing_cluster if arguments.packed else passes_of_cluster
+        build = partial(three_nodes, of_cluster) if is_back else one_node
         nodes, passes = build(suite, running, arguments.shoal.resolve(), folder, started, accounts)
         try:
             return lost(lake, passes)

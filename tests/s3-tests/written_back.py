@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+from packed import client_of, remove
 from real import tier
 from real.cluster import Cluster
 
 # A rule names one bucket, so all that the suite will make are named beforehand: it numbers them from 1 on.
 BUCKET_PREFIX = "shoal-back-"
 BUCKETS = 3000
+# Nodes look at the map of each rule that packs every second, so only a part of the suite's buckets have one at a time.
+PACKED_BUCKETS = 40
 
 
 def restart(cluster: Cluster, age: str) -> None:
     """Restarts the nodes with empty stores; they bring objects of this age to the lake."""
-    prefixes = [f"s3://{BUCKET_PREFIX}{number}/" for number in range(1, BUCKETS + 1)]
-    cluster.restart(tier.tables(tier.Place.of(cluster.store, cluster.etcd), age, prefixes))
+    cluster.restart(tier.tables(tier.Place.of(cluster.store, cluster.etcd), age, _prefixes(BUCKETS)))
+
+
+def restart_packed(cluster: Cluster) -> None:
+    """Restarts the nodes with an empty registry, and without a bucket; they pack small objects that are a second old.
+
+    The suite numbers its buckets from 1 on again, and a bucket with packs is nothing without its part of the registry.
+    """
+    cluster.stop()
+    cluster.forget()
+    account = cluster.store.account
+    lake = client_of(cluster.store.url, account.access_key, account.secret_key)
+    for bucket in (each["Name"] for each in lake.list_buckets()["Buckets"]):
+        if bucket.startswith(BUCKET_PREFIX):
+            remove(lake, bucket)
+            lake.delete_bucket(Bucket=bucket)
+    place, keeper = tier.Place.of(cluster.store, cluster.etcd), account.access_key
+    cluster.restart(tier.tables(place, "1s", _prefixes(PACKED_BUCKETS), keeper=keeper))
+
+
+def _prefixes(buckets: int) -> list[str]:
+    return [f"s3://{BUCKET_PREFIX}{number}/" for number in range(1, buckets + 1)]
