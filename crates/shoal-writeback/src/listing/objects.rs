@@ -92,6 +92,11 @@ impl Listing {
         self.token.as_ref().is_some_and(|token| !token.is_empty())
     }
 
+    /// Returns true if the client asks for versions.
+    pub fn is_of_versions(&self) -> bool {
+        self.api == Api::OfVersions
+    }
+
     /// Returns true if the client asks for no entries.
     pub fn is_empty(&self) -> bool {
         self.most == Some(0)
@@ -238,7 +243,10 @@ impl Listing {
             }
             Api::OfVersions => {
                 endings.push(("KeyMarker", start_after.unwrap_or_default()));
+                // Some clients need both.
+                let is_more = next_key.is_some();
                 endings.extend(next_key.map(|next| ("NextKeyMarker", next)));
+                endings.extend(is_more.then(|| ("NextVersionIdMarker", "null".into())));
             }
         }
         endings
@@ -504,7 +512,7 @@ mod tests {
             (page.limit("KeyMarker"), page.limit("NextKeyMarker")),
             (Some("a"), Some("c"))
         );
-        assert_eq!(page.limit("NextVersionIdMarker"), None);
+        assert_eq!(page.limit("NextVersionIdMarker"), Some("null"));
         assert_eq!(
             told(&listing.from(b"c".into()), asked),
             "versions&max-keys=2&key-marker=c"

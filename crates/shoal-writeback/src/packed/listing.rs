@@ -37,6 +37,10 @@ impl PackedLake {
             return self.within.list_objects(admitted, bucket).await;
         }
         let maps = self.maps_below(bucket, &listing.scope.prefix).await?;
+        // A bucket with packed objects keeps no versions. Of others, only the lake can list them.
+        if listing.is_of_versions() && maps.0.iter().all(|(_, map)| map.tables().is_empty()) {
+            return self.within.list_objects(admitted, bucket).await;
+        }
         let hidden = self
             .hidden(&admitted.verified.caller, bucket, &listing.scope, &maps)
             .await?;

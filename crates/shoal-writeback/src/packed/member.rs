@@ -42,6 +42,10 @@ impl From<NotAnswered> for ReadError {
             NotAnswered::Pack(error) => error,
         };
         Self::Refused(match error {
+            NotRead::Refused(StatusCode::BAD_REQUEST) => S3Error::new(
+                ErrorCode::InvalidRequest,
+                "The lake refuses the headers of the request.",
+            ),
             NotRead::Refused(status) => of_status(status),
             NotRead::Gone | NotRead::Wrong(_) => S3Error::new(
                 ErrorCode::ServiceUnavailable,

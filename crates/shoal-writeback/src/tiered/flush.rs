@@ -10,6 +10,7 @@ use shoal_cache::exchange::{Admitted, ResponseResult};
 use shoal_cache::lake::{Verdict, Write, judged, unknown};
 use shoal_net::endpoint::AccountRefusal;
 use shoal_net::http::connection::ClientBody;
+use shoal_pack::table::Names;
 use shoal_registry::changes::LakeChange;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::object::ObjectName;
@@ -248,6 +249,30 @@ impl TieredLakeParts {
         Ok(())
     }
 
+    /// Refuses to let a bucket with packed objects keep versions: a packed object is the version `null` of its
+    /// name, and the lake does not have it.
+    async fn refuse_versions_over_packs(&self, admitted: &Admitted) -> Result<(), S3Error> {
+        let classified = &admitted.classified;
+        let is_of_versions = admitted.parts.method == Method::PUT && classified.query.has("versioning");
+        let Some(bucket) = classified.bucket.as_deref().filter(|_| is_of_versions) else {
+            return Ok(());
+        };
+        for map in self.dirty.entries.packs.below(bucket, b"") {
+            let newest = map.newest().await?.map;
+            let has_objects = newest.objects(Names::default()).next().is_some();
+            if has_objects && self.asker(admitted).may_see().await? {
+                let below = map.below();
+                return Err(S3Error::new(
+                    ErrorCode::OperationAborted,
+                    format!(
+                        "Objects below {below} are packed; a bucket keeps versions after `shoal unpack {below}`."
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
     /// Flushes the bucket's dirty objects before a request that changes the bucket or lists its versions, if
     /// the lake shows the caller the subject of the request. Acknowledged writes must reach the lake before a
     /// change of the bucket: under another policy they would produce a different object, or their writer
@@ -257,6 +282,7 @@ impl TieredLakeParts {
         if is_form(admitted) {
             self.refuse_form_below_packs(admitted).await?;
         }
+        self.refuse_versions_over_packs(admitted).await?;
         let classified = &admitted.classified;
         let Some(bucket) = classified.bucket.as_deref() else {
             return Ok(());

@@ -433,11 +433,17 @@ impl PackMap {
 
     /// Checks that the registry knows of all tables that the lake has.
     async fn compare(&self, root: Option<Arc<Root>>) -> Result<Option<Arc<Root>>, MapError> {
-        let tables = self.at_lake.tables().await;
-        let tables = tables.map_err(|error| MapError::Unlisted {
-            below: self.below(),
-            why: unlisted(&error).into(),
-        })?;
+        let tables = match self.at_lake.tables().await {
+            Ok(tables) => tables,
+            // The lake itself answers requests for a bucket that it does not have.
+            Err(CallError::Refused(refusal)) if refusal.code() == "NoSuchBucket" => Vec::new(),
+            Err(error) => {
+                return Err(MapError::Unlisted {
+                    below: self.below(),
+                    why: unlisted(&error).into(),
+                });
+            }
+        };
         let Some(table) = tables.last().copied() else {
             return Ok(root);
         };

@@ -374,3 +374,51 @@ async fn a_lost_answer_of_the_lake_loses_nothing() {
     }
     node.stop().await;
 }
+
+#[tokio::test]
+async fn a_bucket_that_the_lake_does_not_have_is_answered_by_the_lake() {
+    let node = Node::start_with(|config| {
+        pack(config);
+        config.write.rules[0].prefix = "s3://absent/".into();
+    })
+    .await;
+    for target in ["/absent?list-type=2", "/absent/k"] {
+        let reply = node.client().get(target).send().await;
+        assert_eq!(
+            (reply.status, reply.code()),
+            (StatusCode::NOT_FOUND, "NoSuchBucket"),
+            "{target}"
+        );
+    }
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_bucket_with_packed_objects_keeps_no_versions() {
+    let node = Node::start_with(pack).await;
+    let keep_versions = async || {
+        node.client()
+            .put("/b?versioning", "<VersioningConfiguration/>")
+            .send()
+            .await
+    };
+    packed(&node, &["tmp/a"]).await;
+    let refused = keep_versions().await;
+    assert_eq!(
+        (refused.status, refused.code()),
+        (StatusCode::CONFLICT, "OperationAborted")
+    );
+    assert!(
+        refused.text().contains("shoal unpack s3://b/tmp/"),
+        "{}",
+        refused.text()
+    );
+    let gone = node.client().delete("/b/tmp/a").send().await;
+    assert_eq!(gone.status, StatusCode::NO_CONTENT);
+    assert_ne!(
+        keep_versions().await.status,
+        StatusCode::CONFLICT,
+        "nothing is packed any more"
+    );
+    node.stop().await;
+}
