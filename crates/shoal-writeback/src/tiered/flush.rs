@@ -249,8 +249,8 @@ impl TieredLakeParts {
         Ok(())
     }
 
-    /// Refuses to let a bucket with packed objects keep versions: a packed object is the version `null` of its
-    /// name, and the lake does not have it.
+    /// Refuses to let a bucket with packed objects keep versions: a packed object is the version `null` of
+    /// its name, and the lake does not have it.
     async fn refuse_versions_over_packs(&self, admitted: &Admitted) -> Result<(), S3Error> {
         let classified = &admitted.classified;
         let is_of_versions = admitted.parts.method == Method::PUT && classified.query.has("versioning");
