@@ -260,9 +260,10 @@ impl Fetcher {
                 if let Some(missed) = missed {
                     missed.answered();
                 }
-                // A node that hands a block over waits until it is written to disk.
-                let urgency = match fetch.obtain {
-                    Obtain::Handover(_) | Obtain::Push(..) => Urgency::Now,
+                // A node that hands a block over waits until it is written to disk, and so does a task.
+                let urgency = match (&fetch.obtain, &fetch.context.purpose) {
+                    (Obtain::Handover(_) | Obtain::Push(..), _)
+                    | (_, Purpose::Prefetch | Purpose::Planned(_)) => Urgency::Now,
                     _ => Urgency::Late,
                 };
                 let arrival = self.arrival(&fetch);

@@ -5,6 +5,7 @@
 //! HEAD of the pack asks, unless a grant of it is fresh.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 use shoal_cache::blocks::cached;
@@ -12,6 +13,7 @@ use shoal_cache::exchange::respond::CallerHeaders;
 use shoal_cache::lake::{Asked, LakeRefusal, PinOutcome, Pinned, ReadError, ReadRequest};
 use shoal_cache::obtain::KeptBytes;
 use shoal_cache::read_context::{Purpose, ReadContext};
+use shoal_net::clock;
 use shoal_net::endpoint::s3::S3Client;
 use shoal_policy::Found;
 use shoal_s3::conditions::Conditions;
@@ -24,6 +26,9 @@ use super::PackedLake;
 use super::member::{Member, NotAnswered};
 use crate::dirty::packs::{BytesInMemory, MemberBytes, NotRead, SentRange};
 use crate::dirty::unversioned;
+
+/// How long the lake's permission to read a pack holds for a task, which asks about each of its members.
+const PACK_ASKED: Duration = Duration::from_secs(10);
 
 impl PackedLake {
     pub(super) async fn pin_by_map(&self, request: &ReadRequest) -> Result<PinOutcome, ReadError> {
@@ -63,6 +68,9 @@ impl PackedLake {
     ) -> Result<Arc<Version>, LakeRefusal> {
         let packed = self.name_of(name).map_err(NotAnswered::from)?;
         let known = self.of_member(&packed, |member| async move {
+            if self.may_read_pack(caller, &member) {
+                return Ok(Ok(Arc::clone(&member.object.version)));
+            }
             match self.within.version(caller, &member.object.pack_name).await {
                 Ok(_) | Err(LakeRefusal::Uncacheable(_)) => Ok(Ok(Arc::clone(&member.object.version))),
                 Err(LakeRefusal::Refused { status, .. }) => Err(not_read(status).into()),
@@ -157,6 +165,16 @@ impl PackedLake {
             PinOutcome::Version(_) | PinOutcome::Bypass(_) => Ok(Some(Box::default())),
             PinOutcome::Relay(response) => Err(not_read(response.status()).into()),
         }
+    }
+
+    /// Returns true if the lake has lately let a caller read a pack, whose members are asked for one after
+    /// the other.
+    fn may_read_pack(&self, caller: &Caller, member: &Member) -> bool {
+        let (pack, parts) = (&member.object.pack_name, &self.fetcher.parts);
+        let object = pack.id(parts.lake.url());
+        let stamp = parts.grants.stamp(caller.id(), pack, object, clock::instant());
+        let granted = parts.grants.granted(caller.id(), object, stamp, PACK_ASKED);
+        granted.is_some()
     }
 
     /// Returns the read of the object's pack that needs the same permission as `request`, and no bytes.
