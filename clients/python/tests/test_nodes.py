@@ -85,6 +85,14 @@ def _addresses(process: subprocess.Popen[bytes], log: io.TextIOBase | Any) -> di
         time.sleep(0.05)
 
 
+def _eventually(holds: Callable[[], bool]) -> None:
+    began = time.monotonic()
+    while not holds():
+        if time.monotonic() - began > _PATIENCE_S:
+            raise RuntimeError("it does not come true")
+        time.sleep(0.05)
+
+
 @unittest.skipUnless(_SHOAL, "SHOAL names no binary")
 class Nodes(unittest.TestCase):
     """Stories at three nodes that take orders from loopback without a token."""
@@ -107,8 +115,9 @@ class Nodes(unittest.TestCase):
         last = states[-1]
         self.assertEqual((last.state, last.fraction, last.objects.done), ("done", 1.0, _PARTS))
         self.assertEqual(last.bytes.from_lake + last.bytes.from_peers, _PARTS * _PART_BYTES)
-        # Another node answers for the same task.
+        # Another node answers for the same task, once it has its record.
         other = shoal.Client(self.nodes.admin[2])
+        _eventually(lambda: any(task.id == last.id for task in other.tasks()))
         self.assertEqual(other.result(last).bytes, last.bytes)
         counted = other.result(other.cached("s3://demo/story/"))
         self.assertEqual(counted.nodes["node-1"].bytes, _PARTS * _PART_BYTES)

@@ -20,7 +20,7 @@ from tests.port import TASK_ID, Reply, Request, always, open_port, task
 _DOCUMENT = yaml.safe_load((Path(__file__).parents[3] / "docs/reference/openapi.yaml").read_text(encoding="utf-8"))
 
 # Operations that the client leaves to monitoring, and to commands about whole clusters.
-_LEFT_OUT = {"healthz", "metrics", "pageOfNode"}
+_LEFT_OUT = {"healthz", "metrics", "pageOfNode", "rebuild", "unpack"}
 
 _SCHEMAS: dict[str, type] = {
     "Task": shoal.Task,
@@ -37,6 +37,7 @@ _SCHEMAS: dict[str, type] = {
     "ObjectCounts": shoal.ObjectCounts,
     "ByteCounts": shoal.ByteCounts,
     "Flush": shoal.Flush,
+    "Packs": shoal.Packs,
     "Handoff": shoal.Handoff,
     "Readiness": shoal.Readiness,
     "Condition": shoal.Condition,

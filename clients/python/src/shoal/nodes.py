@@ -232,12 +232,32 @@ class FlushFailed(ShoalError):
 
 
 @dataclass(frozen=True)
+class Packs(FromAnswer):
+    """How far the last order about packs is. `order` is its number since the start of the node; 0: there was none.
+
+    `what` is `unpack`, `rebuild` or `rebuild-from-packs`; `below` is the prefix of the rule. `left` objects are still
+    packed, `done` were unpacked, or are the tables that the map has now; `failed` objects stay packed, or packs cannot
+    be read.
+    """
+
+    order: int
+    running: bool
+    what: str
+    below: str
+    left: int
+    done: int
+    failed: int
+    error: str | None
+
+
+@dataclass(frozen=True)
 class WriteBackStatus(FromAnswer):
     """What the lake does not have: objects that were written through this node, bytes of the objects of all nodes."""
 
     objects: int
     bytes: int
     flush: Flush
+    packs: Packs | None
 
 
 @dataclass(frozen=True)
