@@ -351,12 +351,23 @@ impl DirtyObjects {
                 .changes
                 .begin(&key, kind, ChangedObject::Current, known.take());
             match begun.await {
-                // A change of a packed object at the lake would leave the packed one in the map.
-                Ok(change) if self.entries.is_packed(name).await? => {
-                    drop(change.refused().await);
-                    self.entries.flush(name).await?;
-                }
-                Ok(change) => return Ok(change),
+                Ok(change) => match self.entries.is_packed(name).await {
+                    Ok(false) => return Ok(change),
+                    // A change of a packed object at the lake would leave the packed one in the map.
+                    Ok(true) if Instant::now() < deadline => {
+                        drop(change.refused().await);
+                        self.entries.flush(name).await?;
+                    }
+                    is_packed => {
+                        // Nothing was sent.
+                        drop(change.refused().await);
+                        is_packed?;
+                        return Err(try_again(
+                            ErrorCode::SlowDown,
+                            &"the object is packed again and again",
+                        ));
+                    }
+                },
                 // Concurrent writes may make the name dirty again.
                 Err(BeginError::Changed) if Instant::now() < deadline => {
                     self.entries.flush(name).await?;
