@@ -1,4 +1,4 @@
-//! Listings: pages of the lake, merged with what the layers above it know of their names.
+//! Listings: pages of the lake, merged with the names of the layers above it.
 
 mod api;
 mod newer;
@@ -11,6 +11,7 @@ use http::{Response, StatusCode, header, response};
 use http_body::Body;
 use http_body_util::{BodyExt, Limited};
 use shoal_cache::exchange::{Admitted, ResponseBody, ResponseResult};
+use shoal_cache::lake::Lake;
 use shoal_net::endpoint::BoxError;
 use shoal_s3::error::S3Error;
 use shoal_s3::hop_by_hop::end_to_end_of_response;
@@ -26,6 +27,38 @@ use crate::dirty::errors::unreadable;
 
 /// Limit on a page: a thousand keys of 1,000 bytes, each byte escaped to up to six.
 const PAGE_BYTES_MAX: usize = 16 << 20;
+
+/// The answer to a listing, or the rest of the listing if its next page has no entries: some clients take
+/// such a page for the last one.
+pub(crate) enum Paged {
+    Page(Response<ResponseBody>),
+    GoOn(Listing),
+}
+
+/// Sends a listing to the lake within, and merges newer names into its page.
+///
+/// # Errors
+///
+/// The lake does not answer, or its answer is no page.
+pub(crate) async fn page_of(
+    within: &dyn Lake,
+    asked: Box<Admitted>,
+    bucket: &str,
+    listing: &Listing,
+    newer: &NewerNames,
+) -> Result<Paged, S3Error> {
+    let mut nothing_until = None;
+    let merge = |page: &[u8]| {
+        let merged = listing.merge(page, newer)?;
+        nothing_until = merged.nothing_until;
+        Some(merged.document)
+    };
+    let response = merged(within.list_objects(asked, bucket), merge).await?;
+    Ok(match nothing_until {
+        None => Paged::Page(response),
+        Some(until) => Paged::GoOn(listing.from(until)),
+    })
+}
 
 /// Merges the page in an answer of the lake by `merge`. A refusal is passed on unchanged.
 ///

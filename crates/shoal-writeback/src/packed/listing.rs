@@ -13,7 +13,7 @@ use super::names::{has_below, joined, names_after};
 use crate::dirty::errors::invalid;
 use crate::dirty::packs::{MapError, PackMap};
 use crate::dirty::{BEHIND_PREFIX, Scope};
-use crate::listing::{Listing, NewerNames, asking, merged};
+use crate::listing::{Listing, NewerNames, Paged, asking, page_of};
 
 /// The maps of the rules that a listing meets, as they were when it began.
 struct Maps(Vec<(Arc<PackMap>, Arc<Map>)>);
@@ -48,19 +48,11 @@ impl PackedLake {
             let mut packed = maps.names_after(&listing.scope, &listing.after, listing.names_max())?;
             packed.hidden.clone_from(&hidden);
             let query = listing.query(&asked, &packed);
-            let mut nothing_until = None;
-            let merge = |page: &[u8]| {
-                let merged = listing.merge(page, &packed)?;
-                nothing_until = merged.nothing_until;
-                Some(merged.document)
-            };
             let asked_again = asking(admitted.without_body(), query);
-            let response = merged(self.within.list_objects(asked_again, bucket), merge).await?;
-            // Some clients take a page without entries for the last one.
-            let Some(until) = nothing_until else {
-                return Ok(response);
-            };
-            listing = listing.from(until);
+            match page_of(&*self.within, asked_again, bucket, &listing, &packed).await? {
+                Paged::Page(response) => return Ok(response),
+                Paged::GoOn(rest) => listing = rest,
+            }
         }
     }
 

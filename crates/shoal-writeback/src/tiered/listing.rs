@@ -14,7 +14,9 @@ use shoal_s3::xml::ListedObject;
 use super::TieredLakeParts;
 use super::asker::without_body;
 use crate::dirty::{Dirty, DirtyPage};
-use crate::listing::{Listing, MOST, Newer, NewerNames, UploadListing, asking, in_order, merged};
+use crate::listing::{
+    Listing, MOST, Newer, NewerNames, Paged, UploadListing, asking, in_order, merged, page_of,
+};
 
 /// Number of names on a full page, and one more.
 const FULL: usize = MOST + 1;
@@ -48,19 +50,11 @@ impl TieredLakeParts {
             if is_first && newer.names.is_empty() && !listing.goes_on() {
                 return self.within.list_objects(admitted, bucket).await;
             }
-            let mut nothing_until = None;
-            let merge = |page: &[u8]| {
-                let merged = listing.merge(page, &newer)?;
-                nothing_until = merged.nothing_until;
-                Some(merged.document)
-            };
             let asked_again = asking(admitted.without_body(), query);
-            let response = merged(self.within.list_objects(asked_again, bucket), merge).await?;
-            // Some clients take a page without entries for the last one.
-            let Some(until) = nothing_until else {
-                return Ok(response);
-            };
-            listing = listing.from(until);
+            match page_of(&*self.within, asked_again, bucket, &listing, &newer).await? {
+                Paged::Page(response) => return Ok(response),
+                Paged::GoOn(rest) => listing = rest,
+            }
             (is_first, may_list) = (false, true);
         }
     }
