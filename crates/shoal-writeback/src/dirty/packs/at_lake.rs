@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use futures_util::{Stream, TryStreamExt as _, stream};
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, StatusCode, header, response};
 use http_body::Frame;
@@ -31,6 +31,9 @@ const FOLDER: &str = ".shoal-pack/";
 
 /// Behind that folder: the folder of tables. Names of packs begin with a digit, so they sort before it.
 const TABLES: &str = "map/";
+
+/// Number of objects that are removed from the lake at a time.
+const PARALLEL: usize = 8;
 
 /// Behind the ULID of a pack.
 const ZIP: &str = ".zip";
@@ -192,6 +195,21 @@ impl PacksAtLake {
         is_gone
             .then_some(())
             .ok_or_else(|| LakeWriteError::Refused(status).into())
+    }
+
+    /// Removes packs and tables on behalf of the keeper. Returns the number that stays.
+    pub(crate) async fn remove_all(&self, names: &[ObjectName], permit: &SendPermit) -> usize {
+        let removals: Vec<_> = names.iter().map(|name| self.removes(name, permit)).collect();
+        let removed: Vec<_> = stream::iter(removals).buffer_unordered(PARALLEL).collect().await;
+        removed.into_iter().filter(|is_removed| !is_removed).count()
+    }
+
+    async fn removes(&self, name: &ObjectName, permit: &SendPermit) -> bool {
+        let removed = self.remove(name, SendOptions::permitted_by(Some(permit))).await;
+        if let Err(error) = &removed {
+            tracing::warn!(?name, %error, "an obsolete pack or table stays at the lake");
+        }
+        removed.is_ok()
     }
 
     /// Returns the numbers of all tables, ascending.

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use futures_util::stream::{self, StreamExt as _};
-use shoal_net::endpoint::s3::{CallError, SendOptions};
+use shoal_net::endpoint::s3::CallError;
 use shoal_policy::packing::UNNAMED_STAYS;
 use shoal_registry::age_of;
 use shoal_registry::engine::EngineError;
@@ -12,9 +11,6 @@ use tokio::time::sleep;
 use ulid::Ulid;
 
 use super::map::PackMap;
-
-/// Number of objects that are removed from the lake at a time.
-const PARALLEL: usize = 8;
 
 /// Pause before a registry that does not answer is asked again.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -102,15 +98,7 @@ impl PackMap {
             return Err(Remaining::Again);
         }
         let permit = self.roots.session().permit().ok_or(Remaining::SessionOver)?;
-        let options = SendOptions::permitted_by(Some(&permit));
-        let removals = names.iter().map(|name| async move {
-            let removed = self.at_lake.remove(name, options).await;
-            removed
-                .map_err(|error| tracing::warn!(?name, %error, "an obsolete pack or table stays at the lake"))
-        });
-        let removals: Vec<_> = removals.collect();
-        let removed: Vec<_> = stream::iter(removals).buffer_unordered(PARALLEL).collect().await;
-        match removed.iter().filter(|removed| removed.is_err()).count() {
+        match self.at_lake.remove_all(&names, &permit).await {
             0 => Ok(()),
             left => Err(Remaining::NotRemoved(left)),
         }

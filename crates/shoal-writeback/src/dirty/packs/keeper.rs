@@ -16,9 +16,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::stream::{self, StreamExt as _};
 use shoal_base::send_permit::SendPermit;
-use shoal_net::endpoint::s3::{CallError, SendOptions};
+use shoal_net::endpoint::s3::CallError;
 use shoal_pack::table::{
     DamagedBlock, Live, Map, Names, Refused, RowCount, Table, TableBuilder, Tombstones, merge,
 };
@@ -52,9 +51,6 @@ const REWRITTEN_MAX: usize = 32;
 
 /// Pause before a pack that could not be rewritten is rewritten again.
 const RETRY_PAUSE: Duration = Duration::from_mins(10);
-
-/// Number of objects that are removed from the lake at a time.
-const PARALLEL: usize = 8;
 
 /// Keeps one map.
 pub(crate) struct Keeper {
@@ -105,7 +101,7 @@ enum NotKept {
     Newer(u64),
 }
 
-/// What a survey has read.
+/// The result of a survey.
 struct Survey {
     packs: Vec<ListedPack>,
     /// The numbers of the tables at the lake.
@@ -297,33 +293,16 @@ impl Keeper {
             // The next survey looks again.
             watch.next_removal = Some(now);
         }
-        self.remove_all(unneeded).await
+        self.remove_all(&unneeded).await
     }
 
-    async fn remove_all(&self, names: Vec<ObjectName>) -> Result<(), NotKept> {
-        if names.is_empty() {
-            return Ok(());
+    async fn remove_all(&self, names: &[ObjectName]) -> Result<(), NotKept> {
+        if !names.is_empty() {
+            let left = self.map.at_lake.remove_all(names, &self.permit()?).await;
+            let (below, count) = (self.map.below(), names.len() - left);
+            tracing::info!(below, count, "obsolete packs and tables were removed");
         }
-        let permit = self.permit()?;
-        let options = SendOptions::permitted_by(Some(&permit));
-        let removals: Vec<_> = names.iter().map(|name| self.remove_one(name, options)).collect();
-        let removed: Vec<_> = stream::iter(removals).buffer_unordered(PARALLEL).collect().await;
-        let count = removed.into_iter().filter(|is_removed| *is_removed).count();
-        tracing::info!(
-            below = self.map.below(),
-            count,
-            "obsolete packs and tables were removed"
-        );
         Ok(())
-    }
-
-    /// Removes a pack or a table. Returns true if it is gone.
-    async fn remove_one(&self, name: &ObjectName, options: SendOptions<'_>) -> bool {
-        let removed = self.map.at_lake.remove(name, options).await;
-        if let Err(error) = &removed {
-            tracing::warn!(?name, %error, "an obsolete pack or table stays at the lake");
-        }
-        removed.is_ok()
     }
 
     async fn rewrite_some(&self, watch: &mut Watch, survey: &Survey) -> Result<(), NotKept> {

@@ -28,7 +28,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use futures_util::future::{join_all, pending};
 use sha2::{Digest as _, Sha256};
 use shoal_base::hex;
@@ -190,7 +189,7 @@ impl Packs {
 
     /// Keeps all maps current, and those whose keeper this node is, while the node runs.
     pub(crate) async fn run(&self) -> Infallible {
-        let maps: Vec<_> = self.all().map(|map| self.run_map(map).boxed()).collect();
+        let maps: Vec<_> = self.all().map(|map| self.run_map(map)).collect();
         join_all(maps).await;
         pending().await
     }
