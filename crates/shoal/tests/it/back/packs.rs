@@ -36,7 +36,7 @@ pub(super) fn is_of_pack(request: &Request) -> bool {
 }
 
 /// The keys that the lake itself lists below `tmp/`.
-async fn at_lake(lake: &Lake) -> Vec<String> {
+pub(super) async fn at_lake(lake: &Lake) -> Vec<String> {
     let client = Client::signing(lake.address(), ACCESS_KEY, SECRET_KEY);
     let page = client.get("/b?list-type=2&prefix=tmp/").send().await;
     texts(&page, "Key")
@@ -358,20 +358,32 @@ async fn a_pack_that_is_gone_or_damaged_fails_its_members_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_of_the_lake_loses_nothing() {
+async fn an_unknown_outcome_at_the_lake_loses_nothing_and_is_found_out() {
     let node = Node::start_with(pack).await;
-    // The pack, then the table.
-    for suffix in [&b".zip"[..], b""] {
-        let is_it =
-            move |request: &Request| request.is_put() && is_of_pack(request) && request.key.ends_with(suffix);
-        node.lake.misbehave(Fault::reset().when(is_it).times(1));
+    let is_of_pack_itself = |request: &Request| request.is_put() && request.key.ends_with(b".zip");
+    let is_of_table =
+        move |request: &Request| request.is_put() && is_of_pack(request) && !is_of_pack_itself(request);
+    for (fault, failed) in [
+        // The lake has the pack, and nothing names it.
+        (Fault::reset().when(is_of_pack_itself), 1),
+        // The lake has the table, and the root names it after FENCE.
+        (Fault::reset().when(is_of_table), 0),
+        // The lake does not have the table, and the reservation ends after FENCE.
+        (Fault::status(500).when(is_of_table), 1),
+    ] {
+        node.lake.misbehave(fault);
         write_back(&node.client(), "tmp/a", &small(1)).await;
-        flush(&node, "").await;
+        let flushed = flush(&node, "").await;
+        assert_eq!(flushed["flush"]["failed"], failed, "{flushed}");
         reads(&node.client(), "tmp/a", &small(1)).await;
         flush(&node, "").await;
         assert_eq!(node.status().await["write_back"]["objects"], 0);
         reads(&node.client(), "tmp/a", &small(1)).await;
     }
+    let node = node
+        .restart_after(|store| std::fs::remove_dir_all(store).unwrap())
+        .await;
+    reads(&node.client(), "tmp/a", &small(1)).await;
     node.stop().await;
 }
 

@@ -1,37 +1,11 @@
-//! What operators do about packs: `shoal unpack`, and `shoal pack rebuild` after a registry was lost.
+//! Orders of operators about packs: `shoal unpack`, and `shoal pack rebuild` after a registry was lost.
 
-use std::time::Duration;
-
-use bytes::Bytes;
 use http::StatusCode;
-use shoal_node::config::{Config, PackConfig};
 
-use super::{back, flush, reads, texts, write_back};
-use crate::client::Client;
+use super::packs::{at_lake, pack, small};
+use super::{flush, reads, write_back};
 use crate::commands::shoal;
-use crate::lake::{ACCESS_KEY, Content, Lake, SECRET_KEY};
 use crate::node::Node;
-
-/// As [`back`], and objects below 64 KiB are packed.
-fn pack(config: &mut Config) {
-    back(config);
-    config.write.rules[0].pack = Some(PackConfig {
-        below_bytes: 64 << 10,
-        pack_bytes: 1 << 20,
-        idle: Duration::ZERO,
-        keeper: ACCESS_KEY.into(),
-    });
-}
-
-fn small(seed: u64) -> Bytes {
-    Content::synthetic(1_000 + seed, seed).all()
-}
-
-/// The keys that the lake itself lists.
-async fn at_lake(lake: &Lake) -> Vec<String> {
-    let client = Client::signing(lake.address(), ACCESS_KEY, SECRET_KEY);
-    texts(&client.get("/b?list-type=2").send().await, "Key")
-}
 
 /// Runs a command on this node. Returns what it prints, once it has succeeded.
 async fn command(node: &Node, arguments: &[&str]) -> String {
