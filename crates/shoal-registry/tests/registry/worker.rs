@@ -11,7 +11,7 @@ use std::time::Duration;
 use shoal_registry::engine::{Change, Engine};
 use shoal_registry::entry::Kind;
 use shoal_registry::names::BeginError;
-use shoal_registry::session::{Session, new_id};
+use shoal_registry::session::new_id;
 use shoal_registry::uploads::{UploadPart, Uploads};
 use shoal_registry::worker::{NotFlushed, Pace};
 use shoal_registry::{DirtyVersion, Lifetime};
@@ -275,11 +275,7 @@ async fn a_change_of_a_later_life_is_given_up_after_the_death_that_ends_that_lif
 async fn a_node_that_takes_its_session_over_writes_at_once_and_leaves_old_changes_until_their_fence() {
     let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
     let folder = tempfile::tempdir().unwrap();
-    let start = async || {
-        let engine_of_session = Arc::clone(&engine) as Arc<dyn Engine>;
-        let session = Session::new(engine_of_session, 1, SESSION).kept_in(folder.path().join("life"));
-        Node::start_with(session, 1, &engine, &lake).await
-    };
+    let start = async || Node::start_kept(folder.path(), &engine, &lake).await;
     let killed = start().await;
     std::mem::forget(killed.begin("old", Kind::Write).await.unwrap());
     killed.kill();

@@ -1,6 +1,7 @@
 //! Nodes over one registry, and their lake.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -154,6 +155,12 @@ impl Node {
     pub(super) async fn start(id: u64, engine: &Arc<Memory>, lake: &TestLake) -> Self {
         let session = Session::new(Arc::clone(engine) as Arc<dyn Engine>, id, SESSION);
         Self::start_with(session, id, engine, lake).await
+    }
+
+    /// Starts node 1, which takes over the session of an earlier process that was killed.
+    pub(super) async fn start_kept(folder: &Path, engine: &Arc<Memory>, lake: &TestLake) -> Self {
+        let session = Session::new(Arc::clone(engine) as Arc<dyn Engine>, 1, SESSION);
+        Self::start_with(session.kept_in(folder.join("life")), 1, engine, lake).await
     }
 
     pub(super) async fn start_with(session: Session, id: u64, engine: &Arc<Memory>, lake: &TestLake) -> Self {

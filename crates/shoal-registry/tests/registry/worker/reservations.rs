@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shoal_registry::engine::Engine;
 use shoal_registry::entry::Kind;
 use shoal_registry::roots::{MapTable, Purpose, ReserveError, Reserved, Root, TakenOver};
-use shoal_registry::session::Session;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
@@ -108,7 +106,7 @@ async fn a_living_owner_keeps_its_reservation() {
         Node::start(2, &engine, &lake).await,
     ];
     let reserved = reserve(&nodes[0]).await;
-    // Another change of this node whose outcome nobody knows does not matter.
+    // Another change of this node, with an unknown outcome, does not matter.
     drop(nodes[0].begin("k", Kind::Write).await.unwrap());
     sleep(FENCE * 3).await;
     assert!(lake.0.lock().asked_tables.is_empty());
@@ -184,11 +182,7 @@ async fn a_late_reservation_of_a_dead_node_is_found() {
 async fn a_node_that_takes_its_session_over_leaves_old_reservations_until_their_fence() {
     let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
     let folder = tempfile::tempdir().unwrap();
-    let start = async || {
-        let engine_of_session = Arc::clone(&engine) as Arc<dyn Engine>;
-        let session = Session::new(engine_of_session, 1, SESSION).kept_in(folder.path().join("life"));
-        Node::start_with(session, 1, &engine, &lake).await
-    };
+    let start = async || Node::start_kept(folder.path(), &engine, &lake).await;
     let killed = start().await;
     std::mem::forget(reserve(&killed).await);
     killed.kill();
