@@ -99,7 +99,7 @@ class _PackBed:
                 raise RuntimeError(f"{len(puts)} writes from {keys[first]}: {load}")
 
     def flush(self, prefix: str, objects: int | None = None) -> float:
-        """Brings everything below a prefix to the lake, which must be so many objects; returns the seconds."""
+        """Brings everything below a prefix to the lake, `objects` of them if that is given; returns the seconds."""
         if objects is not None and (dirty := dirty_objects(self.node)) != objects:
             raise RuntimeError(f"{dirty} objects are dirty in place of {objects}")
         seconds = self.order("flush", prefix)

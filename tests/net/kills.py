@@ -115,7 +115,7 @@ def tell(
     killer: type[Killer] = Killer,
     settled: Callable[[ProxiedCluster, History], None] = settle,
 ) -> str:
-    """Runs rounds until so many nodes were killed; returns one line about them."""
+    """Runs rounds until the given number of nodes were killed; returns one line about them."""
     everything = History([])
     done = caught = 0
     while done < kills:

@@ -64,7 +64,7 @@ class _Troubles(kills.Killer):
 
 
 def tell(cluster: ProxiedCluster, seed: int, faults: int) -> str:
-    """Runs rounds until so many nodes had a fault; returns one line about them."""
+    """Runs rounds until the given number of nodes had a fault; returns one line about them."""
     told = kills.tell(cluster, seed, faults, killer=_Troubles, settled=settle_packed)
     packs, tables, others = cluster.packs()
     return f"{told}; the lake has {packs} packs, {tables} tables, {others} other objects"

@@ -121,7 +121,7 @@ struct Unnamed {
     was_named: bool,
 }
 
-/// What a look at the objects of a lake has found.
+/// The result of a look at the objects of a lake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Looked<T> {
     /// The objects to remove. They are found again until they are no longer there.

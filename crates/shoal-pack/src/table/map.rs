@@ -28,7 +28,7 @@ pub enum Tombstones {
     Drop,
 }
 
-/// What is alive in a map.
+/// The living bytes and rows of a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Live {
     /// The bytes that the objects which the map finds take in their packs, see [`Packed::bytes_in_pack`]. The

@@ -1,5 +1,5 @@
-//! What the worker asks of a node: to carry changes out at the lake, and to remove bytes from the tier's
-//! store.
+//! The interface of a node for the worker: it carries changes out at the lake, and removes bytes from the
+//! tier's store.
 
 use std::sync::Arc;
 

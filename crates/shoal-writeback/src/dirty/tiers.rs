@@ -101,7 +101,7 @@ pub(super) struct TierFigures {
     oldest: Option<Duration>,
 }
 
-/// What all tiers of a node share.
+/// The parts that all tiers of a node share.
 #[derive(Clone)]
 pub(super) struct TierParts {
     pub(super) shared: Arc<Shared>,

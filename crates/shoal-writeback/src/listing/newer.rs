@@ -1,10 +1,10 @@
-//! What a layer above the lake knows of the names of a listing.
+//! The names of a listing that a layer above the lake adds to it or leaves out.
 
 use shoal_s3::xml::ListedObject;
 
 use crate::dirty::BEHIND_PREFIX;
 
-/// The part of a listing that a layer above the lake knows. It is newer than the lake's page.
+/// The part of a listing that a layer above the lake has. It is newer than the lake's page.
 #[derive(Clone, Debug, Default)]
 pub struct NewerNames {
     /// The names, in the order of their keys.

@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(ListPage::parse(&OBJECTS, again.as_bytes()).ok(), Some(page));
         assert!(
             !again.contains("NextContinuationToken"),
-            "the end of the page is said anew"
+            "the end of the page is written again"
         );
     }
 

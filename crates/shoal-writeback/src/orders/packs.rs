@@ -234,7 +234,7 @@ impl Execution {
     }
 }
 
-/// What a map finds.
+/// The objects that a map finds, and their packs.
 struct Contents {
     objects: u64,
     packs: BTreeSet<Ulid>,

@@ -146,7 +146,7 @@ struct State {
     held: Option<Held>,
     /// Maps that were current before this are too old for a name that has an entry.
     needed: Option<Moment>,
-    /// Whether the registry has been compared with the tables at the lake.
+    /// The last comparison of the registry with the tables at the lake.
     compared: Compared,
     /// The table that was damaged on this node's disk, and when that was noticed.
     forgotten: Option<(u64, Moment)>,
