@@ -8,6 +8,7 @@ by one), and `requests` (all requests at the lake for each object that lives on 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 from collections import Counter
@@ -195,6 +196,35 @@ def reads(bed: _PackBed) -> None:
         if any(asked.values()):
             told += "; requests each: " + ", ".join(f"{side} {_each(of, total)}" for side, of in asked.items())
         bed.page.add(Row(f"cold read, 64 KiB, {place}", "p50, packed to plain", _ratios(seconds), READ_GOAL, told))
+    _reads_at_lake(bed, count)
+
+
+def _reads_at_lake(bed: _PackBed, count: int) -> None:
+    """Measures the same reads without a node: ranges of a pack, and plain objects. No node can be nearer than that."""
+    lake = bed.tier.lake
+    query = {"list-type": "2", "prefix": f"{PACKED}.shoal-pack/"}
+    listed = send(lake.url, lake.account, "GET", BUCKET, query=query).body.decode()
+    packs = re.findall(r"<Key>([^<]+\.zip)</Key>", listed)
+    bodies = {pack: send(lake.url, lake.account, "GET", BUCKET, pack).body for pack in packs}
+    ranges = [
+        (pack, first) for pack, body in bodies.items() for first in range(0, len(body) - READ_SIZE + 1, READ_SIZE)
+    ]
+    seconds: dict[str, list[float]] = {side: [] for side in SIDES}
+    for turn in range(bed.tier.options.rounds):
+        taken: dict[str, list[float]] = {side: [] for side in SIDES}
+        for number in range(count - WARM_UP):
+            pack, first = ranges[number % len(ranges)]
+            for side, prefix in _in_turn(turn + number):
+                get = Get(BUCKET, _keys(prefix, count)[number])
+                expected = _body(get.key, READ_SIZE).encode()
+                if side == "packed":
+                    get = Get(BUCKET, pack, f"bytes={first}-{first + READ_SIZE - 1}")
+                    expected = bodies[pack][first : first + READ_SIZE]
+                taken[side].append(read(lake.url, lake.account, get, memoryview(expected)).last_byte)
+        for side in SIDES:
+            seconds[side].append(median(taken[side]) * 1e3)
+    told = ", ".join(f"{side} {median(each):.2f} ms" for side, each in seconds.items())
+    bed.page.add(Row("the same without a node", "p50, range of a pack to object", _ratios(seconds), None, told))
 
 
 def prefetch(bed: _PackBed) -> None:
