@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use shoal_registry::engine::{
-    Change, Condition, Engine, EngineError, OPERATIONS_MAX, Outcome, Page, Range, Revision, SessionId,
-    Stored, TRANSACTION_BYTES_MAX, Transaction,
+    Engine, EngineError, OPERATIONS_MAX, Outcome, Page, Range, Revision, SessionId, Stored,
+    TRANSACTION_BYTES_MAX, Transaction,
 };
+
+use crate::transactions::{Building, delete, put, put_with};
 
 /// Runs the suite with the engine of a module, in a module of the given name.
 macro_rules! conforms {
@@ -36,6 +38,8 @@ macro_rules! conforms {
             a_closed_session_takes_its_keys_along_at_once
             a_key_put_without_its_session_stays
             nothing_is_put_with_a_session_that_has_ended
+            transactions_side_by_side_each_have_their_own_outcome
+            of_two_transactions_that_rule_each_other_out_one_happens
         }
     };
     ($name:ident: $engine:ident: $($promise:ident)*) => {
@@ -463,6 +467,61 @@ pub(crate) async fn nothing_is_put_with_a_session_that_has_ended(engine: Shared)
     assert_eq!(engine.count(b"").await, Ok(0));
 }
 
+pub(crate) async fn transactions_side_by_side_each_have_their_own_outcome(engine: Shared) {
+    const EACH: u8 = 40;
+    commit(&engine, put(b"taken", b"")).await;
+    let ended = engine.open_session(TIME_TO_LIVE).await.unwrap();
+    engine.close_session(ended).await.unwrap();
+    let transactions = (0..EACH).flat_map(|number| {
+        let own = |kind: u8| vec![kind, number];
+        [
+            put(&own(b'a'), &vec![number; 20 << 10]).if_absent(&own(b'a')),
+            put(&own(b'b'), b"").if_absent(b"taken"),
+            put_with(&own(b'c'), ended),
+            put(&own(b'd'), b"").and(put(b"one", &[number]).if_absent(b"one")),
+        ]
+    });
+    let commits = transactions.map(|transaction| engine.commit(transaction));
+    let outcomes = futures_util::future::join_all(commits).await;
+    let mut happened = Vec::new();
+    for (number, outcomes) in (0..EACH).zip(outcomes.chunks(4)) {
+        assert!(
+            matches!(outcomes[0], Ok(Outcome::Committed(_))),
+            "{:?}",
+            outcomes[0]
+        );
+        assert_eq!(outcomes[1], Ok(Outcome::Conflict));
+        assert_eq!(outcomes[2], Err(EngineError::SessionEnded));
+        for (kind, outcome) in b"abcd".iter().zip(outcomes) {
+            let found = engine.get(&[*kind, number]).await.unwrap();
+            let revision = match outcome {
+                Ok(Outcome::Committed(revision)) => Some(*revision),
+                _ => None,
+            };
+            assert_eq!(found.map(|stored| stored.revision), revision);
+        }
+        happened.extend(matches!(outcomes[3], Ok(Outcome::Committed(_))).then_some(number));
+    }
+    let one = value(&engine, b"one").await.unwrap();
+    assert_eq!(happened, *one, "one of them put the key");
+}
+
+pub(crate) async fn of_two_transactions_that_rule_each_other_out_one_happens(engine: Shared) {
+    let commits = (0..60_u8).flat_map(|number| {
+        let [left, right] = [[number, 0], [number, 1]];
+        let pair = [
+            put(&left, b"").if_absent(&right),
+            put(&right, b"").if_absent(&left),
+        ];
+        pair.map(|transaction| engine.commit(transaction))
+    });
+    let outcomes = futures_util::future::join_all(commits).await;
+    for pair in outcomes.chunks(2) {
+        let happened = pair.iter().filter(|outcome| **outcome != Ok(Outcome::Conflict));
+        assert_eq!(happened.count(), 1, "{pair:?}");
+    }
+}
+
 /// The shortest that etcd grants.
 const TIME_TO_LIVE: Duration = Duration::from_secs(2);
 
@@ -485,55 +544,6 @@ pub(crate) async fn counter(engine: &Shared) -> u64 {
 
 fn number(value: &[u8]) -> u64 {
     u64::from_be_bytes(value.try_into().unwrap())
-}
-
-/// Builds transactions.
-pub(crate) trait Building {
-    fn and(self, other: Transaction) -> Self;
-    fn if_absent(self, key: &[u8]) -> Self;
-    fn if_at(self, key: &[u8], revision: Revision) -> Self;
-}
-
-impl Building for Transaction {
-    fn and(mut self, other: Transaction) -> Self {
-        self.conditions.extend(other.conditions);
-        self.changes.extend(other.changes);
-        self
-    }
-
-    fn if_absent(mut self, key: &[u8]) -> Self {
-        self.conditions.push(Condition {
-            key: Bytes::copy_from_slice(key),
-            revision: None,
-        });
-        self
-    }
-
-    fn if_at(mut self, key: &[u8], revision: Revision) -> Self {
-        self.conditions.push(Condition {
-            key: Bytes::copy_from_slice(key),
-            revision: Some(revision),
-        });
-        self
-    }
-}
-
-pub(crate) fn put(key: &[u8], value: &[u8]) -> Transaction {
-    Change::put(Bytes::copy_from_slice(key), Bytes::copy_from_slice(value)).into()
-}
-
-pub(crate) fn put_with(key: &[u8], session: SessionId) -> Transaction {
-    let put = Change::Put {
-        key: Bytes::copy_from_slice(key),
-        value: Bytes::new(),
-        session: Some(session),
-    };
-    put.into()
-}
-
-pub(crate) fn delete(key: &[u8]) -> Transaction {
-    let key = Bytes::copy_from_slice(key);
-    Change::Delete { key }.into()
 }
 
 /// Carries out a transaction whose conditions hold.

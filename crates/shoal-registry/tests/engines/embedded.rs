@@ -10,9 +10,8 @@ use shoal_registry::engine::EngineError;
 use shoal_registry::engine::embedded::Embedded;
 use tempfile::TempDir;
 
-use crate::conformance::{
-    Building, Shared, commit, counter, delete, increment, keys_of, put, put_with, range, value,
-};
+use crate::conformance::{Shared, commit, counter, increment, keys_of, range, value};
+use crate::transactions::{Building, delete, put, put_with};
 
 /// A registry in a folder of its own.
 pub(crate) struct Fixture {

@@ -10,7 +10,8 @@ use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 use crate::cluster::{Cluster, user};
-use crate::conformance::{Building, Shared, commit, counter, delete, increment, put, value};
+use crate::conformance::{Shared, commit, counter, increment, value};
+use crate::transactions::{Building, delete, put};
 
 /// A registry in the cluster that the tests without faults share.
 pub(crate) struct Fixture {

@@ -6,6 +6,7 @@ mod conformance;
 mod embedded;
 mod etcd;
 mod faults;
+mod transactions;
 
 use conformance::conforms;
 
