@@ -176,7 +176,9 @@ impl BlockServer {
             Obtain::Locally if !is_held => Err(ServeOutcome::NotHeld),
             Obtain::Join if !single_flight.contains(id) => Err(ServeOutcome::NotHeld),
             Obtain::Join if single_flight.awaited(id).is_some() => Err(ServeOutcome::Circular),
-            Obtain::FromHomes(layer) if fetcher.waits_for_home(id, layer) => Err(ServeOutcome::Circular),
+            Obtain::FromHomes(layer) | Obtain::FromPack(layer, _) if fetcher.waits_for_home(id, layer) => {
+                Err(ServeOutcome::Circular)
+            }
             // No reader waits for the block, so readers of other blocks go first.
             Obtain::Handover(_) if fetcher.memory.is_busy() => Err(ServeOutcome::Busy),
             Obtain::Push(_, worth) if !fetcher.takes_push(worth) => Err(ServeOutcome::Busy),

@@ -12,13 +12,13 @@ use shoal_s3::range::ByteRange;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::Fetcher;
-use super::body_reader::{BodyReader, bytes_before, lake_error, range_header, resumption};
+use super::body_reader::{BodyReader, bytes_before, lake_error, range_header, resumption, sent_range};
 use super::peers::NoPeer;
 use super::wanted_block::WantedBlock;
 use crate::fetch::read_context::ReadContext;
 use crate::grants::is_refusal;
 use crate::nodes::directory::Claim;
-use crate::nodes::obtain::{KeptBytes, Obtain};
+use crate::nodes::obtain::{InPack, KeptBytes, Obtain};
 use crate::single_flight::{FetchError, Sender};
 
 impl Fetcher {
@@ -27,27 +27,24 @@ impl Fetcher {
     pub(super) async fn fetch_block(&self, fetch: &WantedBlock) -> Result<Option<Claim>, FetchError> {
         let leader = &fetch.leader;
         leader.hold_memory(self.reserve(fetch).await?);
-        let layer = match &fetch.obtain {
-            Obtain::FromHomes(layer) => *layer,
-            Obtain::Handover(giver) | Obtain::Push(giver, _) => {
+        let claim = match (&fetch.obtain, fetch.obtain.layer()) {
+            (Obtain::Handover(giver) | Obtain::Push(giver, _), _) => {
                 return self.peers.take_over(*giver, fetch).await.map(|()| None);
             }
-            Obtain::Kept(bytes) => return read_kept(&**bytes, fetch).await.map(|()| None),
-            Obtain::Locally | Obtain::Join => return Err(FetchError::NotHeld),
+            (Obtain::Locally | Obtain::Join, _) => return Err(FetchError::NotHeld),
+            (_, None) => None,
+            (_, Some(layer)) => match self.peers.fetch(layer, fetch).await {
+                Ok(()) => return Ok(None),
+                Err(NoPeer(claim)) => claim,
+            },
         };
-        let Err(NoPeer(claim)) = self.peers.fetch(layer, fetch).await else {
-            return Ok(None);
-        };
-        let check = self.peers.integrity.of(&fetch.version, &fetch.context)?;
-        leader.set_source(Source::Lake);
         leader.set_sender(Sender::Other);
-        let rest = fetch.missing();
         let filled = async {
-            let transfer = fetch.transfer.as_ref();
-            self.ask_lake(&fetch.version, fetch.index(), rest, &fetch.context, transfer)
-                .await?
-                .fill(leader, rest.len(), check.as_ref())
-                .await
+            match &fetch.obtain {
+                Obtain::Kept(bytes) => read_kept(&**bytes, fetch).await,
+                Obtain::FromPack(_, in_pack) => self.read_pack(in_pack, fetch).await,
+                _ => self.read_lake(fetch).await,
+            }
         };
         let renewing = async {
             match &claim {
@@ -73,6 +70,42 @@ impl Fetcher {
             }
         }
         Ok(vec![self.memory.reserve(payer, len).await?])
+    }
+
+    /// Delivers the missing bytes of the block to the leader from the lake.
+    async fn read_lake(&self, fetch: &WantedBlock) -> Result<(), FetchError> {
+        let (leader, rest) = (&fetch.leader, fetch.missing());
+        let check = self.peers.integrity.of(&fetch.version, &fetch.context)?;
+        leader.set_source(Source::Lake);
+        let transfer = fetch.transfer.as_ref();
+        self.ask_lake(&fetch.version, fetch.index(), rest, &fetch.context, transfer)
+            .await?
+            .fill(leader, rest.len(), check.as_ref())
+            .await
+    }
+
+    /// Delivers the block to the leader from a pack at the lake, for the node that has named its place there.
+    /// That node finds out why the lake does not send the bytes.
+    async fn read_pack(&self, in_pack: &InPack, fetch: &WantedBlock) -> Result<(), FetchError> {
+        fetch.leader.set_source(Source::Lake);
+        let (lake, caller) = (&self.parts.lake, &fetch.context.caller);
+        let (account, pack) = (lake.account_for(caller), &in_pack.pack);
+        let headers = fetch.context.headers().clone();
+        let context = ReadContext::of_peer(account, caller.clone(), Some(pack.clone()), headers);
+        let mut request = context.request(Method::GET);
+        request.headers.insert(header::RANGE, range_header(in_pack.range));
+        let options = SendOptions::within(fetch.transfer.as_ref());
+        let response = lake.send_with(request, options).await.map_err(lake_error)?;
+        let status = response.status();
+        if is_refusal(status) {
+            self.parts.grants.revoke(caller.id(), pack.id(lake.url()));
+        }
+        if sent_range(status, response.headers()).is_none_or(|(sent, _)| sent != in_pack.range) {
+            let why = format!("the lake answered {status} to a read of an object in a pack");
+            return Err(FetchError::Kept(why.into()));
+        }
+        let mut body = BodyReader::new(response.into_body());
+        body.fill_proven(&fetch.leader, in_pack).await
     }
 
     /// Asks the lake for part of a block, relative to the start of the block.

@@ -8,9 +8,11 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::BodyExt;
 use shoal_net::endpoint::{EndpointError, Failure, LakeBody, OnContradiction, RepeatableGet, Resumption};
 use shoal_s3::object::Version;
+use shoal_s3::payload::{Algorithm, Digests};
 use shoal_s3::range::ByteRange;
 
 use super::integrity::IntegrityCheck;
+use crate::nodes::obtain::InPack;
 use crate::single_flight::{FetchError, Leader};
 
 /// A response body, read in exact lengths.
@@ -42,6 +44,30 @@ impl BodyReader {
             if let Some(check) = check.filter(|_| completes_block) {
                 check.verify(&leader.pieces_with(Some(piece.clone())), leader.source())?;
             }
+            leader.push(piece);
+        }
+        Ok(())
+    }
+
+    /// Delivers a block that is all of a packed object to the leader, once all of its bytes are there and
+    /// proven. What other nodes and packs send is not known to be right before.
+    pub(super) async fn fill_proven(&mut self, leader: &Leader, in_pack: &InPack) -> Result<(), FetchError> {
+        debug_assert_eq!(leader.received(), 0, "a packed object is delivered at once");
+        let mut missing = leader.span().len;
+        let (mut pieces, mut digests) = (Vec::new(), Digests::default());
+        digests.add(Algorithm::Crc32);
+        while missing > 0 {
+            let piece = self.next(missing).await?;
+            missing -= piece.len() as u64;
+            digests.update(&piece);
+            pieces.push(piece);
+        }
+        if !digests.matches(Algorithm::Crc32, &in_pack.crc32.to_be_bytes()) {
+            return Err(FetchError::Kept(
+                "the bytes do not match the CRC-32 of the object".into(),
+            ));
+        }
+        for piece in pieces {
             leader.push(piece);
         }
         Ok(())

@@ -278,13 +278,10 @@ impl Fetcher {
     fn arrival(&self, fetch: &WantedBlock) -> Arrival {
         match fetch.obtain {
             Obtain::Push(_, worth) => Arrival::Pushed(worth),
+            Obtain::Handover(_) => Arrival::Given,
             // An operator wants the block here, whatever its source, and no client has used it.
-            Obtain::FromHomes(_)
-                if matches!(fetch.context.purpose, Purpose::Prefetch | Purpose::Planned(_)) =>
-            {
-                Arrival::Used
-            }
-            Obtain::FromHomes(_) if self.has_gwf && fetch.leader.source() == Source::Peer => {
+            _ if matches!(fetch.context.purpose, Purpose::Prefetch | Purpose::Planned(_)) => Arrival::Used,
+            _ if self.has_gwf && fetch.leader.source() == Source::Peer => {
                 let BlockSpan { id, len, .. } = fetch.leader.span();
                 if let Some(directory) = self.peers.directory_for(len) {
                     // With additive ageing, every use has the same weight.
@@ -292,7 +289,6 @@ impl Fetcher {
                 }
                 Arrival::Copy
             }
-            Obtain::Handover(_) => Arrival::Given,
             _ => Arrival::Used,
         }
     }

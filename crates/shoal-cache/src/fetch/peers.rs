@@ -119,8 +119,12 @@ impl PeerSource {
     async fn fetch_by_route(&self, layer: Layer, fetch: &WantedBlock) -> Result<(), NoPeer> {
         let mut tried = Vec::new();
         while tried.len() < HOPS_MAX
-            && let Some((node, obtain)) = self.next_peer(fetch.leader.span().id, layer, &tried)
+            && let Some(stop) = self.next_stop(fetch.leader.span().id, layer, &tried)
         {
+            let (node, obtain) = match stop {
+                Stop::Home(node, layer) => (node, fetch.obtain.of_home(layer)),
+                Stop::FormerHome(node) => (node, Obtain::Locally),
+            };
             fetch.leader.set_source(Source::Peer);
             let Err(error) = self.ask(node, &obtain, fetch).await else {
                 return Ok(());
@@ -187,27 +191,26 @@ impl PeerSource {
         })
     }
 
-    /// Returns the next node to ask, skipping those in `tried`.
-    fn next_peer(&self, block: BlockId, asked: Layer, tried: &[NodeId]) -> Option<(NodeId, Obtain)> {
+    /// Returns the next stop at which to ask, skipping the nodes in `tried`.
+    fn next_stop(&self, block: BlockId, asked: Layer, tried: &[NodeId]) -> Option<Stop> {
         let route = self.cooperation.route(block, asked, tried);
-        Some(match *route.first()? {
-            Stop::Home(node, layer) => (node, Obtain::FromHomes(layer)),
-            Stop::FormerHome(node) => (node, Obtain::Locally),
-        })
+        route.first().copied()
     }
 
     /// Returns the node that a fetch of a missing block asks first; `None` if only the directory knows, which
     /// is queried during the fetch.
     pub(super) fn first_sender(&self, version: &Version, index: u32, obtain: &Obtain) -> Option<Sender> {
-        match obtain {
-            Obtain::FromHomes(_) if self.directory_for(version.block_len(index)).is_some() => None,
-            Obtain::FromHomes(layer) => {
-                let peer = self.next_peer(version.block(index), *layer, &[]);
-                Some(peer.map_or(Sender::Other, |(node, _)| Sender::Node(node)))
-            }
-            Obtain::Handover(giver) | Obtain::Push(giver, _) => Some(Sender::Node(*giver)),
-            Obtain::Locally | Obtain::Join | Obtain::Kept(_) => Some(Sender::Other),
+        if let Obtain::Handover(giver) | Obtain::Push(giver, _) = obtain {
+            return Some(Sender::Node(*giver));
         }
+        let Some(layer) = obtain.layer() else {
+            return Some(Sender::Other);
+        };
+        if self.directory_for(version.block_len(index)).is_some() {
+            return None;
+        }
+        let stop = self.next_stop(version.block(index), layer, &[]);
+        Some(stop.map_or(Sender::Other, |stop| Sender::Node(stop.node())))
     }
 
     /// Asks one node for the missing rest of a block, which it may obtain in this way, and counts the
@@ -226,15 +229,15 @@ impl PeerSource {
     ) -> Result<(), HopError> {
         let leader = &fetch.leader;
         assert!(
-            !matches!(fetch.obtain, Obtain::Kept(_)),
+            !matches!(&fetch.obtain, Obtain::Kept(bytes) if bytes.in_pack().is_none()),
             "no peer takes part in bytes that the lake does not have"
         );
         let peer = self.cooperation.peer(node).ok_or(HopError::Gone)?;
-        let _wait = match obtain {
-            Obtain::FromHomes(layer) => Some(leader.awaits(Awaited::Home(*layer))),
-            Obtain::Join => Some(leader.awaits(Awaited::Claimant)),
-            _ => None,
+        let awaited = match obtain {
+            Obtain::Join => Some(Awaited::Claimant),
+            obtain => obtain.layer().map(Awaited::Home),
         };
+        let _wait = awaited.map(|awaited| leader.awaits(awaited));
         let mut request = BlockRequest {
             version: Version::clone(&fetch.version),
             index: fetch.index(),
@@ -248,7 +251,11 @@ impl PeerSource {
             !request.part.is_empty(),
             "a node is asked for bytes that are missing"
         );
-        let check = self.integrity.of(&fetch.version, &fetch.context);
+        let in_pack = fetch.obtain.in_pack();
+        let check = match in_pack {
+            None => self.integrity.of(&fetch.version, &fetch.context),
+            Some(_) => Ok(None),
+        };
         let check = check.map_err(HopError::BrokeOff)?;
         self.hedges.earn();
         let mut transfer = fetch.unhurried();
@@ -258,7 +265,12 @@ impl PeerSource {
         }
         let mut body = BodyReader::new(sent.body);
         let brought = loop {
-            let filling = body.fill(leader, request.part.len(), check.as_ref());
+            let filling = async {
+                match in_pack {
+                    None => body.fill(leader, request.part.len(), check.as_ref()).await,
+                    Some(in_pack) => body.fill_proven(leader, in_pack).await,
+                }
+            };
             let hurried = async {
                 match transfer {
                     Some(transfer) => transfer.hurried().await,

@@ -10,6 +10,7 @@ use futures_util::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 use shoal_policy::eviction::gwf::Worth;
 use shoal_policy::{Layer, NodeId};
+use shoal_s3::object::ObjectName;
 use shoal_s3::range::ByteRange;
 
 /// How a node may obtain a block that it does not hold. Messages between nodes identify the ways by their
@@ -27,8 +28,11 @@ pub enum Obtain {
     Join,
     /// Only from this node, which evicts the block. The block has this worth at the node that takes it.
     Push(NodeId, #[serde(with = "worth")] Worth),
-    /// Only from where its bytes are kept: the lake does not have them under the object's name, and no other
-    /// node can obtain them. The last way: serde does not count a skipped one when it reads.
+    /// As [`FromHomes`](Self::FromHomes), but the lake has the object, which is this block, in a pack.
+    FromPack(Layer, Arc<InPack>),
+    /// From where its bytes are kept: the lake does not have them under the object's name. Other nodes are
+    /// asked only if the bytes are [in a pack](KeptBytes::in_pack). The last way: serde does not count a
+    /// skipped one when it reads.
     #[serde(skip)]
     Kept(Arc<dyn KeptBytes>),
 }
@@ -56,6 +60,45 @@ impl Obtain {
     pub const fn is_passive(&self) -> bool {
         matches!(self, Self::Locally | Self::Join)
     }
+
+    /// Returns the layer as whose member the node asks the further stops of the block's route; `None` if it
+    /// asks none of them.
+    pub fn layer(&self) -> Option<Layer> {
+        match self {
+            Self::FromHomes(layer) | Self::FromPack(layer, _) => Some(*layer),
+            Self::Kept(bytes) => bytes.in_pack().map(|_| Layer::L1),
+            Self::Locally | Self::Handover(_) | Self::Join | Self::Push(..) => None,
+        }
+    }
+
+    /// Returns where the lake has the block, if it has it in a pack.
+    pub fn in_pack(&self) -> Option<&Arc<InPack>> {
+        match self {
+            Self::FromPack(_, in_pack) => Some(in_pack),
+            Self::Kept(bytes) => bytes.in_pack(),
+            Self::FromHomes(_) | Self::Locally | Self::Handover(_) | Self::Join | Self::Push(..) => None,
+        }
+    }
+
+    /// Returns how the block's home in `layer` may obtain the block for this node.
+    #[must_use]
+    pub fn of_home(&self, layer: Layer) -> Self {
+        match self.in_pack() {
+            Some(in_pack) => Self::FromPack(layer, Arc::clone(in_pack)),
+            None => Self::FromHomes(layer),
+        }
+    }
+}
+
+/// Where the lake has the bytes of a small object: they are a part of a pack.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InPack {
+    /// The name of the pack.
+    pub pack: ObjectName,
+    /// The bytes of the pack that are all bytes of the object.
+    pub range: ByteRange,
+    /// The CRC-32 of these bytes, as ZIP defines it.
+    pub crc32: u32,
 }
 
 /// The bytes of one version that are not at the lake under the object's name.
@@ -65,4 +108,10 @@ pub trait KeptBytes: fmt::Debug + Send + Sync {
 
     /// Streams a range of the version. The stream ends with an error unless it yields exactly these bytes.
     fn read(&self, range: ByteRange) -> BoxStream<'static, Result<Bytes, Box<dyn Error + Send + Sync>>>;
+
+    /// Returns where any node can read the bytes, if they are one block and in a pack; `None` if only this
+    /// node is to read them.
+    fn in_pack(&self) -> Option<&Arc<InPack>> {
+        None
+    }
 }

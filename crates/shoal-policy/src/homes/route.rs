@@ -24,7 +24,8 @@ pub enum Stop {
 }
 
 impl Stop {
-    const fn node(self) -> NodeId {
+    /// Returns the node.
+    pub const fn node(self) -> NodeId {
         match self {
             Self::Home(node, _) | Self::FormerHome(node) => node,
         }

@@ -2,7 +2,8 @@
 //!
 //! Entry and map say which version is current. The lake is asked only for the permission, and for bytes: by
 //! one request for both if the node has too few bytes, a GET of the object's range of the pack. Otherwise a
-//! HEAD of the pack asks, unless a grant of it is fresh.
+//! HEAD of the pack asks, unless a grant of it is fresh. Where nodes cooperate, a HEAD asks, too, and an
+//! object of one block comes through its homes, of which one reads that range.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -115,8 +116,12 @@ impl PackedLake {
         let version = &member.object.version;
         let ReadContext { caller, purpose, .. } = &*request.context;
         let bytes = self.bytes(&member, caller, about.context.headers().clone());
-        let bytes = bytes.with_purpose(purpose);
-        if self.within.granted(&about).is_none() && self.lacks_bytes(request, version) {
+        let mut bytes = bytes.with_purpose(purpose);
+        // A block is proven by the CRC-32 if it is all of the object.
+        let is_shared = version.block_count() == 1 && !self.fetcher.parts.cooperation.is_alone();
+        if is_shared {
+            bytes = bytes.shared();
+        } else if self.within.granted(&about).is_none() && self.lacks_bytes(request, version) {
             // Concurrent readers of one object share its bytes but not the permission.
             match self.opening.begin_alone(version.object) {
                 Ok(_opening) => return Ok(Some(self.open(&about, &bytes, version).await?)),

@@ -17,6 +17,7 @@ mod listing_uploads;
 mod multipart;
 mod packs;
 mod packs_seen;
+mod packs_shared;
 mod permission;
 mod readers;
 mod refusals;

@@ -15,7 +15,7 @@ use shoal_s3::object::{ObjectName, Version, sent};
 use shoal_s3::range::ByteRange;
 use shoal_s3::target;
 
-use crate::nodes::obtain::Obtain;
+use crate::nodes::obtain::{InPack, Obtain};
 
 /// Path at which a node serves blocks.
 pub const BLOCKS: &str = "/blocks";
@@ -112,12 +112,22 @@ impl BlockRequest {
 
     fn is_consistent(&self) -> bool {
         // L1 is the requesting node itself.
-        let is_of_layer = !matches!(self.obtain, Obtain::FromHomes(layer) if layer <= Layer::L1);
+        let is_of_layer = self.obtain.layer().is_none_or(|layer| layer > Layer::L1);
         is_of_layer
+            && self.obtain.in_pack().is_none_or(|in_pack| self.may_be(in_pack))
             && self.name.as_ref().is_none_or(is_canonical)
             && self.index < self.version.block_count()
             && self.part.start < self.part.end
             && self.part.end <= self.version.block_len(self.index)
+    }
+
+    /// Returns true if the lake may be asked for the block, as all of an object that is in a pack.
+    fn may_be(&self, in_pack: &InPack) -> bool {
+        let ByteRange { start, end } = in_pack.range;
+        self.name.is_some()
+            && self.version.block_count() == 1
+            && start.checked_add(self.version.size_bytes) == Some(end)
+            && is_canonical(&in_pack.pack)
     }
 }
 
@@ -128,6 +138,7 @@ fn is_canonical(name: &ObjectName) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::{Duration, SystemTime};
 
     use http::{HeaderMap, HeaderValue};
@@ -138,7 +149,7 @@ mod tests {
     use shoal_s3::object::{ObjectName, Version};
     use shoal_s3::range::ByteRange;
 
-    use super::{BlockRequest, CallerName, Obtain, REQUEST_BYTES_MAX};
+    use super::{BlockRequest, CallerName, InPack, Obtain, REQUEST_BYTES_MAX};
 
     fn request() -> BlockRequest {
         let object = ObjectId([7; 16]);
@@ -169,6 +180,25 @@ mod tests {
         }
     }
 
+    /// A request for all bytes of an object.
+    fn of_one_block() -> BlockRequest {
+        let mut request = request();
+        request.version.block_bytes = 250;
+        request.index = 0;
+        request
+    }
+
+    fn in_pack() -> Arc<InPack> {
+        Arc::new(InPack {
+            pack: ObjectName {
+                version: None,
+                ..request().name.unwrap()
+            },
+            range: ByteRange::new(1000, 1250),
+            crc32: u32::MAX,
+        })
+    }
+
     #[test]
     fn a_request_is_read_as_it_was_written() {
         for (obtain, caller, name) in [
@@ -180,6 +210,11 @@ mod tests {
             ),
             (Obtain::Handover(NodeId(u64::MAX)), CallerName::Anonymous, None),
             (Obtain::Join, CallerName::Anonymous, None),
+            (
+                Obtain::FromPack(Layer::L2, in_pack()),
+                CallerName::Anonymous,
+                request().name,
+            ),
             (
                 Obtain::Push(
                     NodeId(7),
@@ -196,7 +231,7 @@ mod tests {
                 obtain,
                 caller,
                 name,
-                ..request()
+                ..of_one_block()
             };
             let received = BlockRequest::of_bytes(&sent.to_bytes().unwrap()).unwrap();
             assert_eq!(format!("{received:?}"), format!("{sent:?}"));
@@ -235,6 +270,27 @@ mod tests {
         for (number, lie) in lies.iter().enumerate() {
             let mut lying = request();
             lie(&mut lying);
+            let bytes = lying.to_bytes().unwrap();
+            assert!(BlockRequest::of_bytes(&bytes).is_err(), "lie {number}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_a_pack_that_cannot_be_the_block_is_refused() {
+        let lies: [fn(&mut BlockRequest, &mut Layer, &mut InPack); 7] = [
+            |request, _, _| request.name = None,
+            |_, layer, _| *layer = Layer::L1,
+            |_, _, in_pack| in_pack.range.end += 1,
+            |_, _, in_pack| in_pack.range = ByteRange::new(1250, 1000),
+            |_, _, in_pack| in_pack.range = ByteRange::new(u64::MAX, 249),
+            |_, _, in_pack| in_pack.pack.key = vec![0xff; 30_000].into(),
+            |request, _, _| *request = super::tests::request(),
+        ];
+        for (number, lie) in lies.iter().enumerate() {
+            let (mut lying, mut layer) = (of_one_block(), Layer::L2);
+            let mut place = InPack::clone(&in_pack());
+            lie(&mut lying, &mut layer, &mut place);
+            lying.obtain = Obtain::FromPack(layer, Arc::new(place));
             let bytes = lying.to_bytes().unwrap();
             assert!(BlockRequest::of_bytes(&bytes).is_err(), "lie {number}");
         }

@@ -10,7 +10,7 @@ use futures_util::future::ready;
 use futures_util::stream::{self, BoxStream};
 use http::HeaderMap;
 use shoal_base::encoding::Malformed;
-use shoal_cache::obtain::KeptBytes;
+use shoal_cache::obtain::{InPack, KeptBytes};
 use shoal_net::endpoint::s3::{CallError, S3Client, SendOptions};
 use shoal_net::endpoint::{BoxError, OnContradiction};
 use shoal_net::link::{Purpose, Transfer};
@@ -149,6 +149,7 @@ impl PackedObject {
             damages: Arc::clone(damages),
             contradicted: None,
             transfer: None,
+            in_pack: None,
             read: Arc::default(),
         }
     }
@@ -223,6 +224,8 @@ pub(crate) struct MemberBytes {
     contradicted: Option<OnContradiction>,
     /// The background transfer that is charged for the bytes.
     transfer: Option<Transfer>,
+    /// Where other nodes may read the bytes.
+    in_pack: Option<Arc<InPack>>,
     /// All bytes, once they are read.
     read: Arc<OnceCell<Bytes>>,
 }
@@ -240,6 +243,19 @@ impl MemberBytes {
     pub(crate) fn with_purpose(self, purpose: &Purpose) -> Self {
         Self {
             transfer: purpose.transfer(),
+            ..self
+        }
+    }
+
+    /// Returns a reader of bytes that are one block, which other nodes may obtain, too.
+    pub(crate) fn shared(self) -> Self {
+        let in_pack = InPack {
+            pack: self.pack.clone(),
+            range: self.range,
+            crc32: self.crc32,
+        };
+        Self {
+            in_pack: Some(Arc::new(in_pack)),
             ..self
         }
     }
@@ -309,6 +325,10 @@ impl KeptBytes for MemberBytes {
             Ok(whole.slice(range.start as usize..range.end as usize))
         };
         stream::once(read).boxed()
+    }
+
+    fn in_pack(&self) -> Option<&Arc<InPack>> {
+        self.in_pack.as_ref()
     }
 }
 
