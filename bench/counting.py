@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,11 +22,14 @@ _FORK = multiprocessing.get_context("fork")
 
 
 class CountingRelay:
-    """Relays connections to `upstream` while its block runs."""
+    """Relays connections to `upstream` while its block runs; all together send it so many bytes a second at most."""
 
-    def __init__(self, upstream: str) -> None:
+    def __init__(self, upstream: str, bytes_per_s: float = 0) -> None:
         parts = urlsplit(upstream)
         self._upstream = (parts.hostname, parts.port)
+        self._s_per_byte = 1 / bytes_per_s if bytes_per_s else 0.0
+        # When all bytes so far may have been sent.
+        self._free_s, self._turn = 0.0, threading.Lock()
         self._received = _FORK.Value("Q", 0)
         self._requests = _FORK.Array("Q", len(_METHODS))
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=512)
@@ -86,6 +90,13 @@ class CountingRelay:
                 if not got:
                     return
                 missing -= got
+                self._rest(got)
+
+    def _rest(self, sent: int) -> None:
+        with self._turn:
+            self._free_s = max(self._free_s, time.monotonic()) + sent * self._s_per_byte
+            wait_s = self._free_s - time.monotonic()
+        time.sleep(max(0.0, wait_s))
 
 
 class _Pipe:
