@@ -205,7 +205,8 @@ class Cluster:
         return True
 
     def _make_osd(self, number: int) -> None:
-        (self.folder / f"osd.{number}").mkdir()
+        # It may be there already, as a disk of its own.
+        (self.folder / f"osd.{number}").mkdir(exist_ok=True)
         identity = str(uuid.uuid4())
         self.ask("osd", "new", identity, str(number))
         run(["ceph-osd", "-i", str(number), "--mkfs", "--osd-uuid", identity, "-c", self.conf])
@@ -214,10 +215,10 @@ class Cluster:
         return Process([*command, "-f", "-c", str(self.conf)], log=self.folder / "log" / f"{name}.out")
 
 
-def start(folder: Path, users: Sequence[User] = ()) -> Lake:
-    """Builds a cluster of one OSD in about half a minute, with `users` beside the account of the proof."""
+def start(folder: Path, users: Sequence[User] = (), osds: int = 1) -> Lake:
+    """Builds a cluster in about half a minute, with `users` beside the account of the proof; each OSD has a copy."""
     require_programs()
-    return _running(Cluster(folder), 1, users)
+    return _running(Cluster(folder, copies=osds), osds, users)
 
 
 def _running(cluster: Cluster, osds: int, users: Sequence[User]) -> Lake:
