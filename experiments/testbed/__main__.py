@@ -18,6 +18,8 @@ from real.etcd import EtcdUnavailable
 from real.lakes import LakeUnavailable
 from real.processes import run
 
+from bench.report import machine
+
 from .adaptation import adaptation
 from .elasticity import elasticity
 from .erasure import erasure
@@ -27,6 +29,7 @@ from .jobs_directory import jobs_directory
 from .layers import cold, directory, local, remote, solo, striping
 from .plans import PlannerUnavailable, plans
 from .row import Bed, Line, Row
+from .small_writes import small_writes
 from .whole_objects import whole_objects
 from .writing import writing
 
@@ -49,6 +52,8 @@ ROWS: dict[str, Row] = {
     "whole-objects-3-4": partial(whole_objects, nodes=3, clients=4),
     "whole-objects-8-1": partial(whole_objects, nodes=8, clients=1),
     "whole-objects-8-4": partial(whole_objects, nodes=8, clients=4),
+    "small-writes": small_writes,
+    "small-writes-ceph": partial(small_writes, lake="ceph"),
 }
 _HERE = Path(__file__).parent
 _RESULTS = _HERE / "results"
@@ -74,7 +79,8 @@ def main() -> int:
         print(f"== {name}: {time.monotonic() - started:.0f} s, {load}", flush=True)
         print("\n".join(_table(lines)), flush=True)
         if not arguments.quick:
-            _keep(name, lines, f"{run([bed.binary, '--version']).strip()}, {bed.lake}, {rounds} rounds, {load}")
+            version = run([bed.binary, "--version"]).strip()
+            _keep(name, lines, f"{machine()}. {version}, {bed.lake}, {rounds} rounds, {load}")
     if not arguments.quick:
         _write_table()
     return 0
