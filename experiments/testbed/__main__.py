@@ -29,6 +29,7 @@ from .jobs_directory import jobs_directory
 from .layers import cold, directory, local, remote, solo, striping
 from .plans import PlannerUnavailable, plans
 from .row import Bed, Line, Row
+from .small_latency import small_latency
 from .small_writes import small_writes
 from .whole_objects import whole_objects
 from .writing import writing
@@ -54,6 +55,7 @@ ROWS: dict[str, Row] = {
     "whole-objects-8-4": partial(whole_objects, nodes=8, clients=4),
     "small-writes": small_writes,
     "small-writes-ceph": partial(small_writes, lake="ceph"),
+    "small-latency": small_latency,
 }
 _HERE = Path(__file__).parent
 _RESULTS = _HERE / "results"

@@ -77,6 +77,8 @@ class Shape:
     written_back: str = ""
     """How long a node remembers the lake's permission to write below the rule."""
     permission: str = "0s"
+    """Further tables of each node's configuration."""
+    tables: str = ""
     """The rack whose store has a disk of its own, and its size in bytes."""
     disk: tuple[int, int] | None = None
     """Whether nodes find blocks by a directory, and not at their homes."""
@@ -278,7 +280,7 @@ class Cluster:
                 period=shape.period,
                 split=json.dumps(list(shape.split) or "adaptive"),
             )
-        tables += self._tier_tables
+        tables += self._tier_tables + shape.tables
         return Node(
             binary,
             folder / f"node-{rack}",
