@@ -1,4 +1,4 @@
-"""Small writes on their way to the disks of a lake: dissertation 6.7, Fig. 6.16."""
+"""Small writes on their way to the disk of a lake: dissertation 6.7, Fig. 6.16."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
 
-from net.cluster import BACK, BUCKET, Remote
+from net.cluster import BACK, BUCKET, LAKES, Remote
 from net.fabric import prepare
-from real.lakes import Lake, LakeUnavailable, ceph, minio, versitygw
+from real.lakes import Lake, LakeUnavailable, ceph
 from real.node import Node
 from real.processes import await_that
 from real.wire import send
@@ -22,7 +22,7 @@ from real.wire import send
 from bench.counting import CountingRelay
 from bench.tier.bed import dirty_objects
 
-from .disks import Counts, Disk, Watch
+from .disk import Counts, Disk, Watch
 from .replay import Replay, Replayed, Step
 from .row import MIB, Bed, Line, Unsound
 from .trace1 import Request, requests
@@ -32,9 +32,9 @@ from .trace1 import Request, requests
 class _Run:
     """What one mode did in one round."""
 
-    """Percents, each of one disk in one second while writes and flushes go on."""
+    """Percents of each second while writes and flushes go on."""
     busy: Sequence[float]
-    """Of all disks, from the first write until everything is on them."""
+    """From the first write until the lake has everything on its disk."""
     counts: Counts
     objects: int
     object_bytes: int
@@ -44,7 +44,7 @@ class _Run:
 
 
 # Published is a lake of 63 disks: 48 clients send 32 requests at a time each, and four caches send it 1 GB/s each at
-# most. One of our disks has its share.
+# most. Our disk has its share.
 _DISKS_PUBLISHED = 63
 _CONNECTIONS = 48 * 32 // _DISKS_PUBLISHED
 _LAKE_BYTES_PER_S = 4e9 / _DISKS_PUBLISHED
@@ -52,10 +52,8 @@ _AGE_S = 60.0
 _WRITING_S = 2 * _AGE_S
 # Packs are 32 MB, as published, and wait so long for more, by default.
 _IDLE_MS = 10_000
-# Requests a second are not published. All objects of a run, once at the lake (three times with Ceph) and once in the
-# tier, are 4 GB with these.
-_RATES = {"minio": 40.0, "versitygw": 40.0, "ceph": 20.0}
-_CEPH_DISKS = 3
+# The rate is not published. With it, all objects of a run, once at the lake and once in the tier, are 4 GB.
+_REQUESTS_PER_S = 40.0
 _IMAGE_BYTES = 24 << 30
 # Flushed objects are read at the lake, as published: there is no room to keep them.
 _CAPACITY_BYTES = 64 * MIB
@@ -63,16 +61,16 @@ _COLD_READS = 200
 _AROUND, _BACK, _PACKED = "around", "back", "packed"
 # "By 400% over the case of no write-back cache and 200% over the case without object coalescing" (6): a quarter, half.
 _LOADS = {_AROUND: 4.0, _BACK: 2.0}
-# Percents of a second, mostly, and the most: of disks that turn. Ours do not, so only ratios are to be reached.
+# Percents of a second, mostly, and the most: of disks that turn. Ours does not, so only ratios are to be reached.
 _PUBLISHED = {_AROUND: ("40 to 60", "100"), _PACKED: ("below 15", "20")}
 _PERCENTS = (50, 99)
 _READS = {"read": "a read of the trace", "cold": "a read at the lake, one at a time, cache empty"}
 _FACTS: Sequence[tuple[str, Callable[[_Run], float], str]] = (
-    ("busy ms of the disks for an object", lambda run: run.counts.busy_ms / run.objects, "{:.2f}"),
-    ("ms of all requests to the disks for an object", lambda run: run.counts.requests_ms / run.objects, "{:.2f}"),
-    ("writes on the disks for an object", lambda run: run.counts.writes / run.objects, "{:.2f}"),
-    ("flushes of the disks (fsync) for an object", lambda run: run.counts.flushes / run.objects, "{:.2f}"),
-    ("bytes on the disks for a byte", lambda run: run.counts.written_bytes / run.object_bytes, "{:.2f}"),
+    ("busy ms of the disk for an object", lambda run: run.counts.busy_ms / run.objects, "{:.2f}"),
+    ("ms of all requests to the disk for an object", lambda run: run.counts.requests_ms / run.objects, "{:.2f}"),
+    ("writes on the disk for an object", lambda run: run.counts.writes / run.objects, "{:.2f}"),
+    ("flushes of the disk (fsync) for an object", lambda run: run.counts.flushes / run.objects, "{:.2f}"),
+    ("bytes on the disk for a byte", lambda run: run.counts.written_bytes / run.object_bytes, "{:.2f}"),
     ("PUTs at the lake for an object", lambda run: run.asked["PUT"] / run.objects, "{:.4f}"),
     ("other requests but GETs at the lake for an object", lambda run: _others(run.asked) / run.objects, "{:.4f}"),
 )
@@ -97,7 +95,7 @@ pack_idle = "{idle_ms}ms"
 
 
 def small_writes(bed: Bed, lake: str = "") -> list[Line]:
-    """Measures the lake's disks while objects are written around, back, and back and packed."""
+    """Measures the lake's disk while objects are written around, back, and back and packed."""
     kind = lake or bed.lake
     prepare()
     runs: dict[str, list[_Run]] = {_AROUND: [], _BACK: [], _PACKED: []}
@@ -112,7 +110,7 @@ def _lines(what: str, runs: dict[str, list[_Run]]) -> list[Line]:
     packed = runs[_PACKED]
     lines = [
         Line(
-            f"{what}: busy time of the disks, {mode} against packed",
+            f"{what}: busy time of the disk, {mode} against packed",
             f"{least:.0f}×",
             f"≥ {least:.0f}×",
             [other.counts.busy_ms / mine.counts.busy_ms for other, mine in zip(runs[mode], packed, strict=True)],
@@ -153,28 +151,27 @@ def _lines_of_mode(what: str, mode: str, runs: Sequence[_Run]) -> list[Line]:
 
 def _run(bed: Bed, kind: str, mode: str, turn: int) -> _Run:
     age_s = _AGE_S / bed.haste
-    trace = requests(_RATES[kind], _WRITING_S / bed.haste, turn)
+    trace = requests(_REQUESTS_PER_S, _WRITING_S / bed.haste, turn)
     written = [one for one in trace if one.is_write]
     with ExitStack() as stack:
         folder = bed.folder / f"small-writes-{kind}-{mode}-{turn}"
-        _require_room(bed.folder, kind, sum(one.size for one in written))
+        _require_room(bed.folder, sum(one.size for one in written))
         stack.callback(shutil.rmtree, folder)
-        disks, lake = stack.enter_context(_lake(folder / "lake", kind))
-        relay = stack.enter_context(CountingRelay(lake.url, _LAKE_BYTES_PER_S * len(disks)))
+        disk, lake = stack.enter_context(_lake(folder / "lake", kind))
+        relay = stack.enter_context(CountingRelay(lake.url, _LAKE_BYTES_PER_S))
         node = stack.enter_context(_node(bed, folder, lake, relay.url, mode))
-        watch = stack.enter_context(Watch(disks))
+        watch = stack.enter_context(Watch(disk))
         client = Remote(None, "testbed.replay", _plan(node, lake, trace, mode))
         relay.take_requests()
-        before = [disk.counts() for disk in disks]
+        before = disk.counts()
         client.go()
         done = Replayed(**json.loads(client.last_line()))
         if max(done.late_s) > age_s / 10:
             raise Unsound(f"{mode}: a request began {max(done.late_s):.1f} s too late: this machine is too slow")
         if mode != _AROUND:
             await_that("the lake has everything", lambda: dirty_objects(node) == 0, 10 * age_s)
-        for disk in disks:
-            disk.sync()
-        counts = Counts.of(disk.counts().since(then) for disk, then in zip(disks, before, strict=True))
+        disk.sync()
+        counts = disk.counts().since(before)
         busy = watch.busy(done.started_s + age_s, done.ended_s)
         asked = relay.take_requests()
         run = _Run(
@@ -189,9 +186,9 @@ def _run(bed: Bed, kind: str, mode: str, turn: int) -> _Run:
     return run
 
 
-def _require_room(folder: Path, kind: str, object_bytes: int) -> None:
+def _require_room(folder: Path, object_bytes: int) -> None:
     """Raises if the machine's disk has no room for the lake, the tier, and as much again for everyone else."""
-    needed = 2 * object_bytes * (1 + (_CEPH_DISKS if kind == "ceph" else 1))
+    needed = 4 * object_bytes
     if shutil.disk_usage(folder).free < needed:
         raise LakeUnavailable(f"{needed / 1e9:.0f} GB must be free on the disk of {folder}")
 
@@ -247,21 +244,15 @@ def tables(folder: Path, age_s: float, *, permission: str = "1m", pack: str = ""
 
 
 @contextmanager
-def _lake(folder: Path, kind: str) -> Iterator[tuple[list[Disk], Lake]]:
-    """Starts a lake of this kind, whose data have disks of their own."""
-    places = [f"osd.{number}" for number in range(_CEPH_DISKS)] if kind == "ceph" else ["disk"]
+def _lake(folder: Path, kind: str) -> Iterator[tuple[Disk, Lake]]:
+    """Starts a lake of this kind, whose data have a disk of their own; Ceph has one OSD, on it."""
+    at = folder / ("osd.0" if kind == "ceph" else "disk")
     with ExitStack() as stack:
-        disks = []
-        for place in places:
-            disks.append(Disk(folder.with_name(f"{place}.img"), folder / place, _IMAGE_BYTES))
-            stack.callback(disks[-1].remove)
-        if kind == "ceph":
-            lake = ceph.start(folder, osds=_CEPH_DISKS)
-        else:
-            lake = {"minio": minio, "versitygw": versitygw}[kind].start(folder / "disk" / "lake")
-        stack.enter_context(lake)
+        disk = Disk(folder.with_name("disk.img"), at, _IMAGE_BYTES)
+        stack.callback(disk.remove)
+        lake = stack.enter_context(ceph.start(folder) if kind == "ceph" else LAKES[kind](at / "lake"))
         await_that("the lake has a bucket", lambda: send(lake.url, lake.account, "PUT", BUCKET).status == 200)
-        yield disks, lake
+        yield disk, lake
 
 
 def _others(asked: Counter[str]) -> int:

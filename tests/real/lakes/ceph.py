@@ -215,10 +215,10 @@ class Cluster:
         return Process([*command, "-f", "-c", str(self.conf)], log=self.folder / "log" / f"{name}.out")
 
 
-def start(folder: Path, users: Sequence[User] = (), osds: int = 1) -> Lake:
-    """Builds a cluster in about half a minute, with `users` beside the account of the proof; each OSD has a copy."""
+def start(folder: Path, users: Sequence[User] = ()) -> Lake:
+    """Builds a cluster of one OSD in about half a minute, with `users` beside the account of the proof."""
     require_programs()
-    return _running(Cluster(folder, copies=osds), osds, users)
+    return _running(Cluster(folder), 1, users)
 
 
 def _running(cluster: Cluster, osds: int, users: Sequence[User]) -> Lake:

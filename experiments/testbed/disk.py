@@ -1,11 +1,12 @@
-"""Disks of a lake: each a file with a file system in it, so that the kernel counts the requests of the lake alone."""
+"""The disk of a lake: a file with a file system in it, so that the kernel counts the requests of the lake alone."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from real.lakes import LakeUnavailable
@@ -27,11 +28,6 @@ class Counts:
     writes: int
     flushes: int
     written_bytes: int
-
-    @staticmethod
-    def of(each: Iterable[Counts]) -> Counts:
-        """Returns the sum of the counters of several disks."""
-        return Counts(*(sum(counters) for counters in zip(*map(astuple, each), strict=True)))
 
     def since(self, earlier: Counts) -> Counts:
         """Returns what came between."""
@@ -77,11 +73,11 @@ class Disk:
 
 
 class Watch:
-    """Samples how busy disks are, once a second, while its block runs."""
+    """Samples how busy a disk is, once a second, while its block runs."""
 
-    def __init__(self, disks: Sequence[Disk]) -> None:
-        self._disks, self._done = disks, threading.Event()
-        self._samples: list[tuple[float, list[int]]] = []
+    def __init__(self, disk: Disk) -> None:
+        self._disk, self._done = disk, threading.Event()
+        self._samples: list[tuple[float, int]] = []
         self._thread = threading.Thread(target=self._sample, daemon=True)
 
     def __enter__(self) -> Watch:
@@ -92,18 +88,16 @@ class Watch:
         self._done.set()
         self._thread.join()
 
-    def busy(self, began_s: float, ended_s: float) -> list[float]:
-        """Returns percents of each second between these moments of the monotonic clock, of all disks."""
-        seconds = zip(self._samples, self._samples[1:], strict=False)
+    def busy(self, began_s: float, ended_s: float) -> Sequence[float]:
+        """Returns percents of each second between these moments of the monotonic clock."""
         return [
-            100 * (now - then) / 1e3 / (at_s - before_s)
-            for (before_s, earlier), (at_s, later) in seconds
-            if before_s >= began_s and at_s <= ended_s
-            for then, now in zip(earlier, later, strict=True)
+            (now_ms - then_ms) / 10 / (now_s - then_s)
+            for (then_s, then_ms), (now_s, now_ms) in pairwise(self._samples)
+            if then_s >= began_s and now_s <= ended_s
         ]
 
     def _sample(self) -> None:
         while True:
-            self._samples.append((time.monotonic(), [disk.counts().busy_ms for disk in self._disks]))
+            self._samples.append((time.monotonic(), self._disk.counts().busy_ms))
             if self._done.wait(_SAMPLE_S):
                 return
