@@ -10,6 +10,7 @@ import json
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -26,6 +27,8 @@ _READS_AND_WRITES = ("GET", "HEAD", "LIST", "PUT", "PUT", "DELETE", "COPY", "IF-
 # versitygw may carry out a DELETE between the check of If-Match and the PUT, and that deletion is lost. Without a tier,
 # the lake alone orders the changes, so clients make no such PUTs to names that they share.
 _WITHOUT_TIER = tuple(kind for kind in _READS_AND_WRITES if kind != "IF-IS")
+# What becomes of names when there are too many.
+_ENDS = ("DELETE", "DELETE", "PUT")
 # The pause keeps the number of names small enough to read them again at the end, at each node.
 _PAUSE_S = 0.1
 # A read at the end waits until the node has recovered from a fault.
@@ -51,6 +54,10 @@ class Plan:
     read: Sequence[str] = ()
     """How PUTs go past the tiers, one of these by chance; without it the rules of the nodes decide."""
     modes: Sequence[str] = ()
+    """The sizes of objects, one of these by chance."""
+    sizes: Sequence[int] = _SIZES
+    """Each worker removes or overwrites the oldest of its own names once it has more than these; 0 for never."""
+    names_max: int = 0
 
     def to_json(self) -> str:
         """Returns one line of JSON."""
@@ -77,6 +84,8 @@ class _Worker:
         self._written = 0
         """The value that this worker read or wrote last, for each name that it works on."""
         self._known: dict[str, str] = {}
+        """Its own names, if there may be too many, the oldest one first."""
+        self._own: deque[str] = deque()
 
     def change(self) -> None:
         """Makes some requests to a name of its own, or a few to a name that all clients share."""
@@ -96,6 +105,10 @@ class _Worker:
             if not self._act(key, kind):
                 # Another write would hide the outcome of this one.
                 return
+        if self._plan.names_max:
+            self._own.append(key)
+            if len(self._own) > self._plan.names_max:
+                self._act(self._own.popleft(), self._chance.choice(_ENDS))
 
     def read_at_last(self, key: str) -> None:
         """Reads at the rack's own node in each way, until there is an answer."""
@@ -129,7 +142,7 @@ class _Worker:
             self._written += 1
             return self._hand.copy(key, known, f"{key}copy-{self._name}-{self._written}.", node)
         self._written += 1
-        name = f"{self._name}-{self._written}-{self._chance.choice(_SIZES)}"
+        name = f"{self._name}-{self._written}-{self._chance.choice(self._plan.sizes)}"
         condition = {"IF-ABSENT": IF_ABSENT, "IF-IS": if_is(known) if known else IF_ABSENT}.get(kind, "")
         headers = {"x-shoal-write": self._chance.choice(self._plan.modes)} if self._plan.modes else None
         return self._hand.put(key, name, node, condition, headers)

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
 
 from real.processes import await_that
 
@@ -19,7 +22,7 @@ from .cluster import BUCKET, Remote
 from .history import History
 from .proxied import ProxiedCluster
 from .request_names import IDLE
-from .settled import bounded, counted, settle
+from .settled import bounded, counts, last_values, listed_everywhere, settle, told
 from .stories import Broken
 
 NODES = 4
@@ -44,10 +47,12 @@ class Killer:
 
     def __init__(self, cluster: ProxiedCluster, chance: random.Random, pool: ThreadPoolExecutor) -> None:
         self._cluster, self._chance, self._pool = cluster, chance, pool
+        """The node that has no fault now, if there is one."""
+        self.spared: int | None = None
         """Nodes that are dead, or hurt in another way, until their futures are done."""
         self._returning: dict[int, Future[None]] = {}
         self.ends: list[tuple[int, float]] = []
-        """The number of nodes that were killed at a request."""
+        """The number of faults that came at a chosen request."""
         self.caught = 0
 
     def strike(self) -> None:
@@ -58,8 +63,8 @@ class Killer:
         """Chooses one of the living nodes; waits for a dead one first if too few live."""
         time.sleep(self._chance.uniform(*_BETWEEN_S))
         dead = [node for node, future in self._returning.items() if not future.done()]
-        living = [node for node in self._cluster.nodes if node not in dead]
-        if len(living) <= len(self._cluster.nodes) // 2:
+        living = [node for node in self._cluster.nodes if node not in (*dead, self.spared)]
+        if dead and len(living) <= len(self._cluster.nodes) // 2:
             self._returning[dead[0]].result()
             living.append(dead[0])
         node = self._chance.choice(living)
@@ -72,6 +77,10 @@ class Killer:
             self._kill_at_request(node)
         else:
             self._cluster.kill(node)
+        self._follow_death(node)
+
+    def _follow_death(self, node: int) -> None:
+        """Notes when a node died, and has it start again."""
         self._cluster.await_silence(node)
         self.ends.append((node, time.monotonic()))
         pause = _STAYS_DEAD_S if self._chance.random() < 0.15 else 0.0
@@ -87,9 +96,7 @@ class Killer:
         def kill() -> None:
             self._cluster.kill(node)
 
-        passed = self._cluster.proxy.passed(time.monotonic() - _LATELY_S)
-        # Chance prefers frequent requests. Another node than this one may have made them.
-        name = self._chance.choice([name for name in passed if name not in IDLE | _RARE] or ["entry written"])
+        name = self._request()
         is_after = self._chance.random() < 0.5
         fault = {"after": kill, "loses_answer": True} if is_after else {"before": kill, "loses_request": True}
         trap = self._cluster.set(node, name, **fault)
@@ -101,6 +108,12 @@ class Killer:
         else:
             self._cluster.kill(node)
 
+    def _request(self) -> str:
+        """Returns the name of a request that a node may make soon."""
+        passed = self._cluster.proxy.passed(time.monotonic() - _LATELY_S)
+        # Chance prefers frequent requests. Another node than this one may have made them.
+        return self._chance.choice([name for name in passed if name not in IDLE | _RARE] or ["entry written"])
+
     def _start_again(self, node: int, pause_s: float) -> None:
         if pause_s:
             self._cluster.end_session(node)
@@ -108,66 +121,77 @@ class Killer:
         self._cluster.start_again(node)
 
 
-def tell(
-    cluster: ProxiedCluster,
-    seed: int,
-    kills: int,
-    killer: type[Killer] = Killer,
-    settled: Callable[[ProxiedCluster, History], None] = settle,
-) -> str:
+@dataclass(frozen=True)
+class Course:
+    """The faults of a story, and the work of its clients beside that of all stories."""
+
+    killer: type[Killer] = Killer
+    settled: Callable[[ProxiedCluster, History], None] = settle
+    plan: dict[str, Any] = field(default_factory=dict)
+
+
+def tell(cluster: ProxiedCluster, seed: int, kills: int, course: Course | None = None) -> str:
     """Runs rounds until the given number of nodes were killed; returns one line about them."""
-    everything = History([])
+    course = course or Course()
+    numbers: Counter[str] = Counter()
+    # All that is kept of a round.
+    values: dict[str, str] = {}
     done = caught = 0
     while done < kills:
         number = min(_ROUND_KILLS, kills - done)
-        history, at_requests = _round(killer, cluster, f"{seed} {done}", 1000 * seed + done, number)
-        settled(cluster, history)
-        everything.operations += history.operations
+        history, at_requests = under_faults(course, cluster, 1000 * seed + done, number)
+        course.settled(cluster, history)
+        numbers += counts(history)
+        values |= last_values(history)
         done, caught = done + number, caught + at_requests
         if done < kills:
-            print(f"{done} {killer.FAULTS}, seed {seed}: {counted(history)}", flush=True)
-    return f"{done} {killer.FAULTS}, {caught} of them at a request, seed {seed}; " + counted(everything)
+            print(f"{done} {course.killer.FAULTS}, seed {seed}: {told(counts(history))}", flush=True)
+    listed_everywhere(cluster, values)
+    return f"{done} {course.killer.FAULTS}, {caught} of them at a request, seed {seed}; " + told(numbers)
 
 
-def clients(cluster: ProxiedCluster, seed: int) -> list[Remote]:
+def under_faults(
+    course: Course, cluster: ProxiedCluster, seed: int, number: int, is_over: Callable[[], bool] = lambda: True
+) -> tuple[History, int]:
+    """Clients work during so many faults, and further ones until `is_over`.
+
+    Returns their history, and the number of faults at a request. All nodes are well again.
+    """
+    working = clients(cluster, seed, **course.plan)
+    with ThreadPoolExecutor(len(cluster.nodes)) as pool:
+        killer = course.killer(cluster, random.Random(seed), pool)
+        while number > 0 or not is_over():
+            killer.strike()
+            number -= 1
+        killer.wait()
+    time.sleep(1)
+    history = ended(working, killer)
+    await_that("all nodes write back", cluster.all_write_back, 30)
+    return history, killer.caught
+
+
+def clients(cluster: ProxiedCluster, seed: int, **more: Any) -> list[Remote]:
     """Starts one client for each node."""
-    working = [Remote(None, "net.changer", _plan(cluster, node, seed).to_json()) for node in cluster.nodes]
+    working = [Remote(None, "net.changer", _plan(cluster, node, seed, **more).to_json()) for node in cluster.nodes]
     for client in working:
         client.go()
     return working
 
 
-def ended(working: Sequence[Remote]) -> History:
+def ended(working: Sequence[Remote], killer: Killer | None = None) -> History:
     """Ends the work of the clients, and returns their history."""
     for client in working:
         client.end()
     history = History([each for client in working for each in History.from_json(client.last_line()).operations])
     if not any(operation.note == "back" for operation in history.operations):
         raise Broken("nothing was written back, so nothing was proved")
+    for node, at in killer.ends if killer else ():
+        # Unanswered requests of a killed node took effect before its death, or never will.
+        bounded(history, node, at)
     return history
 
 
-def _round(killing: type[Killer], cluster: ProxiedCluster, chance: str, seed: int, kills: int) -> tuple[History, int]:
-    working = clients(cluster, seed)
-    with ThreadPoolExecutor(len(cluster.nodes)) as pool:
-        killer = killing(cluster, random.Random(chance), pool)
-        for _ in range(kills):
-            killer.strike()
-        killer.wait()
-    time.sleep(1)
-    history = ended(working)
-    _end_with_their_nodes(history, killer.ends)
-    await_that("all nodes write back", cluster.all_write_back, 30)
-    return history, killer.caught
-
-
-def _plan(cluster: ProxiedCluster, node: int, seed: int) -> Plan:
+def _plan(cluster: ProxiedCluster, node: int, seed: int, **more: Any) -> Plan:
     urls = {number: each.url for number, each in cluster.nodes.items()}
     account = cluster.account
-    return Plan(urls, node, account.access_key, account.secret_key, BUCKET, seed, _CONNECTIONS)
-
-
-def _end_with_their_nodes(history: History, ends: Sequence[tuple[int, float]]) -> None:
-    """Notes that unanswered requests of a killed node took effect before its death, or never will."""
-    for node, at in ends:
-        bounded(history, node, at)
+    return Plan(urls, node, account.access_key, account.secret_key, BUCKET, seed, _CONNECTIONS, **more)

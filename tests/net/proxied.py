@@ -18,6 +18,7 @@ from real.node import Node
 from real.processes import await_that, free_port
 from real.wire import send
 
+from . import maps
 from .cluster import BACK, BUCKET, COOPERATION, LAKES
 from .hand import listing
 from .loopback import LoopbackCluster
@@ -25,8 +26,12 @@ from .request_names import FOLDER
 
 # FENCE is twice as long.
 _STALL_S = 1
+# Larger objects go to the lake under their own names, also those whose names have packed ones.
+PACK_BELOW = "64KiB"
 # Entries, dirty objects, changes on their way, empty entries, bytes that are no longer needed: see `keys.rs`.
 _WORK = "dqsbet"
+# The folder of tables, in that of packs.
+_TABLES = "map/"
 
 
 @dataclass(frozen=True)
@@ -100,18 +105,46 @@ class ProxiedCluster(LoopbackCluster):
             counts[letter] = int(str(answer.get("count", 0)))
         return {letter: count for letter, count in counts.items() if count}
 
-    def packs(self) -> tuple[int, int, int]:
-        """Returns how many packs the lake has, how many tables of them, and how many other objects."""
-        keys: list[str] = []
+    def forget(self) -> None:
+        """Removes all that the registry has, as if its disks were lost."""
+        first = base64.b64encode(b"\0").decode()
+        self.etcd.ask("kv/deleterange", {"key": first, "range_end": first})
+
+    def sizes_at_lake(self) -> dict[str, int]:
+        """Returns the bytes of each object of the lake, packs and tables among them."""
+        sizes: dict[str, int] = {}
         while True:
-            query = {"list-type": "2", **({"start-after": keys[-1]} if keys else {})}
+            query = {"list-type": "2", **({"start-after": max(sizes)} if sizes else {})}
             answer = send(self.lake.url, self.account, "GET", BUCKET, query=query)
-            keys += sorted(listing(answer.body))
+            sizes |= {key: int(value.split()[1]) for key, value in listing(answer.body).items()}
             if b"<IsTruncated>true<" not in answer.body:
-                break
-        packed = [key for key in keys if FOLDER in key]
-        tables = sum(f"{FOLDER}map/" in key for key in packed)
-        return len(packed) - tables, tables, len(keys) - len(packed)
+                return sizes
+
+    def packs(self) -> dict[str, int]:
+        """Returns the bytes of each pack of the lake, by its id."""
+        sizes = self.sizes_at_lake()
+        return {Path(key).stem: size for key, size in sizes.items() if FOLDER in key and key.endswith(".zip")}
+
+    def tables(self) -> list[int]:
+        """Returns the numbers of the tables of the lake, ascending."""
+        return sorted(int(Path(key).name) for key in self.sizes_at_lake() if f"{FOLDER}{_TABLES}" in key)
+
+    def map_at_lake(self) -> maps.Map:
+        """Returns the map of packs as the tables of the lake say, read without Shoal."""
+        numbers = self.tables()
+        if not numbers:
+            return maps.Map([], {})
+        return maps.read(numbers[-1], lambda number: self._read(f"{BACK}{FOLDER}{_TABLES}{number:020}"))
+
+    def pack(self, pack: str) -> bytes:
+        """Returns the bytes of a pack."""
+        return self._read(f"{BACK}{FOLDER}{pack}.zip")
+
+    def keeper(self) -> int | None:
+        """Returns the node that keeps the map of packs, if one does."""
+        of_map, of_nodes = (self._leases(f"shoal/near/{letter}/") for letter in "kn")
+        ids = [node.rsplit("/", 1)[1] for node, lease in of_nodes.items() if lease in of_map.values()]
+        return next((node for node, own in self.proxy.node_ids.items() if own in ids), None)
 
     def all_write_back(self, size: int = 0) -> bool:
         """Returns whether each node acknowledges a write of so many bytes before the lake has it."""
@@ -119,6 +152,19 @@ class ProxiedCluster(LoopbackCluster):
         for number in self.nodes:
             hand.put(f"{BACK}warm-{number}", f"warm-{size}", number)
         return sum(operation.note == "back" for operation in hand.history.operations) == len(self.nodes)
+
+    def _read(self, key: str) -> bytes:
+        answer = send(self.lake.url, self.account, "GET", BUCKET, key)
+        if answer.status != 200:
+            raise RuntimeError(f"the lake answered {answer.status} to a GET of {key}")
+        return answer.body
+
+    def _leases(self, prefix: str) -> dict[str, object]:
+        """Returns the sessions of the keys of the registry that begin with a prefix, which ends with a slash."""
+        first, end = (base64.b64encode(key.encode()).decode() for key in (prefix, f"{prefix[:-1]}0"))
+        found = self.etcd.ask("kv/range", {"key": first, "range_end": end}).get("kvs", [])
+        listed = found if isinstance(found, list) else []
+        return {base64.b64decode(each["key"]).decode(): each.get("lease") for each in listed}
 
     def _build(self) -> None:
         layout = self._layout
@@ -137,8 +183,8 @@ class ProxiedCluster(LoopbackCluster):
         store = self.proxy.door(number, "tier", self.tier.url)
         place = tier.Place(store, self.tier.account, registry)
         prefixes, quota = [f"s3://{BUCKET}/{BACK}"], layout.quota_bytes
-        keeper = self.account.access_key if layout.is_packed else ""
-        tables = tier.tables(place, layout.age, prefixes, capacity=layout.capacity, quota_bytes=quota, keeper=keeper)
+        packing = {"keeper": self.account.access_key, "pack_below": PACK_BELOW} if layout.is_packed else {}
+        tables = tier.tables(place, layout.age, prefixes, capacity=layout.capacity, quota_bytes=quota, **packing)
         others = ", ".join(f'"127.0.0.1:{port}"' for other, port in peers.items() if other != number)
         own = f"127.0.0.1:{peers[number]}"
         tables += COOPERATION.format(

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
@@ -19,6 +20,8 @@ from .request_names import BLOCK_READ, Request
 _HEAD_BYTES_MAX = 1 << 20
 # Nodes begin with as many connections as requests, all at once.
 _BACKLOG = 4096
+# A story of many faults has more requests than memory should keep. No story looks further back than this.
+_PASSED_MAX = 100_000
 # The pause between two looks at whether a request that is held back may go on.
 _LOOK_S = 0.01
 _Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -79,7 +82,7 @@ class Proxy:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._lock = threading.Lock()
         self._traps: list[Trap] = []
-        self._passed: list[Passed] = []
+        self._passed: deque[Passed] = deque(maxlen=_PASSED_MAX)
         """The task of each open connection, and its node. The loop alone would forget one whose node is dead."""
         self._open: dict[asyncio.Task[None], int] = {}
         """The bytes of blocks that the lake has sent, whether or not the node was still there."""

@@ -10,12 +10,14 @@ from functools import cached_property
 from urllib.parse import parse_qs, urlsplit
 
 BLOCK_READ = "block read at lake"
+# The keeper of a map surveys the lake.
+PACKS_LISTED = "packs listed"
 # Packs and tables are in it, below the prefix of their rule.
 FOLDER = ".shoal-pack/"
 # These requests change nothing but a session: a fault at one of them is a fault between two others.
 IDLE = frozenset(
     (
-        *("read at lake", BLOCK_READ, "piece read", "pieces listed"),
+        *("read at lake", BLOCK_READ, PACKS_LISTED, "piece read", "pieces listed"),
         *("registry read", "session opened", "session kept", "session closed"),
     )
 )
@@ -71,6 +73,8 @@ class Request:
             is_object = "/" in urlsplit(self.target).path.strip("/")
             if self.method == "GET" and is_object and not query:
                 return BLOCK_READ
+            if query.get("prefix", [""])[0].endswith(FOLDER):
+                return PACKS_LISTED
             if of_pack := _name_of_pack(self.method, self.target):
                 return of_pack
             return _name_at_lake(self.method, query, "x-amz-copy-source" in self.headers)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from real.processes import await_that
 
 from .cluster import BACK
-from .hand import Hand
-from .history import History, Operation
+from .hand import Hand, value_of
+from .history import History
 from .loopback import LoopbackCluster
 from .proxied import ProxiedCluster
 from .stories import Broken
@@ -60,12 +61,12 @@ def settle(cluster: ProxiedCluster, history: History) -> None:
     keys, nodes = history.keys(), list(cluster.nodes)
     read_everywhere(cluster, history, keys, nodes)
     judge(history)
-    last = _last_reads(history)
+    last = last_values(history)
     cluster.flush(nodes[0])
     missing = set(keys)
 
     def lake_has_all() -> bool:
-        missing.difference_update([key for key in missing if cluster.at_lake(key) == last[key].value])
+        missing.difference_update([key for key in missing if cluster.at_lake(key) == last[key]])
         return not missing
 
     try:
@@ -95,10 +96,34 @@ def settle_packed(cluster: ProxiedCluster, history: History) -> None:
             await_that("nothing is left in the registry", lambda: not cluster.left_in_registry(), _PATIENCE_S)
         except TimeoutError as error:
             raise Broken(f"{error}: {cluster.left_in_registry()}; {cluster.write_back(1)}") from error
-    if cluster.packs()[0] == 0:
-        raise Broken("nothing was packed, so nothing was proved")
     read_everywhere(cluster, history, keys, nodes)
     judge(history)
+    if not has_packed(cluster, last_values(history)):
+        raise Broken("nothing was packed, so nothing was proved")
+    for node in cluster.nodes.values():
+        node.forget_old_stores()
+
+
+def has_packed(cluster: ProxiedCluster, values: Mapping[str, str]) -> int:
+    """Fails unless the lake has these values, in packs or not, for a reader without Shoal. Returns how many it packs.
+
+    Nothing is dirty under these names.
+    """
+    places = cluster.map_at_lake().places
+    packs: dict[str, bytes] = {}
+    wrong = []
+    for key, value in values.items():
+        if place := places.get(key):
+            if place.pack not in packs:
+                packs[place.pack] = cluster.pack(place.pack)
+            found = value_of(place.cut(packs[place.pack]))
+        else:
+            found = cluster.at_lake(key)
+        if found != value:
+            wrong.append(f"{key}: {found or 'nothing'} by {place}, not {value or 'nothing'}")
+    if wrong:
+        raise Broken(f"{len(wrong)} names differ at the lake: {wrong[:5]}")
+    return len(values.keys() & places.keys())
 
 
 def judge(history: History) -> None:
@@ -107,16 +132,43 @@ def judge(history: History) -> None:
         raise Broken(f"{len(unexplained)} names: " + "\n".join(unexplained[:5]))
 
 
-def counted(history: History) -> str:
-    """Returns the counts of the clients' requests, for the line about a story that ended well."""
+def counts(history: History) -> Counter[str]:
+    """Returns the numbers of the clients' requests by what became of them."""
     writes = history.writes()
-    return (
-        f"{sum(write.is_acknowledged for write in writes)} writes acknowledged, "
-        f"{sum(write.refused for write in writes)} refused by their conditions, "
-        f"{sum(not write.answered for write in writes)} without an answer, "
-        f"{len(history.keys())} names, {len(history.operations) - len(writes)} reads; 0 lost, 0 resurrected, 0 wrong"
+    return Counter(
+        acknowledged=sum(write.is_acknowledged for write in writes),
+        refused=sum(write.refused for write in writes),
+        silent=sum(not write.answered for write in writes),
+        names=len(history.keys()),
+        reads=len(history.operations) - len(writes),
     )
 
 
-def _last_reads(history: History) -> dict[str, Operation]:
-    return {operation.key: operation for operation in history.operations if operation.is_read}
+def told(numbers: Mapping[str, int]) -> str:
+    """Returns `counts` as words, for the line about a story that ended well."""
+    return (
+        f"{numbers['acknowledged']} writes acknowledged, {numbers['refused']} refused by their conditions, "
+        f"{numbers['silent']} without an answer, {numbers['names']} names, {numbers['reads']} reads; "
+        "0 lost, 0 resurrected, 0 wrong"
+    )
+
+
+def counted(history: History) -> str:
+    """Returns the counts of the clients' requests as words."""
+    return told(counts(history))
+
+
+def last_values(history: History) -> dict[str, str]:
+    """Returns the value of each name that a read has found last."""
+    return {operation.key: operation.value for operation in history.operations if operation.is_read}
+
+
+def listed_everywhere(cluster: LoopbackCluster, values: Mapping[str, str], prefix: str = BACK) -> None:
+    """Fails unless each node lists exactly the names that have a value, with these values."""
+    for node in cluster.nodes:
+        hand = cluster.hand()
+        await_that(f"node {node} lists {prefix}", lambda: hand.list(prefix, sorted(values), node), _PATIENCE_S)  # noqa: B023
+        listed = last_values(hand.history)
+        if wrong := [key for key, value in values.items() if listed[key] != value]:
+            shown = [f"{key}: {listed[key] or 'nothing'}, not {values[key] or 'nothing'}" for key in wrong[:5]]
+            raise Broken(f"node {node} lists {len(wrong)} names of earlier rounds wrongly: {shown}")

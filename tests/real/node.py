@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shutil
 import time
 import urllib.error
 import urllib.request
@@ -119,6 +120,11 @@ class Node:
             self._aside += 1
             self.store.rename(self.folder / f"store-{self._aside}")
         self.start()
+
+    def forget_old_stores(self) -> None:
+        """Removes the stores that were set aside."""
+        for old in self.folder.glob("store-*"):
+            shutil.rmtree(old)
 
     def settle(self) -> None:
         """Waits until nothing is on its way to it or to its disk."""

@@ -68,12 +68,13 @@ def tables(
     capacity: str = "8GiB",
     quota_bytes: int = 0,
     keeper: str = "",
+    pack_below: str = "",
 ) -> str:
     """Returns tables of a node that writes back below these prefixes, and brings objects of this age to the lake.
 
     Below the prefixes of `kept`, objects stay for ten minutes, as all that their writers call short-lived. The node
     remembers the lake's permission to write for `permission`. The registry has a quota of `quota_bytes`, if that is not
-    0. With a keeper, the access key of an identity, small objects are packed.
+    0. With a keeper, the access key of an identity, objects below `pack_below` (the node's default) are packed.
     """
     large = classes.large if classes else ""
     quota = f"{quota_bytes}B" if quota_bytes else ""
@@ -91,6 +92,7 @@ def tables(
         optional="".join(f'{setting} = "{value}"\n' for setting, value in optional.items() if value),
     )
     packed = PACKED.format(keeper=keeper) if keeper else ""
+    packed += f'pack_below = "{pack_below}"\n' if pack_below else ""
     rules = [RULE.format(prefix=prefix) + packed for prefix in prefixes]
     rules += [RULE.format(prefix=prefix) + 'lifetime = "short"\n' for prefix in kept]
     return tier + "".join(rules)
