@@ -68,7 +68,8 @@ osd_memory_target = 939524096
 osd_op_num_shards = 2
 [client.rgw.a]
 rgw_data = {folder}/rgw
-rgw_frontends = beast endpoint={network.address}:{rgw}
+# Without tcp_nodelay the body of a small answer waits some 40 ms until its head is acknowledged.
+rgw_frontends = beast endpoint={network.address}:{rgw} tcp_nodelay=1
 rgw_thread_pool_size = 64
 # Without it the gateway waits 300 s for a monitor that speaks its mode.
 ms_mon_client_mode = crc
