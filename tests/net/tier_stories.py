@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import crash_points, freezes, full_disk, hardships, kills, packing, registry
+from . import crash_points, freezes, full_disk, hardships, keeping, kills, packing, registry
 from .loopback import LoopbackStory
 from .proxied import Layout, ProxiedCluster
 
@@ -36,6 +36,10 @@ def stories(kills_asked: int = 0, freezes_asked: int = 0, is_long: bool = False)
         "nodes_that_pack_lose_nothing_to_any_faults": _story(
             partial(packing.tell, faults=kills_asked or _FAULTS),
             lambda: Layout(kills.NODES, age="1s", is_packed=True),
+        ),
+        "maps_of_packs_are_kept_and_ended_and_rebuilt_whatever_fails": _story(
+            partial(keeping.tell, faults=kills_asked or _FAULTS),
+            lambda: Layout(keeping.NODES, age="1s", is_packed=True),
         ),
         "a_node_may_die_at_any_request_of_any_operation": _story(partial(crash_points.kill_at_each, at_most=points)),
         "requests_and_answers_that_are_lost_cost_no_write": _story(partial(crash_points.lose_each, at_most=points)),
