@@ -432,7 +432,11 @@ impl PackMap {
     }
 
     /// Checks that the registry knows of all tables that the lake has.
-    async fn compare(&self, root: Option<Arc<Root>>) -> Result<Option<Arc<Root>>, MapError> {
+    ///
+    /// # Errors
+    ///
+    /// It does not, or the lake does not list them.
+    pub(super) async fn compare(&self, root: Option<Arc<Root>>) -> Result<Option<Arc<Root>>, MapError> {
         let tables = match self.at_lake.tables().await {
             Ok(tables) => tables,
             // The lake itself answers requests for a bucket that it does not have.

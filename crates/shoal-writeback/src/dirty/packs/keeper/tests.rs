@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::HeaderMap;
 use md5::{Digest as _, Md5};
+use parking_lot::Mutex;
 use shoal_net::clock;
 use shoal_net::endpoint::s3::SendOptions;
 use shoal_pack::table::{Names, Packed, Row};
@@ -23,7 +24,7 @@ use ulid::Ulid;
 
 use super::{Keeper, NotKept, Watch};
 use crate::dirty::packs::at_lake::get_range;
-use crate::dirty::packs::tests::lab::Lab;
+use crate::dirty::packs::tests::lab::{Lab, Objects};
 use crate::tier::tests::scripted::Answer;
 
 const FENCE: Duration = Duration::from_millis(100);
@@ -350,6 +351,34 @@ async fn nothing_is_removed_if_the_lake_has_a_table_that_the_registry_has_not_gi
     let error = bed.keep().await.unwrap_err();
     assert!(matches!(error, NotKept::Newer(7)), "{error}");
     assert!(bed.has_pack(pack));
+}
+
+#[tokio::test]
+async fn a_lake_that_lists_late_loses_nothing() {
+    let mut bed = Bed::new().await;
+    let old = bed.pack(&FOUR).await;
+    bed.keep().await.unwrap();
+    let before = Objects::new(Mutex::new(bed.lab.lake.objects.lock().clone()));
+    let new = bed.pack(&["data/e"]).await;
+    bed.lab.lake.lists(&before);
+    bed.keep_on().await;
+    assert!(bed.has_pack(old) && bed.has_pack(new));
+    bed.lab.lake.works();
+    bed.unname(&FOUR).await;
+    bed.keep_on().await;
+    assert!(!bed.has_pack(old) && bed.has_pack(new));
+    // It shows what is gone, and hides what has come.
+    bed.lab.lake.lists(&before);
+    for _ in 0..2 {
+        bed.watch.surveyed = None;
+        bed.keep_on().await;
+    }
+    assert!(bed.find("data/e").await.is_some() && bed.at_lake("/map/").len() == 3);
+    bed.lab.lake.works();
+    bed.watch.surveyed = None;
+    bed.keep_on().await;
+    assert_eq!(bed.at_lake(".zip"), bed.at_lake(&new.to_string()));
+    assert!(bed.find("data/e").await.is_some());
 }
 
 #[tokio::test]

@@ -36,7 +36,8 @@ use crate::tier::tests::scripted::{Answer, Asked, ScriptedStore};
 pub(crate) const BUCKET: &str = "b";
 pub(crate) const PREFIX: &[u8] = b"data/";
 
-type Objects = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
+/// Objects by their keys.
+pub(crate) type Objects = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
 type Fault = Arc<dyn Fn(&Asked) -> Option<Answer> + Send + Sync>;
 
 /// A lake that keeps the objects of one bucket in memory.
@@ -80,6 +81,12 @@ impl MemoryLake {
         *self.fault.lock() = Some(Arc::new(fault));
     }
 
+    /// Lists these objects from now on, as a lake that lists late.
+    pub(crate) fn lists(&self, objects: &Objects) {
+        let objects = Arc::clone(objects);
+        self.fails(move |asked| asked.target.contains("list-type").then(|| answer(&objects, asked)));
+    }
+
     /// Answers as a lake does from now on.
     pub(crate) fn works(&self) {
         *self.fault.lock() = None;
@@ -97,7 +104,8 @@ impl MemoryLake {
     }
 }
 
-fn answer(objects: &Objects, asked: &Asked) -> Answer {
+/// Carries a request out.
+pub(crate) fn answer(objects: &Objects, asked: &Asked) -> Answer {
     let path = asked
         .path()
         .strip_prefix("/b")

@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
+use parking_lot::Mutex;
 use shoal_net::clock;
 use shoal_net::endpoint::s3::SendOptions;
 use shoal_pack::table::{Packed, Row};
 use shoal_pack::{Description, PackBuilder};
 use shoal_registry::roots::{Purpose, RebuildError};
 use shoal_registry::session::new_id;
+use tokio::time::sleep;
 use ulid::Ulid;
 
-use super::lab::{Lab, row};
+use super::lab::{Lab, Objects, row};
 use crate::dirty::packs::PackMap;
 use crate::dirty::packs::rebuild::{NotRebuilt, Rebuilt};
 
@@ -120,6 +122,25 @@ async fn a_map_without_one_of_its_tables_is_not_rebuilt_from_the_others() {
     let error = node(&lab).rebuild(false).await.unwrap_err();
     assert!(error.to_string().contains("--from-packs"), "{error}");
     assert_eq!(lab.roots.read(&Lab::map_name()).await, Ok(None));
+}
+
+#[tokio::test]
+async fn a_table_that_the_lake_lists_late_is_in_the_map() {
+    let lab = Lab::fenced(FENCE).await;
+    lab.commit(&[("data/a", row("data/a", b"1"))]).await;
+    let before = Objects::new(Mutex::new(lab.lake.objects.lock().clone()));
+    lab.commit(&[("data/a", Row::Tombstone { sequence: 2 })]).await;
+    let lab = Arc::new(lost(lab).await);
+    lab.lake.lists(&before);
+    let late = Arc::clone(&lab);
+    let listing = tokio::spawn(async move {
+        sleep(FENCE / 2).await;
+        late.lake.works();
+    });
+    let map = node(&lab);
+    assert_eq!(map.rebuild(false).await.unwrap().tables, 2);
+    listing.await.unwrap();
+    assert_eq!(finds(&map, "data/a").await, None, "no removed object comes back");
 }
 
 #[tokio::test]
