@@ -31,7 +31,8 @@ async fn commit(lab: &Lab, map: &Arc<PackMap>, key: &str) -> Result<(), NotCommi
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_of_two_nodes_are_committed_or_not_whatever_becomes_of_requests_and_answers() {
     let lab = Lab::fenced(FENCE).await;
-    let (objects, puts, heads) = (Arc::clone(&lab.lake.objects), AtomicUsize::new(0), AtomicUsize::new(0));
+    let objects = Arc::clone(&lab.lake.objects);
+    let (puts, heads) = (AtomicUsize::new(0), AtomicUsize::new(0));
     lab.lake.fails(move |asked| {
         if asked.method == "HEAD" && heads.fetch_add(1, Ordering::Relaxed) == 0 {
             return Some(Answer::new(503));

@@ -84,7 +84,10 @@ impl MemoryLake {
     /// Lists these objects from now on, as a lake that lists late.
     pub(crate) fn lists(&self, objects: &Objects) {
         let objects = Arc::clone(objects);
-        self.fails(move |asked| asked.target.contains("list-type").then(|| answer(&objects, asked)));
+        self.fails(move |asked| {
+            let is_list = asked.target.contains("list-type");
+            is_list.then(|| answer(&objects, asked))
+        });
     }
 
     /// Answers as a lake does from now on.
