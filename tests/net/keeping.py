@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -33,9 +33,10 @@ _PATIENCE_S = 400
 _REMOVALS = ("pack removed", "table removed")
 # The requests at which keepers are hurt, in turn, each the first or a later one of a node.
 _OF_KEEPER = ("table put", "pack removed", "table committed", "pack put", "table removed")
+_ORDINALS_OF_KEEPER = (1, 2, 12)
 # The requests at which nodes are hurt that unpack, in turn.
 _OF_UNPACKING = ("table reserved", "object put at lake", "table put", "table committed", *_REMOVALS)
-_ORDINAL_MAX = 12
+_ORDINALS_OF_UNPACKING = (1, 2)
 # By then the caught request has been carried out.
 _OVER_S = 60.0
 # Few enough objects for some packs, of which most objects are removed.
@@ -56,8 +57,11 @@ class _Ambush(Troubles):
         """The requests at which nodes were hurt."""
         self.sprung: list[str] = []
 
-    def lie_in_wait(self, name: str, node: int = 0) -> int:
-        """Chooses a node, if none is named, for which other faults do not come, and what happens at its request."""
+    def lie_in_wait(self, name: str, ordinals: Sequence[int], node: int = 0) -> int:
+        """Chooses a node, if none is named, for which other faults do not come, and what happens at its request.
+
+        It is one of these requests of the name, counted from now.
+        """
         node = node or self._next()
         if node in self._returning:
             self._returning.pop(node).result()
@@ -67,9 +71,8 @@ class _Ambush(Troubles):
         fault: dict[str, object] = {moment: (lambda: act(node)) if act else None}
         if self._fault != "freeze":
             fault[loses] = True
-        ordinal = self._chance.choice((1, 2, _ORDINAL_MAX))
         self.spared = node
-        self._trap = self._cluster.set(node, name, ordinal=ordinal, **fault)
+        self._trap = self._cluster.set(node, name, ordinal=self._chance.choice(ordinals), **fault)
         return node
 
     def is_waiting(self) -> bool:
@@ -84,6 +87,10 @@ class _Ambush(Troubles):
             self._cluster.proxy.take_away(self._trap)
         if self.is_waiting():
             self._trap = self.spared = None
+
+    def kill_one(self) -> None:
+        """Kills one of the other nodes."""
+        self._kill(self._next())
 
     def strike(self) -> None:
         """Hurts one of the other nodes."""
@@ -111,7 +118,7 @@ class _AtKeeper(_Ambush):
     def strike(self) -> None:
         """Hurts a node that is not the keeper."""
         if not self.is_waiting() and (keeper := self._cluster.keeper()) is not None:
-            self.lie_in_wait(next(self._turns), keeper)
+            self.lie_in_wait(next(self._turns), _ORDINALS_OF_KEEPER, keeper)
         super().strike()
 
     def wait(self) -> None:
@@ -187,12 +194,17 @@ class _Story:
         with ThreadPoolExecutor(2 * NODES) as pool:
             killer = _Ambush(cluster, random.Random(seed), pool)
             for name in _OF_UNPACKING:
-                node = killer.lie_in_wait(name)
-                order = pool.submit(self._order, node, "unpack")
+                await_that("something is packed", lambda: bool(cluster.tables()))
+                order = pool.submit(self._order, killer.lie_in_wait(name, _ORDINALS_OF_UNPACKING), "unpack")
                 while killer.is_waiting() and not order.done():
                     killer.strike()
                 killer.give_up()
+                if order.done() and order.result():
+                    # A node that starts again lets the map begin again.
+                    killer.kill_one()
             killer.wait()
+        if 2 * len(killer.sprung) < len(_OF_UNPACKING):
+            raise Broken(f"nodes that unpack were hurt only at {killer.sprung}")
         # No node starts from now on, so packing does not begin again.
         await_that("the map ends", lambda: self._order(1, "unpack"), _PATIENCE_S)
         history = kills.ended(working, killer)
