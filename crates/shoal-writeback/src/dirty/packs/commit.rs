@@ -132,7 +132,7 @@ impl PackMap {
             match self.roots.reserve(self.name(), purpose).await {
                 Ok(reserved) => return Ok(reserved),
                 Err(ReserveError::NoRoot) => {
-                    // The lake must have no table of a map whose root is lost, and may have listed late before.
+                    // The lake must have no table of a map whose root is lost, and may have listed late.
                     self.compare(None).await?;
                     self.roots.create(self.name()).await.map_err(ReserveError::from)?;
                 }
