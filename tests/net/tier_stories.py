@@ -29,6 +29,10 @@ def stories(kills_asked: int = 0, freezes_asked: int = 0, is_long: bool = False)
     frozen = partial(freezes.at_every_stage, freezes=freezes_asked or _FREEZES)
     late = Layout(nodes=2, stall_s=16, environment=dict.fromkeys((1, 2), _IMPATIENT))
     return {
+        "maps_of_packs_are_kept_and_ended_and_rebuilt_whatever_fails": _story(
+            partial(keeping.tell, faults=kills_asked or _FAULTS),
+            lambda: Layout(keeping.NODES, age="1s", is_packed=True),
+        ),
         "a_lake_that_commits_half_a_minute_late_brings_nothing_back": _story(hardships.late_lake, lambda: late),
         "nodes_that_are_killed_one_after_the_other_lose_nothing": _story(
             partial(kills.tell, kills=kills_asked or _KILLS), lambda: Layout(kills.NODES, age="1s")
@@ -36,10 +40,6 @@ def stories(kills_asked: int = 0, freezes_asked: int = 0, is_long: bool = False)
         "nodes_that_pack_lose_nothing_to_any_faults": _story(
             partial(packing.tell, faults=kills_asked or _FAULTS),
             lambda: Layout(kills.NODES, age="1s", is_packed=True),
-        ),
-        "maps_of_packs_are_kept_and_ended_and_rebuilt_whatever_fails": _story(
-            partial(keeping.tell, faults=kills_asked or _FAULTS),
-            lambda: Layout(keeping.NODES, age="1s", is_packed=True),
         ),
         "a_node_may_die_at_any_request_of_any_operation": _story(partial(crash_points.kill_at_each, at_most=points)),
         "requests_and_answers_that_are_lost_cost_no_write": _story(partial(crash_points.lose_each, at_most=points)),
