@@ -24,7 +24,11 @@ use crate::node::{BLOCK, Node, OTHER_KEY};
 use crate::tasks::{carry_out, order};
 use crate::waiting::value;
 
-const KEYS: [&str; 6] = ["tmp/a", "tmp/b", "tmp/c", "tmp/d", "tmp/e", "tmp/f"];
+/// Names of objects. The lake has another port each time, so they have other homes; some have each node.
+const KEYS: [&str; 20] = [
+    "tmp/a", "tmp/b", "tmp/c", "tmp/d", "tmp/e", "tmp/f", "tmp/g", "tmp/h", "tmp/i", "tmp/j", "tmp/k",
+    "tmp/l", "tmp/m", "tmp/n", "tmp/o", "tmp/p", "tmp/q", "tmp/r", "tmp/s", "tmp/t",
+];
 
 /// Nodes that have packed [`KEYS`] and hold no block.
 async fn cold(nodes: usize, change: impl Fn(&mut Config)) -> Cluster {
@@ -47,6 +51,20 @@ async fn forget(cluster: &Cluster) {
         value("the node holds no block", blocks, |blocks| *blocks == 0).await;
     }
     cluster.lake.forget_requests();
+}
+
+/// Returns an object, with its seed, that `n0` gets from the other node. Nobody holds it afterwards.
+async fn at_home_elsewhere(cluster: &Cluster) -> (u64, &'static str) {
+    for (seed, key) in (0..).zip(KEYS) {
+        reads(&cluster.nodes[0].client(), key, &small(seed)).await;
+        cluster.settle().await;
+        let is_elsewhere = blocks(&cluster.nodes[1]).await == 1;
+        forget(cluster).await;
+        if is_elsewhere {
+            return (seed, key);
+        }
+    }
+    panic!("each object is at home at n0");
 }
 
 async fn blocks(node: &Node) -> u64 {
@@ -194,33 +212,34 @@ async fn a_block_that_is_damaged_at_a_neighbour_is_not_delivered() {
 #[tokio::test]
 async fn a_home_that_does_not_find_the_object_in_its_pack_costs_a_hop_and_no_read() {
     let cluster = cold(2, |_| ()).await;
-    let [reader, home] = &cluster.nodes[..] else {
-        unreachable!("there are two")
-    };
-    let mut tried = 0;
-    for (seed, key) in (0..).zip(KEYS) {
-        reads(&reader.client(), key, &small(seed)).await;
+    let (seed, key) = at_home_elsewhere(&cluster).await;
+    for fault in [404, 416]
+        .map(Fault::status)
+        .into_iter()
+        .chain([Fault::new().damaged()])
+    {
+        cluster.lake.misbehave(fault.when(is_read));
+        reads(&cluster.nodes[0].client(), key, &small(seed)).await;
+        assert_eq!(cluster.lake.count(is_read), 2, "{:#?}", cluster.lake.requests());
         cluster.settle().await;
-        let is_elsewhere = blocks(home).await == 1;
+        assert_eq!(blocks(&cluster.nodes[1]).await, 0);
         forget(&cluster).await;
-        if !is_elsewhere {
-            continue;
-        }
-        for fault in [404, 416]
-            .map(Fault::status)
-            .into_iter()
-            .chain([Fault::new().damaged()])
-        {
-            cluster.lake.misbehave(fault.when(is_read));
-            reads(&reader.client(), key, &small(seed)).await;
-            assert_eq!(cluster.lake.count(is_read), 2, "{:#?}", cluster.lake.requests());
-            cluster.settle().await;
-            assert_eq!(blocks(home).await, 0);
-            forget(&cluster).await;
-            tried += 1;
-        }
     }
-    assert!(tried > 0, "some object has its home at the other node");
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_node_that_waits_for_a_home_is_not_waited_for() {
+    let cluster = cold(2, |_| ()).await;
+    let (seed, key) = at_home_elsewhere(&cluster).await;
+    let asker = Asker::new(&cluster, (seed, key)).await;
+    let gate = cluster.lake.hold(is_read);
+    let client = cluster.nodes[0].client();
+    let reader = tokio::spawn(async move { client.get(&format!("/b/{key}")).send().await });
+    gate.arrived(1).await;
+    assert_eq!(asker.ask(ACCESS_KEY, |_| ()).await, None);
+    gate.open();
+    assert!(reader.await.unwrap().body == small(seed));
     cluster.stop().await;
 }
 
@@ -291,17 +310,17 @@ struct Asker {
 }
 
 impl Asker {
-    /// Asks `n0` for the object `tmp/b`, all members having been written in the order of their keys.
-    async fn new(cluster: &Cluster) -> Self {
+    /// Asks `n0` for one of [`KEYS`].
+    async fn new(cluster: &Cluster, (seed, key): (u64, &str)) -> Self {
         let channel = Arc::new(Channel::new("asker", [SECRET], 10));
         let name = |key: &str| ObjectName {
             bucket: "b".into(),
             key: key.as_bytes().into(),
             version: None,
         };
-        let head = cluster.nodes[0].client().head("/b/tmp/b").send().await;
+        let head = cluster.nodes[0].client().head(&format!("/b/{key}")).send().await;
         let etag = HeaderValue::from_str(head.header("etag").unwrap()).unwrap();
-        let (object, bytes) = (name("tmp/b"), small(1));
+        let (object, bytes) = (name(key), small(seed));
         let of_object = HeaderMap::from_iter([(ETAG, etag)]);
         let id = object.id(&cluster.lake.url());
         let version = Version::from_response(id, &of_object, bytes.len() as u64, BLOCK).unwrap();
@@ -346,7 +365,7 @@ impl Asker {
 #[tokio::test]
 async fn a_home_keeps_and_sends_only_what_it_was_asked_for() {
     let cluster = cold(1, |_| ()).await;
-    let asker = Asker::new(&cluster).await;
+    let asker = Asker::new(&cluster, (1, "tmp/b")).await;
     reads(&cluster.nodes[0].other(), "tmp/a", &small(0)).await;
     cluster.settle().await;
     cluster.lake.deny(OTHER_KEY, Access::Read, "b/tmp/.shoal-pack");
