@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use bytes::Bytes;
 
 use crate::engine::batches::{Batches, Operation};
-use crate::engine::{EngineError, OPERATIONS_MAX, Outcome, Transaction};
+use crate::engine::{Change, EngineError, OPERATIONS_MAX, Outcome, Transaction};
 
 /// Maximum size of all keys and values in a request that several transactions share: a third of what etcd
 /// accepts, so that it stays short.
@@ -37,7 +37,7 @@ impl Operation for Commit {
     /// Joins if no transaction touches a key that another one changes: their order does not matter then.
     fn join(&self, batch: &mut Batch) -> bool {
         let Self(transaction) = self;
-        let changed = || transaction.changes.iter().map(|change| change.key());
+        let changed = || transaction.changes.iter().map(Change::key);
         let required = || transaction.conditions.iter().map(|condition| &condition.key);
         let count = batch.count + 1;
         let operations = batch.operations.max(transaction.operations());

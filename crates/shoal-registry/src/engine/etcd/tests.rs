@@ -157,9 +157,28 @@ async fn a_commit_without_room_did_not_happen_only_if_its_key_is_as_it_was() {
     }
 }
 
+/// The transactions of [`shared`].
+const SHARED: usize = 3;
+
+/// Returns the outcomes of transactions whose shared request gets this answer, and the number of requests
+/// after it, which succeed.
+async fn shared(answer: Vec<u8>) -> (Vec<Result<Outcome, EngineError>>, usize) {
+    let before = vec![healthy(); COMMITS];
+    let (only, asked) = member_with([before, vec![answer, healthy()]].concat()).await;
+    let engine = etcd(&[&only]);
+    let commits = (0..COMMITS + SHARED).map(|number| {
+        let key = Bytes::from(number.to_string());
+        engine.commit(Transaction {
+            conditions: vec![Condition::absent(key.clone())],
+            changes: vec![Change::put(key, Bytes::new())],
+        })
+    });
+    let outcomes = futures_util::future::join_all(commits).await.split_off(COMMITS);
+    (outcomes, asked.load(Ordering::Relaxed) - COMMITS - 1)
+}
+
 #[tokio::test]
 async fn transactions_that_share_a_request_each_have_an_outcome() {
-    const SHARED: usize = 3;
     let answer = |body: &str| http("200 OK", &format!(r#"{{"header":{{"revision":"9"}},{body}}}"#));
     let error = |message: &str| http("400 Bad Request", &format!(r#"{{"message":"{message}"}}"#));
     let parts = |parts: &str| answer(&format!(r#""succeeded":true,"responses":[{parts}]"#));
@@ -194,23 +213,6 @@ async fn transactions_that_share_a_request_each_have_an_outcome() {
         let (outcomes, later_requests) = shared(error(refusal)).await;
         assert_eq!(outcomes, [alone.clone(), alone.clone(), alone.clone()]);
         assert_eq!(later_requests, SHARED * each);
-    }
-
-    /// Returns the outcomes of transactions whose shared request gets this answer, and the number of requests
-    /// after it, which succeed.
-    async fn shared(answer: Vec<u8>) -> (Vec<Result<Outcome, EngineError>>, usize) {
-        let before = vec![healthy(); COMMITS];
-        let (only, asked) = member_with([before, vec![answer, healthy()]].concat()).await;
-        let engine = etcd(&[&only]);
-        let commits = (0..COMMITS + SHARED).map(|number| {
-            let key = Bytes::from(number.to_string());
-            engine.commit(Transaction {
-                conditions: vec![Condition::absent(key.clone())],
-                changes: vec![Change::put(key, Bytes::new())],
-            })
-        });
-        let outcomes = futures_util::future::join_all(commits).await.split_off(COMMITS);
-        (outcomes, asked.load(Ordering::Relaxed) - COMMITS - 1)
     }
 }
 
