@@ -40,7 +40,7 @@ fn not_brought(error: &FetchError) -> S3Error {
             tracing::warn!(%error, "the bytes of an object cannot be read where they are kept");
             S3Error::new(
                 ErrorCode::SlowDown,
-                "The lake does not have the object yet, and the tier does not give its bytes; please try again.",
+                "The bytes of the object cannot be read from its tier or its pack; please try again.",
             )
         }
         FetchError::Busy => S3Error::new(
