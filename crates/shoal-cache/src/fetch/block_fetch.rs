@@ -149,7 +149,7 @@ impl Fetcher {
 /// Delivers the bytes of a block to the leader from where they are kept.
 async fn read_kept(bytes: &dyn KeptBytes, fetch: &WantedBlock) -> Result<(), FetchError> {
     let leader = &fetch.leader;
-    leader.set_source(Source::Tier);
+    leader.set_source(bytes.source());
     let start = u64::from(fetch.index()) * fetch.version.block_bytes;
     let missing = fetch.missing();
     let mut pieces = bytes.read(ByteRange::new(start + missing.start, start + missing.end));

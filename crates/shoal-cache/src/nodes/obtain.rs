@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use serde::{Deserialize, Serialize};
 use shoal_policy::eviction::gwf::Worth;
-use shoal_policy::{Layer, NodeId};
+use shoal_policy::{Layer, NodeId, Source};
 use shoal_s3::object::ObjectName;
 use shoal_s3::range::ByteRange;
 
@@ -108,6 +108,9 @@ pub trait KeptBytes: fmt::Debug + Send + Sync {
 
     /// Streams a range of the version. The stream ends with an error unless it yields exactly these bytes.
     fn read(&self, range: ByteRange) -> BoxStream<'static, Result<Bytes, Box<dyn Error + Send + Sync>>>;
+
+    /// Returns the origin of the bytes.
+    fn source(&self) -> Source;
 
     /// Returns where any node can read the bytes, if they are one block and in a pack; `None` if only this
     /// node is to read them.

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use futures_util::future::ready;
 use futures_util::stream::{self, StreamExt};
 use shoal_net::endpoint::BoxError;
+use shoal_policy::Source;
 use shoal_registry::Content;
 use shoal_s3::range::ByteRange;
 
@@ -88,6 +89,10 @@ impl KeptBytes for TierBytes {
     /// The key of the first piece, which is used once; empty if there are no bytes.
     fn id(&self) -> &str {
         self.pieces.first().map_or("", |piece| &piece.key)
+    }
+
+    fn source(&self) -> Source {
+        Source::Tier
     }
 
     fn read(&self, range: ByteRange) -> ByteStream {

@@ -16,6 +16,7 @@ use shoal_net::endpoint::{BoxError, OnContradiction};
 use shoal_net::link::{Purpose, Transfer};
 use shoal_pack::table::Packed;
 use shoal_pack::{Description, Part};
+use shoal_policy::Source;
 use shoal_registry::{DirtyVersion, Lifetime};
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::range::ByteRange;
@@ -327,6 +328,10 @@ impl KeptBytes for MemberBytes {
         stream::once(read).boxed()
     }
 
+    fn source(&self) -> Source {
+        Source::Lake
+    }
+
     fn in_pack(&self) -> Option<&Arc<InPack>> {
         self.in_pack.as_ref()
     }
@@ -338,7 +343,7 @@ impl fmt::Debug for MemberBytes {
     }
 }
 
-/// The bytes of an object in memory, so that it is read once and written under its own name.
+/// The bytes of an object in a pack, in memory, so that it is read once and written under its own name.
 #[derive(Debug)]
 pub(crate) struct BytesInMemory {
     /// Identifies them, see [`KeptBytes::id`].
@@ -355,5 +360,9 @@ impl KeptBytes for BytesInMemory {
     fn read(&self, range: ByteRange) -> BoxStream<'static, Result<Bytes, BoxError>> {
         let part = self.bytes.slice(range.start as usize..range.end as usize);
         stream::once(ready(Ok(part))).boxed()
+    }
+
+    fn source(&self) -> Source {
+        Source::Lake
     }
 }

@@ -47,7 +47,10 @@ async fn a_cold_read_is_one_request_for_the_bytes_of_the_object() {
         panic!("{requests:#?}")
     };
     assert!(get.is_get() && is_of_pack(get) && get.header("range").is_some());
-    assert_eq!(get.body_sent, small(1).len() as u64, "no other object is sent");
+    let sent = small(1).len() as u64;
+    assert_eq!(get.body_sent, sent, "no other object is sent");
+    let from_lake = format!("shoal_read_bytes_total{{source=\"lake\"}} {sent}\n");
+    assert!(node.admin("/metrics").await.text().contains(&from_lake));
     node.settle().await;
     let warm = reads(&node.client(), "tmp/b", &small(1)).await;
     assert_eq!(warm.header("x-cache"), Some("REVALIDATED"));
