@@ -8,8 +8,10 @@ use http::header::ETAG;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body_util::BodyExt as _;
 use shoal_cache::obtain::InPack;
+use shoal_cache::peer::PeerError;
 use shoal_cache::{BlockRequest, CallerName, Obtain, Peer};
 use shoal_net::Channel;
+use shoal_net::endpoint::LakeBody;
 use shoal_node::config::{Config, CooperationMode};
 use shoal_policy::Layer;
 use shoal_s3::object::{ObjectName, Version};
@@ -104,6 +106,9 @@ async fn the_lake_sends_a_packed_object_once_to_all_nodes() {
     let cluster = cold(3, |_| ()).await;
     for node in &cluster.nodes {
         read_all(node).await;
+    }
+    for node in 0..3 {
+        assert_eq!(cluster.sent(node, "tier").await, 0, "n{node}");
     }
     let requests = cluster.lake.requests();
     assert_eq!(cluster.lake.count(is_read), KEYS.len(), "{requests:#?}");
@@ -237,7 +242,8 @@ async fn a_node_that_waits_for_a_home_is_not_waited_for() {
     let client = cluster.nodes[0].client();
     let reader = tokio::spawn(async move { client.get(&format!("/b/{key}")).send().await });
     gate.arrived(1).await;
-    assert_eq!(asker.ask(ACCESS_KEY, |_| ()).await, None);
+    let asked = asker.begin(ACCESS_KEY, asker.in_pack.clone()).await;
+    assert!(matches!(asked, Err(PeerError::Refused { status, .. }) if status == StatusCode::LOOP_DETECTED));
     gate.open();
     assert!(reader.await.unwrap().body == small(seed));
     cluster.stop().await;
@@ -349,16 +355,21 @@ impl Asker {
     }
 
     /// Asks the node as the block's home in the widest layer, so that it asks the lake.
-    async fn ask(&self, caller: &str, change: impl FnOnce(&mut InPack)) -> Option<Bytes> {
-        let mut in_pack = self.in_pack.clone();
-        change(&mut in_pack);
+    async fn begin(&self, caller: &str, in_pack: InPack) -> Result<LakeBody, PeerError> {
         let request = BlockRequest {
             obtain: Obtain::FromPack(Layer(3), Arc::new(in_pack)),
             caller: CallerName::AccessKey(caller.into()),
             ..self.request.clone()
         };
-        let sent = self.peer.get_block(&request, None).await.ok()?;
-        Some(sent.body.collect().await.ok()?.to_bytes())
+        let sent = self.peer.get_block(&request, None).await?;
+        Ok(sent.body)
+    }
+
+    async fn ask(&self, caller: &str, change: impl FnOnce(&mut InPack)) -> Option<Bytes> {
+        let mut in_pack = self.in_pack.clone();
+        change(&mut in_pack);
+        let body = self.begin(caller, in_pack).await.unwrap();
+        Some(body.collect().await.ok()?.to_bytes())
     }
 }
 
