@@ -37,7 +37,7 @@ from real.node import Node  # noqa: E402
 from real.processes import run, tried_again  # noqa: E402
 from real.scratch import scratch  # noqa: E402
 from spread import NODES  # noqa: E402
-from users import BUCKETS, USERS, write_configuration  # noqa: E402
+from users import BUCKETS, KEEPER, USERS, write_configuration  # noqa: E402
 from written_back import BUCKET_PREFIX, restart, restart_packed  # noqa: E402
 
 SUITE_URL = "https://github.com/ceph/s3-tests.git"
@@ -235,8 +235,8 @@ def three_nodes(
     """Returns nodes that write everything back, and their passes."""
     cluster = running.enter_context(Cluster(binary, folder, lake, accounts))
     ports = ",".join(str(node.s3_port) for node in cluster.nodes)
-    root = f"{lake.url} {lake.account.access_key} {lake.account.secret_key}"
-    environment = {NODES: ports, LAKE: root, ADMIN: cluster.nodes[-1].admin}
+    keeper = f"{lake.url} {KEEPER.account.access_key} {KEEPER.account.secret_key}"
+    environment = {NODES: ports, LAKE: keeper, ADMIN: cluster.nodes[-1].admin}
     through = suite("node", cluster.url, buckets=BUCKET_PREFIX, environment=environment)
     return cluster.nodes, passes(through, cluster)
 
@@ -355,8 +355,6 @@ def parse() -> argparse.Namespace:
         parser.error("--lake-url and --node-url go together")
     if (arguments.write_back or arguments.packed) and arguments.shoal is None:
         parser.error("--write-back and --packed start nodes of --shoal, in front of a lake of its own")
-    if arguments.packed and arguments.lake == "ceph":
-        parser.error("--packed needs a lake where one account may read and remove all packs: --lake minio")
     arguments.baseline = arguments.baseline or HERE / "passing" / f"{arguments.lake}.txt"
     return arguments
 
@@ -395,11 +393,12 @@ def compared(arguments: argparse.Namespace, checkout: Path, folder: Path) -> int
         passes = passes_of_node(suite("node", arguments.node_url), nothing)
         return lost(suite(arguments.lake, arguments.lake_url), passes)
     with ExitStack() as running:
-        started = running.enter_context(LAKES[arguments.lake](folder / "lake", list(USERS.values())))
+        users = [*USERS.values(), KEEPER]
+        started = running.enter_context(LAKES[arguments.lake](folder / "lake", users))
         lake = suite(arguments.lake, started.url)
         if arguments.shoal is None:
             return lost(lake, ())
-        accounts = [started.account, *(user.account for user in USERS.values())]
+        accounts = [started.account, *(user.account for user in users)]
         of_cluster = passes_of_packing_cluster if arguments.packed else passes_of_cluster
         build = partial(three_nodes, of_cluster) if is_back else one_node
         nodes, passes = build(suite, running, arguments.shoal.resolve(), folder, started, accounts)

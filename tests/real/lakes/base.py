@@ -45,6 +45,8 @@ class User:
     email: str
     tenant: str = ""
     capabilities: str = ""
+    """Whether the account may do everything with the buckets of others, too, where accounts are apart."""
+    is_admin: bool = False
 
 
 class Stoppable(Protocol):

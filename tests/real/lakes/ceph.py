@@ -295,6 +295,7 @@ def create_user(conf: Path, user: User) -> None:
             *("--access-key", user.account.access_key, "--secret-key", user.account.secret_key),
             *(("--tenant", user.tenant) if user.tenant else ()),
             *(("--caps", user.capabilities) if user.capabilities else ()),
+            *(("--admin",) if user.is_admin else ()),
         ]
     )
 

@@ -26,7 +26,7 @@ def start(folder: Path, users: Sequence[User] = (), address: str = "127.0.0.1") 
         user.account.access_key: {
             "access": user.account.access_key,
             "secret": user.account.secret_key,
-            "role": "userplus",
+            "role": "admin" if user.is_admin else "userplus",
         }
         for user in users
     }
