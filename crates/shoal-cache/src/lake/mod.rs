@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Response, StatusCode};
+use shoal_policy::ObjectId;
 use shoal_registry::Lifetime;
 use shoal_s3::error::S3Error;
 use shoal_s3::identity::Caller;
@@ -27,13 +28,14 @@ use shoal_s3::xml::ListedObject;
 
 pub use self::plain::PlainLake;
 pub use self::request::{NoBytes, ReadRequest};
-pub use self::survey::{LakeRefusal, PAGE_KEYS, PageRequest};
+pub use self::survey::{LakeRefusal, PAGE_KEYS, PackPlace, PageRequest, Wanted};
 pub use self::verdict::{Verdict, judged, unknown};
 use shoal_net::endpoint::{EndpointError, LakeBody};
 
 use crate::exchange::respond::CallerHeaders;
 use crate::exchange::{Admitted, ResponseResult};
 use crate::fetch::StreamHandle;
+use crate::fetch::read_context::ReadContext;
 use crate::grants::QuestionStamp;
 use crate::grants::freshness::Reuse;
 use crate::nodes::obtain::KeptBytes;
@@ -211,18 +213,30 @@ pub trait Lake: Send + Sync {
         name: &'a ObjectName,
     ) -> BoxFuture<'a, Result<Arc<Version>, LakeRefusal>>;
 
-    /// Returns where the bytes of a version are kept, for a node that is to hold its blocks for `caller`;
-    /// `None` if the lake has them under the object's name, or has another version there.
+    /// Returns where the bytes of a version are kept, for a node that is to hold its blocks and reads them in
+    /// `context`; `None` if the lake has them under the object's name, or has another version there. Those of
+    /// an object in `pack` are read from blocks of the pack, which other objects of it use, too.
     ///
     /// # Errors
     ///
-    /// It is not known.
+    /// It is not known, or the lake refuses the caller.
     fn kept<'a>(
         &'a self,
-        caller: &'a Caller,
-        name: &'a ObjectName,
+        context: &'a ReadContext,
         version: &'a Version,
+        pack: Option<ObjectId>,
     ) -> BoxFuture<'a, Result<Option<Arc<dyn KeptBytes>>, LakeRefusal>>;
+
+    /// Returns true if the lake may have the object of this name in a pack, or if it is a pack itself.
+    fn may_be_packed(&self, name: &ObjectName) -> bool;
+
+    /// Returns the places in their packs of those of the wanted versions that are read from blocks of their
+    /// packs, because together they are enough of these blocks. The others are read alone.
+    fn places<'a>(
+        &'a self,
+        caller: &'a Caller,
+        wanted: &'a [Wanted<'a>],
+    ) -> BoxFuture<'a, Vec<Option<PackPlace>>>;
 
     /// Returns objects in the order of their keys. An empty page means that there are no more: some lakes
     /// call a page the last one although others follow.

@@ -16,10 +16,12 @@ use shoal_s3::read_head::Question;
 use shoal_s3::xml::ListedObject;
 
 use super::{
-    Asked, Lake, LakeQuestion, LakeRefusal, PageRequest, PinOutcome, Pinned, ReadError, ReadRequest, Write,
+    Asked, Lake, LakeQuestion, LakeRefusal, PackPlace, PageRequest, PinOutcome, Pinned, ReadError,
+    ReadRequest, Wanted, Write,
 };
 use crate::exchange::location::Addresses;
 use crate::exchange::{Admitted, ResponseResult};
+use crate::fetch::read_context::ReadContext;
 use crate::fetch::{CacheParts, Fetcher, range_header, sent_range};
 use crate::grants::freshness::Reuse;
 use crate::grants::{Checksums, QuestionStamp, is_refusal};
@@ -102,11 +104,23 @@ impl Lake for PlainLake {
 
     fn kept<'a>(
         &'a self,
-        _: &'a Caller,
-        _: &'a ObjectName,
+        _: &'a ReadContext,
         _: &'a Version,
+        _: Option<ObjectId>,
     ) -> BoxFuture<'a, Result<Option<Arc<dyn KeptBytes>>, LakeRefusal>> {
         ready(Ok(None)).boxed()
+    }
+
+    fn may_be_packed(&self, _: &ObjectName) -> bool {
+        false
+    }
+
+    fn places<'a>(
+        &'a self,
+        _: &'a Caller,
+        wanted: &'a [Wanted<'a>],
+    ) -> BoxFuture<'a, Vec<Option<PackPlace>>> {
+        ready(vec![None; wanted.len()]).boxed()
     }
 
     fn list<'a>(

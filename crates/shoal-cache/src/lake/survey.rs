@@ -5,6 +5,7 @@ use std::sync::Arc;
 use http::{HeaderMap, Method, StatusCode};
 use shoal_base::causes;
 use shoal_net::endpoint::s3::{CallError, Refusal, S3Client};
+use shoal_policy::{ObjectId, VersionId};
 use shoal_s3::conditions::Conditions;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Uncacheable, Version};
@@ -35,6 +36,24 @@ pub enum LakeRefusal {
     /// The object cannot be cached.
     #[error("the object cannot be cached ({})", .0.as_str())]
     Uncacheable(Uncacheable),
+}
+
+/// A version that a task wants.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// The name of the object.
+    pub name: &'a ObjectName,
+    /// Its version.
+    pub version: VersionId,
+}
+
+/// The place of an object in a pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PackPlace {
+    /// The pack.
+    pub pack: ObjectId,
+    /// The offset of the object's first byte in it.
+    pub start: u64,
 }
 
 impl PlainLake {

@@ -116,7 +116,11 @@ impl PackedLake {
 
     /// Finds a packed object by a map that is current. A table that is damaged on this node's disk comes from
     /// the lake again.
-    async fn member(&self, map: &Arc<PackMap>, name: &ObjectName) -> Result<Option<Arc<Member>>, MapError> {
+    pub(super) async fn member(
+        &self,
+        map: &Arc<PackMap>,
+        name: &ObjectName,
+    ) -> Result<Option<Arc<Member>>, MapError> {
         match self.member_in(&*map.current().await?, map, name) {
             Err(MapError::Block(damaged)) => map.forget(&damaged),
             found => return found,

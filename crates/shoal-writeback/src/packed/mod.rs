@@ -5,6 +5,7 @@
 //! the pack may read its members. `docs/decisions/0048-small-objects-are-packed-at-the-lake.md` gives the
 //! reasons.
 
+mod blocks;
 mod listing;
 mod member;
 mod names;
@@ -19,9 +20,13 @@ use shoal_cache::exchange::{Admitted, ResponseResult};
 use shoal_cache::fetch::Fetcher;
 use shoal_cache::freshness::Reuse;
 use shoal_cache::grants::QuestionStamp;
-use shoal_cache::lake::{Asked, Lake, LakeRefusal, PageRequest, PinOutcome, ReadError, ReadRequest, Write};
+use shoal_cache::lake::{
+    Asked, Lake, LakeRefusal, PackPlace, PageRequest, PinOutcome, ReadError, ReadRequest, Wanted, Write,
+};
 use shoal_cache::obtain::KeptBytes;
+use shoal_cache::read_context::ReadContext;
 use shoal_cache::single_flight::Underway;
+use shoal_policy::ObjectId;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::operation::{Classified, Operation};
@@ -38,7 +43,7 @@ pub struct PackedLake {
     pub within: Arc<dyn Lake>,
     /// The blocks of this node, with the parts that they use.
     pub fetcher: Arc<Fetcher>,
-    /// Packed objects that are read from their packs, each by one read.
+    /// Packed objects that are read from their packs, each by one read, and packs about which tasks ask.
     pub opening: Underway,
 }
 
@@ -98,15 +103,27 @@ impl Lake for PackedLake {
 
     fn kept<'a>(
         &'a self,
-        caller: &'a Caller,
-        name: &'a ObjectName,
+        context: &'a ReadContext,
         version: &'a Version,
+        pack: Option<ObjectId>,
     ) -> BoxFuture<'a, Result<Option<Arc<dyn KeptBytes>>, LakeRefusal>> {
-        if self.may_be_packed(name) {
-            self.kept_in_pack(caller, name, version).boxed()
-        } else {
-            self.within.kept(caller, name, version)
+        match &context.name {
+            Some(name) if self.may_be_packed(name) => self.kept_in_pack(context, name, version, pack).boxed(),
+            _ => self.within.kept(context, version, pack),
         }
+    }
+
+    fn may_be_packed(&self, name: &ObjectName) -> bool {
+        let is_current = self.dirty.entries.may_be_dirty(name);
+        is_current && self.packs().of(name).is_some() || self.packs().hide(name)
+    }
+
+    fn places<'a>(
+        &'a self,
+        caller: &'a Caller,
+        wanted: &'a [Wanted<'a>],
+    ) -> BoxFuture<'a, Vec<Option<PackPlace>>> {
+        self.places_in_packs(caller, wanted).boxed()
     }
 
     fn list<'a>(
@@ -181,12 +198,6 @@ impl Lake for PackedLake {
 impl PackedLake {
     fn packs(&self) -> &Packs {
         &self.dirty.entries.packs
-    }
-
-    /// Returns true if a pack may have the object of this name, or if it is a pack itself.
-    fn may_be_packed(&self, name: &ObjectName) -> bool {
-        let is_current = self.dirty.entries.may_be_dirty(name);
-        is_current && self.packs().of(name).is_some() || self.packs().hide(name)
     }
 
     fn may_be_packed_below(&self, bucket: &str, prefix: &[u8]) -> bool {

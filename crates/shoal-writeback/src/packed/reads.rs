@@ -13,10 +13,10 @@ use shoal_cache::blocks::cached;
 use shoal_cache::exchange::respond::CallerHeaders;
 use shoal_cache::lake::{Asked, LakeRefusal, PinOutcome, Pinned, ReadError, ReadRequest};
 use shoal_cache::obtain::KeptBytes;
-use shoal_cache::read_context::{Purpose, ReadContext};
+use shoal_cache::read_context::ReadContext;
 use shoal_net::clock;
 use shoal_net::endpoint::s3::S3Client;
-use shoal_policy::Found;
+use shoal_policy::{Found, ObjectId};
 use shoal_s3::conditions::Conditions;
 use shoal_s3::error::S3Error;
 use shoal_s3::identity::Caller;
@@ -69,10 +69,7 @@ impl PackedLake {
     ) -> Result<Arc<Version>, LakeRefusal> {
         let packed = self.name_of(name).map_err(NotAnswered::from)?;
         let known = self.of_member(&packed, |member| async move {
-            if self.may_read_pack(caller, &member) {
-                return Ok(Ok(Arc::clone(&member.object.version)));
-            }
-            match self.within.version(caller, &member.object.pack_name).await {
+            match self.pack_version(caller, &member.object.pack_name).await {
                 Ok(_) | Err(LakeRefusal::Uncacheable(_)) => Ok(Ok(Arc::clone(&member.object.version))),
                 Err(LakeRefusal::Refused { status, .. }) => Err(not_read(status).into()),
                 Err(trouble @ LakeRefusal::Trouble(_)) => Ok(Err(trouble)),
@@ -86,18 +83,31 @@ impl PackedLake {
 
     pub(super) async fn kept_in_pack(
         &self,
-        caller: &Caller,
+        context: &ReadContext,
         name: &ObjectName,
         version: &Version,
+        pack: Option<ObjectId>,
     ) -> Result<Option<Arc<dyn KeptBytes>>, LakeRefusal> {
         let packed = self.name_of(name).map_err(NotAnswered::from)?;
-        let member = self.of_member(&packed, |member| async { Ok(member) }).await?;
-        match member.filter(|member| member.object.version.id == version.id) {
-            Some(member) => {
-                let bytes = self.bytes(&member, caller, HeaderMap::new());
-                Ok(Some(Arc::new(bytes.with_purpose(&Purpose::Prefetch))))
+        let kept = self.of_member(&packed, |member| async move {
+            if member.object.version.id != version.id {
+                return Ok(None);
             }
-            None => self.within.kept(caller, name, version).await,
+            let bytes = self.bytes(&member, &context.caller, HeaderMap::new());
+            let bytes = bytes.with_purpose(&context.purpose);
+            // A pack to which the object has been moved is not that of the task.
+            let is_there = pack == Some(member.object.pack_name.id(self.fetcher.parts.lake.url()));
+            if is_there && let Some(read) = self.read_from_blocks(&member.object, context).await? {
+                let id = bytes.id().into();
+                return Ok(Some(
+                    Arc::new(BytesInMemory { id, bytes: read }) as Arc<dyn KeptBytes>
+                ));
+            }
+            Ok(Some(Arc::new(bytes) as Arc<dyn KeptBytes>))
+        });
+        match kept.await?.flatten() {
+            Some(kept) => Ok(Some(kept)),
+            None => self.within.kept(context, version, pack).await,
         }
     }
 
@@ -172,14 +182,35 @@ impl PackedLake {
         }
     }
 
-    /// Returns true if the lake has lately let a caller read a pack, whose members are asked for one after
-    /// the other.
-    fn may_read_pack(&self, caller: &Caller, member: &Member) -> bool {
-        let (pack, parts) = (&member.object.pack_name, &self.fetcher.parts);
+    /// Returns the version of a pack if the caller may read it. The lake is asked about it in the name of a
+    /// caller once in a while, and not about each of its members.
+    pub(super) async fn pack_version(
+        &self,
+        caller: &Caller,
+        pack: &ObjectName,
+    ) -> Result<Arc<Version>, LakeRefusal> {
+        let parts = &self.fetcher.parts;
         let object = pack.id(parts.lake.url());
-        let stamp = parts.grants.stamp(caller.id(), pack, object, clock::instant());
-        let granted = parts.grants.granted(caller.id(), object, stamp, PACK_ASKED);
-        granted.is_some()
+        let granted = || {
+            let stamp = parts.grants.stamp(caller.id(), pack, object, clock::instant());
+            let granted = parts.grants.granted(caller.id(), object, stamp, PACK_ASKED);
+            granted.map(|(version, _)| version)
+        };
+        if let Some(version) = granted() {
+            return Ok(version);
+        }
+        // The members of a pack are asked for at the same time.
+        let _asking = match self.opening.begin_alone(object) {
+            Ok(asking) => Some(asking),
+            Err(ended) => {
+                ended.wait().await;
+                None
+            }
+        };
+        match granted() {
+            Some(version) => Ok(version),
+            None => self.within.version(caller, pack).await,
+        }
     }
 
     /// Returns the read of the object's pack that needs the same permission as `request`, and no bytes.
@@ -248,7 +279,7 @@ impl Member {
     }
 }
 
-fn not_read(status: StatusCode) -> NotRead {
+pub(super) fn not_read(status: StatusCode) -> NotRead {
     match status {
         StatusCode::NOT_FOUND => NotRead::Gone,
         status => NotRead::Refused(status),

@@ -22,10 +22,14 @@ use shoal_cache::exchange::location::Addresses;
 use shoal_cache::exchange::{Admitted, ResponseResult};
 use shoal_cache::freshness::Reuse;
 use shoal_cache::grants::{Grants, QuestionStamp};
-use shoal_cache::lake::{Asked, Lake, LakeRefusal, PageRequest, PinOutcome, ReadError, ReadRequest, Write};
+use shoal_cache::lake::{
+    Asked, Lake, LakeRefusal, PackPlace, PageRequest, PinOutcome, ReadError, ReadRequest, Wanted, Write,
+};
 use shoal_cache::obtain::KeptBytes;
+use shoal_cache::read_context::ReadContext;
 use shoal_cache::write::WriteMode;
 use shoal_net::endpoint::Endpoint;
+use shoal_policy::ObjectId;
 use shoal_s3::error::S3Error;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
@@ -125,23 +129,38 @@ impl Lake for TieredLake {
 
     fn kept<'a>(
         &'a self,
-        caller: &'a Caller,
-        name: &'a ObjectName,
+        context: &'a ReadContext,
         version: &'a Version,
+        pack: Option<ObjectId>,
     ) -> BoxFuture<'a, Result<Option<Arc<dyn KeptBytes>>, LakeRefusal>> {
         let kept = async move {
-            if self.may_be_dirty(name) {
+            let name = context.name.as_ref();
+            if let Some(name) = name.filter(|name| self.may_be_dirty(name)) {
                 let entries = &self.parts.dirty.entries;
                 let lookup = entries.find(&unversioned(name)).await;
                 let lookup = lookup.map_err(|error| LakeRefusal::Trouble(error.to_string()))?;
-                let manifest = entries.readable_by(&lookup, caller).and_then(Dirty::object);
+                let manifest = entries
+                    .readable_by(&lookup, &context.caller)
+                    .and_then(Dirty::object);
                 if let Some(manifest) = manifest.filter(|manifest| manifest.version.id == version.id) {
                     return Ok(Some(self.bytes(&lookup, manifest)));
                 }
             }
-            self.parts.within.kept(caller, name, version).await
+            self.parts.within.kept(context, version, pack).await
         };
         kept.boxed()
+    }
+
+    fn may_be_packed(&self, name: &ObjectName) -> bool {
+        self.parts.within.may_be_packed(name)
+    }
+
+    fn places<'a>(
+        &'a self,
+        caller: &'a Caller,
+        wanted: &'a [Wanted<'a>],
+    ) -> BoxFuture<'a, Vec<Option<PackPlace>>> {
+        self.parts.within.places(caller, wanted)
     }
 
     fn list<'a>(

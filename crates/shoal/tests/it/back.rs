@@ -16,6 +16,7 @@ mod listing;
 mod listing_uploads;
 mod multipart;
 mod packs;
+mod packs_fetched;
 mod packs_seen;
 mod packs_shared;
 mod permission;

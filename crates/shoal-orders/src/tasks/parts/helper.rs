@@ -12,7 +12,7 @@ use shoal_cache::read_context::{Purpose, ReadContext};
 use shoal_cache::single_flight::FetchError;
 use shoal_net::link::{PromiseId, TooManyPromises};
 use shoal_policy::admission::Refusal;
-use shoal_policy::{Layer, ObjectId, Source, VersionId};
+use shoal_policy::{BlockId, Layer, ObjectId, Source, VersionId};
 use shoal_s3::object::Version;
 use shoal_store::{Absence, Kept, PinOrder, Store};
 
@@ -105,7 +105,7 @@ impl TaskHelper {
         let caller = self.parts.caller(access_key).map_err(|why| format!("it {why}"))?;
         let name = name.ok_or("it has no name of the object")?;
         let account = self.parts.cache().lake.account_for(&caller);
-        let context = ReadContext::of_peer(account, caller, Some(name.clone()), HeaderMap::new());
+        let context = ReadContext::of_peer(account, caller, Some(name), HeaderMap::new());
         let purpose = match fill.planned {
             Some(planned) => Purpose::Planned(self.rates.of(planned, self.parts.cache().lake.link())),
             None => Purpose::Prefetch,
@@ -114,9 +114,11 @@ impl TaskHelper {
         let filled = async {
             let mut obtain = Obtain::FromHomes(Layer(fill.layer));
             if !self.parts.cache().store.contains(version.block(index)) {
-                let kept = self.parts.lake.kept(&context.caller, &name, &version).await;
-                let kept = kept.map_err(|error| NotFilled::Failed(error.to_string()))?;
-                obtain = kept.map_or(obtain, Obtain::Kept);
+                if fill.pack.is_some() {
+                    self.has_room_for(version.block(index), version.block_len(index), fill.pin)?;
+                }
+                let kept = self.parts.lake.kept(&context, &version, fill.pack).await;
+                obtain = kept?.map_or(obtain, Obtain::Kept);
             }
             let _coming = match fill.pin {
                 Some(pin) => Some(self.pin_block(pin, &version, index).await?),
@@ -152,6 +154,17 @@ impl TaskHelper {
             store.pinning.admits(block, all_bytes)?;
         }
         Ok(coming)
+    }
+
+    /// Checks that a block would be taken, before blocks of its pack are read.
+    fn has_room_for(&self, block: BlockId, bytes: u64, pin: Option<Pin>) -> Result<(), NotFilled> {
+        if self.parts.fetcher.memory.is_busy() {
+            return Err(NotFilled::Busy);
+        }
+        if pin.is_some() {
+            self.parts.cache().store.pinning.admits(block, bytes)?;
+        }
+        Ok(())
     }
 
     /// Brings a block here in this way. Returns when it is on disk, with the source from which it came;

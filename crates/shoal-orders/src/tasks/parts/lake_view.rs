@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::HeaderMap;
-use shoal_cache::lake::{LakeRefusal, PAGE_KEYS, PageRequest};
+use shoal_cache::lake::{LakeRefusal, PAGE_KEYS, PackPlace, PageRequest, Wanted};
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::target;
@@ -93,6 +93,16 @@ impl LakeView {
             keys_max: PAGE_KEYS,
         };
         self.parts.lake.list(&self.caller, page).await
+    }
+
+    /// Returns true if the lake may have an object in a pack.
+    pub fn may_be_packed(&self, name: &ObjectName) -> bool {
+        self.parts.lake.may_be_packed(name)
+    }
+
+    /// Returns the places of wanted versions in packs, see [`Lake::places`](shoal_cache::lake::Lake::places).
+    pub async fn places(&self, wanted: &[Wanted<'_>]) -> Vec<Option<PackPlace>> {
+        self.parts.lake.places(&self.caller, wanted).await
     }
 
     /// Returns the current version of an object, if the identity may read it. A lake that does not answer is

@@ -5,6 +5,7 @@
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use shoal_base::encoding::Malformed;
+use shoal_cache::lake::LakeRefusal;
 use shoal_cache::peer::BlockRequest;
 use shoal_policy::admission::Refusal;
 use shoal_policy::{Layer, ObjectId, Source};
@@ -72,6 +73,8 @@ pub struct Fill {
     pub pin: Option<Pin>,
     /// The planned transfer of which it is a part.
     pub planned: Option<PlannedFill>,
+    /// The pack from whose blocks the node reads it, if it is in this pack.
+    pub pack: Option<ObjectId>,
     /// The block and the caller in whose name the node asks the lake. No bytes of it are sent back.
     #[serde(with = "block_request")]
     pub block: BlockRequest,
@@ -151,6 +154,15 @@ pub enum NotFilled {
 impl From<Refusal> for NotFilled {
     fn from(refusal: Refusal) -> Self {
         Self::NotStored(refusal.to_string())
+    }
+}
+
+impl From<LakeRefusal> for NotFilled {
+    fn from(refusal: LakeRefusal) -> Self {
+        match refusal {
+            LakeRefusal::Refused { status, .. } => Self::Denied(status),
+            refusal => Self::Failed(refusal.to_string()),
+        }
     }
 }
 
@@ -349,6 +361,7 @@ mod tests {
             layer: 3,
             pin: Some(pin),
             planned: None,
+            pack: None,
             block: BlockRequest {
                 version: version(),
                 index: 7,
@@ -375,6 +388,7 @@ mod tests {
                 transfer: 9,
                 rate: 7,
             }),
+            pack: Some(ObjectId([4; 16])),
             ..fill.clone()
         };
         let promised = PromisedRead {
@@ -469,11 +483,15 @@ mod tests {
                 transfer: 2,
                 rate: 3,
             }),
+            pack: Some(ObjectId(seven)),
             ..fill(pin)
         };
         let block = fill.block.to_bytes().unwrap();
         let bytes = Question::Fill(Box::new(fill)).to_bytes().unwrap();
-        assert!(bytes.starts_with(&[0, 3, 1, 1, 2, 1, 1, 2, 3]), "{bytes:?}");
+        assert!(
+            bytes.starts_with(&[0, 3, 1, 1, 2, 1, 1, 2, 3, 1, 7, 7]),
+            "{bytes:?}"
+        );
         assert!(bytes.ends_with(&block), "{bytes:?}");
         let kept = PinnedBlocks {
             blocks: 1,

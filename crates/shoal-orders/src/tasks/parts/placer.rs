@@ -7,7 +7,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use shoal_cache::obtain::Obtain;
 use shoal_cache::peer::{BlockRequest, CallerName};
-use shoal_policy::{NodeId, Source, VersionId};
+use shoal_policy::{NodeId, ObjectId, Source, VersionId};
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::range::ByteRange;
@@ -24,6 +24,8 @@ pub struct Block {
     pub name: ObjectName,
     pub version: Arc<Version>,
     pub index: u32,
+    /// The pack from whose blocks it is read; `None` if it is read alone.
+    pub pack: Option<ObjectId>,
 }
 
 /// Brings blocks in the name of one caller.
@@ -101,9 +103,22 @@ impl Placer {
         target.is_some_and(|(node, _)| holdings.has(node, version.id, index))
     }
 
+    /// Returns the blocks of a version that the nodes which are to hold them do not have.
+    pub fn missing(&self, version: &Version, holdings: &Holdings) -> Vec<u32> {
+        let is_missing = |index: &u32| !self.is_placed(version, *index, holdings);
+        (0..version.block_count()).filter(is_missing).collect()
+    }
+
+    /// Asks the nodes which blocks of a version they do not have.
+    pub async fn missing_now(&self, version: &Version) -> Vec<u32> {
+        let holdings = self.holdings(&self.targets.nodes(), &[version]).await;
+        self.missing(version, &holdings)
+    }
+
     /// Brings a block to the node that is to hold it, with as many attempts as it takes. Each attempt begins
-    /// with `begin`, which fails if the block is no longer wanted, and holds its result. Returns the source
-    /// from which the block came; `None` if it was there.
+    /// with `begin`, which fails if the block is no longer wanted, and holds its result. If it cannot be read
+    /// from blocks of a pack, it is read alone. Returns the source from which the block came; `None` if it
+    /// was there.
     pub async fn bring<P, B: Future<Output = Result<P, NotFilled>>>(
         &self,
         block: &Block,
@@ -115,7 +130,8 @@ impl Placer {
         loop {
             let outcome = {
                 let _begun = begin().await?;
-                self.ask(block, pin, planned).await
+                let pack = block.pack.filter(|_| tries == 1);
+                self.ask(block, pin, planned, pack).await
             };
             match outcome {
                 Err(NotFilled::Busy) => {}
@@ -132,6 +148,7 @@ impl Placer {
         block: &Block,
         pin: Option<Pin>,
         planned: Option<PlannedFill>,
+        pack: Option<ObjectId>,
     ) -> Result<Option<Source>, NotFilled> {
         let target = self.targets.of(block.version.block(block.index));
         let (node, layer) = target.ok_or_else(|| NotFilled::Failed("no node is there to hold it".into()))?;
@@ -148,6 +165,7 @@ impl Placer {
             layer: layer.0,
             pin,
             planned,
+            pack,
             block,
         };
         let answer = self.nodes.ask(node, Question::Fill(Box::new(fill))).await;

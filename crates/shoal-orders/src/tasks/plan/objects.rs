@@ -83,6 +83,7 @@ pub(super) async fn blocks(
             name: part.name.clone(),
             version: Arc::clone(&version),
             index,
+            pack: None,
         });
         Ok::<_, ObjectFailure>(blocks.collect::<Vec<_>>())
     });

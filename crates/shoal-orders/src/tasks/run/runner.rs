@@ -6,11 +6,13 @@ mod fetch;
 mod order_all;
 
 use std::future::Future;
+use std::mem::take;
 use std::pin::pin;
 use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
+use shoal_policy::ObjectId;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::xml::ListedObject;
@@ -24,6 +26,7 @@ use super::unpinned::Unpinned;
 use crate::tasks::parts::lake_view::{LakeView, ObjectFailure};
 use crate::tasks::parts::messages::{Pin, Question};
 use crate::tasks::parts::nodes::{Nodes, TRIES, pauses};
+use crate::tasks::parts::pack_in_use::LOOK_AHEAD;
 use crate::tasks::parts::placer::{Placer, questions};
 use crate::tasks::records::order::{Order, TaskKind};
 use crate::tasks::records::progress::{Progress, TaskState};
@@ -59,6 +62,8 @@ struct Candidate {
     version: Arc<Version>,
     /// True if only a listing has named the version: its ETag there may be spelled in another way.
     is_listed: bool,
+    /// The pack from whose blocks it is read; `None` if it is read alone.
+    pack: Option<ObjectId>,
 }
 
 impl<'a> Runner<'a> {
@@ -127,7 +132,7 @@ impl<'a> Runner<'a> {
     async fn work(&self) -> Result<(), String> {
         let mut catalogue = self.catalogue().await?;
         let goes_on = self.progress.lock().resume.is_some();
-        let mut is_first = true;
+        let (mut is_first, mut batch) = (true, Vec::new());
         while let Some(page) = self.page(&mut catalogue).await? {
             if is_first {
                 // Most lakes have named all objects by now if the page is not full.
@@ -138,23 +143,40 @@ impl<'a> Runner<'a> {
                 self.is_long.notify_one();
             }
             is_first = false;
-            let candidates = self.candidates(page.objects).await?;
-            let sizes = candidates.iter().map(|candidate| candidate.version.size_bytes);
+            let looks_ahead =
+                self.fetches() && page.objects.iter().any(|(name, _)| self.lake.may_be_packed(name));
+            batch.extend(self.candidates(page.objects).await?);
+            let sizes = batch.iter().map(|candidate| candidate.version.size_bytes);
             self.estimate.expect(sizes);
-            for part in questions(&candidates, |candidate| candidate.version.block_count()) {
-                self.do_part(part).await?;
+            if looks_ahead && page.is_full && batch.len() < LOOK_AHEAD {
+                continue;
             }
+            self.do_all(take(&mut batch)).await?;
             self.progress.lock().came_to(page.next);
+        }
+        // The last page was full, and had objects in packs.
+        self.do_all(batch).await
+    }
+
+    /// Returns true if the task brings objects.
+    fn fetches(&self) -> bool {
+        let request = &self.order.request;
+        matches!(request.kind, TaskKind::Prefetch | TaskKind::Pin) && !request.dry_run
+    }
+
+    async fn do_all(&self, candidates: Vec<Candidate>) -> Result<(), String> {
+        if self.fetches() {
+            return self.fetch_all(candidates).await;
+        }
+        for part in questions(&candidates, |candidate| candidate.version.block_count()) {
+            self.do_part(part).await?;
         }
         Ok(())
     }
 
     async fn do_part(&self, part: &[Candidate]) -> Result<(), String> {
         match self.order.request.kind {
-            TaskKind::Prefetch | TaskKind::Pin if self.order.request.dry_run => {
-                self.count_wanted(part).await;
-            }
-            TaskKind::Prefetch | TaskKind::Pin => self.fetch_part(part).await?,
+            TaskKind::Prefetch | TaskKind::Pin => self.count_wanted(part).await,
             TaskKind::Cached => self.count_cached(part).await,
             TaskKind::Unpin => {
                 let unpin = |objects| Question::Unpin(self.id, objects);
@@ -240,6 +262,7 @@ impl<'a> Runner<'a> {
                         name,
                         version,
                         is_listed,
+                        pack: None,
                     });
                 }
                 Err(failure) => self.outcomes.note(&name, Err(failure))?,
@@ -266,10 +289,10 @@ impl<'a> Runner<'a> {
     /// Does something with each object, some at a time, and counts what became of it.
     async fn each<D: Future<Output = Result<(), ObjectFailure>>>(
         &self,
-        candidates: &[Candidate],
+        candidates: Vec<Candidate>,
         each: impl Fn(Candidate) -> D,
     ) -> Result<(), String> {
-        let done = stream::iter(candidates.to_vec()).map(|candidate| {
+        let done = stream::iter(candidates).map(|candidate| {
             let name = candidate.name.clone();
             let done = each(candidate);
             async move { self.outcomes.note(&name, done.await) }

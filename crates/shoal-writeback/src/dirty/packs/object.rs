@@ -77,6 +77,8 @@ pub(crate) struct PackedObject {
     pub(crate) pack_name: ObjectName,
     /// The bytes of the pack that are those of the object.
     pub(crate) range: Range<u64>,
+    /// The bytes that it takes there, its headers included.
+    pub(crate) bytes_in_pack: u64,
     /// The CRC-32 of the object's bytes, as ZIP defines it.
     pub(crate) crc32: u32,
     /// All but the digests of its bytes.
@@ -112,6 +114,7 @@ impl PackedObject {
         let size_bytes = row.range.end - row.range.start;
         let version = version_of(&name, &record, size_bytes, naming).ok_or(Malformed)?;
         Ok(Self {
+            bytes_in_pack: row.bytes_in_pack(&name.key),
             name,
             version: Arc::new(version),
             pack: row.pack,

@@ -13,7 +13,7 @@ use crate::node::{Node, OTHER_KEY};
 use crate::tasks::{carry_out, order};
 
 /// A node that has packed these objects, has no block of them, and knows the map.
-async fn cold_node(keys: &[&str], change: impl FnOnce(&mut Config)) -> Node {
+pub(super) async fn cold_node(keys: &[&str], change: impl FnOnce(&mut Config)) -> Node {
     let started = Node::start_with(|config| {
         pack(config);
         change(config);

@@ -139,7 +139,7 @@ async fn post(node: &Node, body: String) -> Reply {
 }
 
 /// Hands a plan to a node, which takes it.
-async fn start(node: &Node, document: &Document) -> Value {
+pub(crate) async fn start(node: &Node, document: &Document) -> Value {
     let reply = post(node, serde_json::to_string(document).unwrap()).await;
     assert_eq!(reply.status, StatusCode::ACCEPTED, "{}", reply.text());
     serde_json::from_slice(&reply.body).unwrap()

@@ -4,22 +4,80 @@ use std::collections::BTreeMap;
 use std::future::ready;
 use std::sync::{Arc, OnceLock};
 
-use futures_util::stream::{self, StreamExt};
-use shoal_policy::NodeId;
+use futures_util::stream::{self, StreamExt, TryStreamExt as _};
+use shoal_cache::lake::Wanted;
+use shoal_policy::{NodeId, ObjectId};
 use shoal_s3::object::Version;
 
 use super::{BLOCKS_AT_ONCE, Candidate, ObjectFailure, Runner, TRIES};
 use crate::tasks::parts::messages::{Answer, NotFilled, Question};
+use crate::tasks::parts::pack_in_use::PackInUse;
 use crate::tasks::parts::placer::{Block, Holdings};
 
+/// The number of packs that are read at a time: their blocks take room meanwhile.
+const PACKS_AT_ONCE: usize = 2;
+
 impl Runner<'_> {
-    /// Brings some objects to their nodes.
-    pub(super) async fn fetch_part(&self, part: &[Candidate]) -> Result<(), String> {
-        let versions: Vec<&Version> = part.iter().map(|candidate| &*candidate.version).collect();
+    /// Brings some objects to their nodes, those that are read from blocks of packs first.
+    pub(super) async fn fetch_all(&self, candidates: Vec<Candidate>) -> Result<(), String> {
+        let versions: Vec<&Version> = candidates.iter().map(|candidate| &*candidate.version).collect();
         let nodes = self.placer.targets.nodes();
         let holdings = &self.placer.holdings(&nodes, &versions).await;
-        self.each(part, |candidate| async move {
-            let missing = self.missing(&candidate.version, holdings);
+        let (packs, alone) = self.by_pack(candidates, holdings).await;
+        let packs = stream::iter(packs).map(|(pack, candidates)| async move {
+            let in_use = PackInUse::new(&self.nodes, pack);
+            self.fetch_each(candidates, holdings).await?;
+            in_use.end().await;
+            Ok::<_, String>(())
+        });
+        packs.buffer_unordered(PACKS_AT_ONCE).try_collect::<()>().await?;
+        self.fetch_each(alone, holdings).await
+    }
+
+    /// Divides objects into those that are read from blocks of packs, in the order in which the packs have
+    /// them, and the others.
+    async fn by_pack(
+        &self,
+        candidates: Vec<Candidate>,
+        holdings: &Holdings,
+    ) -> (BTreeMap<ObjectId, Vec<Candidate>>, Vec<Candidate>) {
+        let (wanted, held): (Vec<Candidate>, Vec<Candidate>) =
+            candidates.into_iter().partition(|candidate| {
+                self.lake.may_be_packed(&candidate.name)
+                    && !self.placer.missing(&candidate.version, holdings).is_empty()
+            });
+        let named: Vec<Wanted<'_>> = wanted
+            .iter()
+            .map(|candidate| Wanted {
+                name: &candidate.name,
+                version: candidate.version.id,
+            })
+            .collect();
+        let places = self.lake.places(&named).await;
+        let (mut packs, mut alone) = (BTreeMap::<_, Vec<_>>::new(), held);
+        for (candidate, place) in wanted.into_iter().zip(places) {
+            match place {
+                Some(place) => packs
+                    .entry(place.pack)
+                    .or_default()
+                    .push((place.start, candidate)),
+                None => alone.push(candidate),
+            }
+        }
+        let in_order = |(pack, mut candidates): (_, Vec<(u64, Candidate)>)| {
+            candidates.sort_by_key(|(start, _)| *start);
+            let candidates = candidates.into_iter().map(|(_, candidate)| Candidate {
+                pack: Some(pack),
+                ..candidate
+            });
+            (pack, candidates.collect())
+        };
+        (packs.into_iter().map(in_order).collect(), alone)
+    }
+
+    async fn fetch_each(&self, candidates: Vec<Candidate>, holdings: &Holdings) -> Result<(), String> {
+        self.each(candidates, |candidate| async move {
+            let missing = self.placer.missing(&candidate.version, holdings);
             self.fetch(candidate, missing).await
         })
         .await
@@ -53,7 +111,7 @@ impl Runner<'_> {
                 candidate.version = self.lake.version(&candidate.name, TRIES).await?;
                 candidate.is_listed = false;
                 if candidate.version.id != listed {
-                    missing = self.missing_now(&candidate.version).await;
+                    missing = self.placer.missing_now(&candidate.version).await;
                 }
             }
             match self.bring_all(&candidate, &missing).await {
@@ -64,7 +122,7 @@ impl Runner<'_> {
                 Err(NotFilled::Changed) => {
                     candidate.version = self.lake.version(&candidate.name, TRIES).await?;
                     candidate.is_listed = false;
-                    missing = self.missing_now(&candidate.version).await;
+                    missing = self.placer.missing_now(&candidate.version).await;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -81,18 +139,6 @@ impl Runner<'_> {
             tally.brought(version.size_bytes - brought, None);
             tally.objects.unchanged += u64::from(missing.is_empty());
         });
-    }
-
-    /// Returns the blocks that the nodes which are to hold them do not have.
-    fn missing(&self, version: &Version, holdings: &Holdings) -> Vec<u32> {
-        let is_missing = |index: &u32| !self.placer.is_placed(version, *index, holdings);
-        (0..version.block_count()).filter(is_missing).collect()
-    }
-
-    async fn missing_now(&self, version: &Version) -> Vec<u32> {
-        let nodes = self.placer.targets.nodes();
-        let holdings = self.placer.holdings(&nodes, &[version]).await;
-        self.missing(version, &holdings)
     }
 
     /// Brings blocks of an object to their nodes. Fails with the first failure of one. Blocks that the
@@ -113,6 +159,7 @@ impl Runner<'_> {
             name: candidate.name.clone(),
             version: Arc::clone(&candidate.version),
             index,
+            pack: candidate.pack,
         };
         let bytes = block.bytes();
         let is_wanted = || failure.get().cloned().map_or(Ok(()), Err);

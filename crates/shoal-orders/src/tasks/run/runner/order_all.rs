@@ -46,7 +46,7 @@ impl Runner<'_> {
             })
             .await?;
         let (changed, pinned) = (&changed, &pinned);
-        self.each(part, |candidate| async move {
+        self.each(part.to_vec(), |candidate| async move {
             let object = candidate.version.object;
             if pinned.contains(&object) {
                 return Err(ObjectFailure::Failed("pinned: end its pins first".into()));
