@@ -286,8 +286,8 @@ async fn a_plan_reads_a_pack_by_its_blocks_at_the_rate_of_its_class() {
         moved(&node, "down", "prefetch").await,
     );
     let document = document(&[Planned {
-        submit_s: 5.0,
-        deadline_s: 5.4,
+        submit_s: 30.0,
+        deadline_s: 30.4,
         reads: &[("tmp/", 6)],
     }]);
     start(&node, &document).await;
