@@ -117,6 +117,39 @@ async fn a_map_that_the_registry_has_lost_comes_back_from_the_lake() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_table_that_is_gone_is_named_and_the_map_is_made_of_packs() {
+    let node = Node::start_with(pack).await;
+    for (seed, key) in [(1, "tmp/a"), (2, "tmp/b")] {
+        write_back(&node.client(), key, &small(seed)).await;
+        assert_eq!(flush(&node, "").await["flush"]["failed"], 0);
+    }
+    let keys = at_lake(&node.lake).await;
+    let table = keys.iter().find(|key| key.contains("/map/")).unwrap();
+    node.lake.delete("b", table);
+    // This node has it.
+    reads(&node.client(), "tmp/a", &small(1)).await;
+    let node = node
+        .restart_after(|store| std::fs::remove_dir_all(store).unwrap())
+        .await;
+    for key in ["tmp/a", "tmp/b", "tmp/none"] {
+        let reply = node.client().get(&format!("/b/{key}")).send().await;
+        assert_eq!(reply.status, StatusCode::SERVICE_UNAVAILABLE, "{key}");
+    }
+    let status = node.status().await.to_string();
+    assert!(status.contains(table.as_str()), "{status}");
+    write_back(&node.client(), "tmp/c", &small(3)).await;
+    reads(&node.client(), "tmp/c", &small(3)).await;
+    command(&node, &["pack", "rebuild", "s3://b/tmp/", "--from-packs"]).await;
+    assert_eq!(flush(&node, "").await["flush"]["failed"], 0);
+    for (seed, key) in [(1, "tmp/a"), (2, "tmp/b"), (3, "tmp/c")] {
+        reads(&node.client(), key, &small(seed)).await;
+    }
+    let none = node.client().get("/b/tmp/none").send().await;
+    assert_eq!(none.status, StatusCode::NOT_FOUND);
+    node.stop().await;
+}
+
 #[tokio::test]
 async fn an_order_for_no_rule_that_packs_says_which_do() {
     let node = Node::start_with(pack).await;
