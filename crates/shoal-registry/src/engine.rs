@@ -5,7 +5,6 @@
 //! - [`embedded`]: a file in a folder, for one process.
 //! - [`etcd`]: a cluster of etcd.
 
-mod batches;
 pub mod embedded;
 pub mod etcd;
 mod looks;
@@ -26,7 +25,7 @@ pub const OPERATIONS_MAX: usize = 128;
 pub const TRANSACTION_BYTES_MAX: usize = (3 << 19) - (32 << 10);
 
 /// Orders the changes of a registry. Each transaction that changes anything gets a greater revision than all
-/// that ended before it began, and than all before it that changed one of its keys.
+/// before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
@@ -86,7 +85,7 @@ impl From<Change> for Transaction {
 impl Transaction {
     /// Fails if the transaction exceeds what engines accept.
     fn check(&self) -> Result<(), EngineError> {
-        if self.operations() > OPERATIONS_MAX {
+        if self.conditions.len().max(self.changes.len()) > OPERATIONS_MAX {
             let refused = format!("a transaction has more than {OPERATIONS_MAX} conditions or changes");
             return Err(EngineError::Refused(refused));
         }
@@ -100,11 +99,6 @@ impl Transaction {
         } else {
             Err(EngineError::Refused("a transaction changes a key twice".into()))
         }
-    }
-
-    /// Returns the number of its conditions or of its changes, whichever is greater.
-    fn operations(&self) -> usize {
-        self.conditions.len().max(self.changes.len())
     }
 
     /// Returns a condition on a key that the transaction itself changes. While it still holds, the

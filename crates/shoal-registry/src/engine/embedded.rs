@@ -93,23 +93,8 @@ impl Embedded {
         })
     }
 
-    /// Runs `read` on the newest state, on a thread that may block.
-    fn read<T: Send + 'static>(
-        &self,
-        read: impl FnOnce(&ReadTransaction) -> Result<T, redb::Error> + Send + 'static,
-    ) -> impl Future<Output = Result<T, EngineError>> + Send + 'static {
-        let shared = Arc::clone(&self.shared);
-        let reading = tokio::task::spawn_blocking(move || shared.read(read));
-        async move {
-            let read = reading.await;
-            read.map_err(|stopped| EngineError::Unavailable(stopped.to_string()))?
-        }
-    }
     /// Reads keys from the newest state.
-    fn read_keys(
-        &self,
-        keys: Vec<Bytes>,
-    ) -> impl Future<Output = Result<Vec<Option<Stored>>, EngineError>> + Send + 'static {
+    async fn read_keys(&self, keys: Vec<Bytes>) -> Result<Vec<Option<Stored>>, EngineError> {
         let shared = Arc::clone(&self.shared);
         self.read(move |newest| {
             let revision = database::revision(newest)?;
@@ -121,6 +106,17 @@ impl Embedded {
             }
             Ok(found)
         })
+        .await
+    }
+
+    /// Runs `read` on the newest state, on a thread that may block.
+    async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&ReadTransaction) -> Result<T, redb::Error> + Send + 'static,
+    ) -> Result<T, EngineError> {
+        let shared = Arc::clone(&self.shared);
+        let reading = tokio::task::spawn_blocking(move || shared.read(read)).await;
+        reading.map_err(|stopped| EngineError::Unavailable(stopped.to_string()))?
     }
 }
 

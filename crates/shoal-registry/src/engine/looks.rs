@@ -1,10 +1,15 @@
-//! Lookups of keys, which share requests to the engine.
+//! Batches lookups of keys into requests to the engine.
+//!
+//! If fewer than the maximum number of requests are under way, a lookup starts one at once. Otherwise lookups
+//! queue, and the next request serves all of them. So a lookup is never answered by a request that began
+//! before it, and reads stay linearizable. The keys of one lookup are never split over two requests.
 
 use std::future::Future;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, oneshot};
 
-use super::batches::{Batches, Operation};
 use super::{EngineError, Stored};
 
 /// Maximum number of keys in a request that several lookups share. etcd accepts at most 128 operations.
@@ -14,27 +19,25 @@ const SHARED_MAX: usize = 64;
 type Answer = Result<Vec<Option<Stored>>, EngineError>;
 
 /// The lookups at one engine.
-pub(super) type Looks = Batches<Look>;
+pub(super) struct Looks {
+    waiting: Mutex<Vec<Look>>,
+    requests: Semaphore,
+}
 
-/// A lookup of keys. They are never split over two requests.
-pub(super) struct Look(Vec<Bytes>);
-
-impl Operation for Look {
-    type Answer = Answer;
-
-    /// Its number of keys.
-    type Batch = usize;
-
-    fn join(&self, keys: &mut usize) -> bool {
-        let joins = *keys == 0 || *keys + self.0.len() <= SHARED_MAX;
-        if joins {
-            *keys += self.0.len();
-        }
-        joins
-    }
+struct Look {
+    keys: Vec<Bytes>,
+    answer: oneshot::Sender<Answer>,
 }
 
 impl Looks {
+    /// Allows at most `requests` requests at a time.
+    pub(super) fn new(requests: usize) -> Self {
+        Self {
+            waiting: Mutex::default(),
+            requests: Semaphore::new(requests),
+        }
+    }
+
     /// Looks up keys. `read` reads keys with one request, and returns their values in the same order.
     ///
     /// # Errors
@@ -42,29 +45,65 @@ impl Looks {
     /// As `read`.
     pub(super) async fn look<R>(&self, keys: Vec<Bytes>, read: impl Fn(Vec<Bytes>) -> R) -> Answer
     where
-        R: Future<Output = Answer> + Send + 'static,
+        R: Future<Output = Result<Vec<Option<Stored>>, EngineError>>,
     {
-        let read_all = |looks: Vec<Look>| {
-            let counts: Vec<_> = looks.iter().map(|look| look.0.len()).collect();
-            let reading = read(looks.into_iter().flat_map(|look| look.0).collect());
-            async move {
-                let mut found = reading.await.map(|found| {
-                    assert_eq!(
-                        found.len(),
-                        counts.iter().sum::<usize>(),
-                        "each key has an answer"
-                    );
-                    found.into_iter()
-                });
-                let answer = |count| match &mut found {
-                    Ok(found) => Ok(found.take(count).collect()),
-                    Err(error) => Err(error.clone()),
+        loop {
+            let (answer, mut answered) = oneshot::channel();
+            let keys = keys.clone();
+            self.waiting.lock().push(Look { keys, answer });
+            let answer = loop {
+                let request = tokio::select! {
+                    biased;
+                    answer = &mut answered => break answer,
+                    request = self.requests.acquire() => request.expect("requests are never closed"),
                 };
-                counts.into_iter().map(answer).collect()
+                let looks = self.take();
+                if looks.is_empty() {
+                    // Another request under way includes this lookup.
+                    drop(request);
+                    break answered.await;
+                }
+                answer_all(looks, &read).await;
+            };
+            // Without an answer, the lookup that started the request was dropped; start again.
+            if let Ok(answer) = answer {
+                return answer;
             }
+        }
+    }
+
+    /// Takes the oldest queued lookups: as many as share a request, at least one.
+    fn take(&self) -> Vec<Look> {
+        let mut waiting = self.waiting.lock();
+        waiting.retain(|look| !look.answer.is_closed());
+        let keys = waiting.iter().scan(0, |keys, look| {
+            *keys += look.keys.len();
+            Some(*keys)
+        });
+        let fitting = keys.take_while(|keys| *keys <= SHARED_MAX).count();
+        let count = waiting.len().min(fitting.max(1));
+        waiting.drain(..count).collect()
+    }
+}
+
+/// Sends one request for some lookups.
+async fn answer_all<R>(looks: Vec<Look>, read: &impl Fn(Vec<Bytes>) -> R)
+where
+    R: Future<Output = Result<Vec<Option<Stored>>, EngineError>>,
+{
+    let keys: Vec<_> = looks.iter().flat_map(|look| look.keys.clone()).collect();
+    let count = keys.len();
+    let mut read = read(keys).await.map(|found| {
+        assert_eq!(found.len(), count, "each key has an answer");
+        found.into_iter()
+    });
+    for look in looks {
+        let answer = match &mut read {
+            Ok(found) => Ok(found.take(look.keys.len()).collect()),
+            Err(error) => Err(error.clone()),
         };
-        let answer = self.run(Look(keys), read_all).await;
-        answer.unwrap_or_else(|| Err(EngineError::Unavailable("the node stops".into())))
+        // A dropped lookup needs no answer.
+        let _ = look.answer.send(answer);
     }
 }
 
@@ -138,11 +177,7 @@ mod tests {
         async fn look(&self, keys: &str) -> tokio::task::JoinHandle<Answer> {
             let (looks, engine) = (Arc::clone(&self.looks), Arc::clone(&self.engine));
             let keys: Vec<_> = keys.split(',').map(|key| Bytes::from(key.to_owned())).collect();
-            let read = move |keys| {
-                let engine = Arc::clone(&engine);
-                async move { engine.read(keys).await }
-            };
-            let look = tokio::spawn(async move { looks.look(keys, read).await });
+            let look = tokio::spawn(async move { looks.look(keys, |keys| engine.read(keys)).await });
             for _ in 0..10 {
                 tokio::task::yield_now().await;
             }
@@ -194,21 +229,16 @@ mod tests {
     #[tokio::test]
     async fn a_look_that_is_given_up_takes_no_other_along() {
         let bed = Bed::new();
-        let mut looks = Vec::new();
-        for keys in ["a", "b", "c", "d"] {
-            looks.push(bed.look(keys).await);
-        }
-        // Its request is under way, or not yet.
-        for given_up in [&looks[0], &looks[1]] {
-            given_up.abort();
-        }
+        let looks = [bed.look("a").await, bed.look("b").await, bed.look("c").await];
+        bed.engine.end(Ok(())).await;
+        // It makes the request for itself and for the last one.
+        let given_up = bed.engine.requests.lock().pop_front().unwrap();
+        assert_eq!(given_up.0, ["b", "c"]);
+        looks[1].abort();
         tokio::task::yield_now().await;
-        assert_eq!(bed.engine.end(Ok(())).await, ["a"]);
-        // The next request is that of the one that waits longest, and is for both.
-        looks[2].abort();
-        tokio::task::yield_now().await;
-        assert_eq!(bed.engine.end(Ok(())).await, ["c", "d"]);
-        assert!(looks.pop().unwrap().await.unwrap().is_ok());
+        assert_eq!(bed.engine.end(Ok(())).await, ["c"]);
+        let [_, _, last] = looks;
+        assert!(last.await.unwrap().is_ok());
     }
 
     #[tokio::test]

@@ -47,7 +47,6 @@ impl RangeResponse {
 #[derive(Debug, Deserialize)]
 pub(super) struct OperationResponse {
     pub(super) response_range: Option<RangeResponse>,
-    pub(super) response_txn: Option<PartResponse>,
 }
 
 /// A key with its value.
@@ -85,13 +84,6 @@ pub(super) struct TxnResponse {
     pub(super) succeeded: bool,
     #[serde(default)]
     pub(super) responses: Vec<OperationResponse>,
-}
-
-/// The answer to a transaction that is a part of another one.
-#[derive(Debug, Deserialize)]
-pub(super) struct PartResponse {
-    #[serde(default)]
-    pub(super) succeeded: bool,
 }
 
 /// The answer to a grant, and to a renewal within [`Streamed`]. A lease that has ended has no time to live.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket};
 
-use super::{COMMITS, Etcd, Settings};
+use super::{Etcd, Settings};
 use crate::engine::{Change, Condition, Engine, EngineError, Outcome, Revision, SessionId, Transaction};
 
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -157,65 +157,6 @@ async fn a_commit_without_room_did_not_happen_only_if_its_key_is_as_it_was() {
     }
 }
 
-/// The transactions of [`shared`].
-const SHARED: usize = 3;
-
-/// Returns the outcomes of transactions whose shared request gets this answer, and the number of requests
-/// after it, which succeed.
-async fn shared(answer: Vec<u8>) -> (Vec<Result<Outcome, EngineError>>, usize) {
-    let before = vec![healthy(); COMMITS];
-    let (only, asked) = member_with([before, vec![answer, healthy()]].concat()).await;
-    let engine = etcd(&[&only]);
-    let commits = (0..COMMITS + SHARED).map(|number| {
-        let key = Bytes::from(number.to_string());
-        engine.commit(Transaction {
-            conditions: vec![Condition::absent(key.clone())],
-            changes: vec![Change::put(key, Bytes::new())],
-        })
-    });
-    let outcomes = futures_util::future::join_all(commits).await.split_off(COMMITS);
-    (outcomes, asked.load(Ordering::Relaxed) - COMMITS - 1)
-}
-
-#[tokio::test]
-async fn transactions_that_share_a_request_each_have_an_outcome() {
-    let answer = |body: &str| http("200 OK", &format!(r#"{{"header":{{"revision":"9"}},{body}}}"#));
-    let error = |message: &str| http("400 Bad Request", &format!(r#"{{"message":"{message}"}}"#));
-    let parts = |parts: &str| answer(&format!(r#""succeeded":true,"responses":[{parts}]"#));
-    let happened = r#"{"response_txn":{"succeeded":true}}"#;
-    let [at_9, alone] = [9, 7].map(|revision| Ok(Outcome::Committed(Revision(revision))));
-    let is_unknown = |outcome: &Result<_, _>| matches!(outcome, Err(EngineError::Unknown(_)));
-
-    let (outcomes, _) = shared(parts(&format!(
-        r#"{happened},{{"response_txn":{{"header":{{}}}}}},{happened}"#
-    )))
-    .await;
-    assert_eq!(outcomes, [at_9.clone(), Ok(Outcome::Conflict), at_9.clone()]);
-    let (outcomes, _) = shared(parts(&format!(
-        r#"{happened},{{"response_range":{{}}}},{happened}"#
-    )))
-    .await;
-    assert!(outcomes[0] == at_9 && is_unknown(&outcomes[1]), "{outcomes:?}");
-    for lost in [
-        Vec::new(),
-        parts(happened),
-        error("etcdserver: request timed out"),
-    ] {
-        let (outcomes, later_requests) = shared(lost).await;
-        assert!(outcomes.iter().all(is_unknown), "{outcomes:?}");
-        assert_eq!(later_requests, 0);
-    }
-    // Nothing changed. Each is sent alone, without room after a look at a key of its own.
-    for (refusal, each) in [
-        ("etcdserver: requested lease not found", 1),
-        ("etcdserver: mvcc: database space exceeded", 2),
-    ] {
-        let (outcomes, later_requests) = shared(error(refusal)).await;
-        assert_eq!(outcomes, [alone.clone(), alone.clone(), alone.clone()]);
-        assert_eq!(later_requests, SHARED * each);
-    }
-}
-
 #[tokio::test]
 async fn a_redirect_is_not_followed() {
     let (elsewhere, asked) = member(healthy()).await;
@@ -268,8 +209,5 @@ async fn a_transaction_is_written_as_etcd_reads_it() {
         ..Settings::at("http://127.0.0.1:9")
     });
     let expected = r#"{"compare":[{"key":"cC9h/w==","mod_revision":"7","result":"EQUAL","target":"MOD"},{"key":"cC9i","mod_revision":"0","result":"EQUAL","target":"MOD"}],"success":[{"request_put":{"key":"cC9h/w==","lease":"1152921504606846976","value":""}},{"request_delete_range":{"key":"cC9i"}}]}"#;
-    assert_eq!(
-        engine.unwrap().keys.request_of(&transaction).to_string(),
-        expected
-    );
+    assert_eq!(engine.unwrap().request_of(&transaction).to_string(), expected);
 }
