@@ -50,7 +50,7 @@ impl BodyReader {
     }
 
     /// Delivers a block that is all of a packed object to the leader, once all of its bytes are there and
-    /// proven. What other nodes and packs send is not known to be right before.
+    /// proven. Other nodes and packs may send wrong ones.
     pub(super) async fn fill_proven(&mut self, leader: &Leader, in_pack: &InPack) -> Result<(), FetchError> {
         debug_assert_eq!(leader.received(), 0, "a packed object is delivered at once");
         let mut missing = leader.span().len;

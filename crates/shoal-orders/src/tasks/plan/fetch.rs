@@ -1,13 +1,11 @@
 //! Carries out due steps: fetches a transfer block by block at its rate, keeps files, removes them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::future::ready;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use parking_lot::Mutex;
-use shoal_cache::lake::Wanted;
 use shoal_net::clock;
 use shoal_policy::ObjectId;
 use shoal_s3::object::Version;
@@ -17,8 +15,6 @@ use super::executor::Executor;
 use super::objects::{self, Part};
 use crate::tasks::parts::lake_view::ObjectFailure;
 use crate::tasks::parts::messages::{Answer, Pin, PlannedFill, Question};
-use crate::tasks::parts::pack_in_use::{LOOK_AHEAD, PackInUse};
-use crate::tasks::parts::placer::{Block, Holdings};
 
 /// The number of blocks of a transfer that are on their way at a time.
 const BLOCKS_AT_ONCE: usize = 8;
@@ -42,7 +38,7 @@ impl Executor {
         });
         let Some(wanted) = wanted else { return Ok(()) };
         let range = wanted.first_byte..wanted.first_byte.saturating_add(wanted.bytes);
-        let mut blocks = objects::blocks(&self.lake, &parts, range).await?;
+        let blocks = objects::blocks(&self.lake, &parts, range).await?;
         let pin = self.pin(wanted.keep_until_s);
         let objects: HashSet<ObjectId> = blocks.iter().map(|block| block.version.object).collect();
         self.pin_objects(pin, objects.into_iter().collect()).await?;
@@ -59,55 +55,23 @@ impl Executor {
             rate: wanted.bytes_per_second.ceil() as u64,
         };
         let next = Mutex::new(clock::runtime_instant());
-        for part in blocks.chunks_mut(LOOK_AHEAD) {
-            let packs = self.find_packs(part, &held).await;
-            let bring = stream::iter(part.to_vec()).map(|block| {
-                let (held, next) = (&held, &next);
-                async move {
-                    let bytes = block.bytes();
-                    let source = if self.placer.is_placed(&block.version, block.index, held) {
-                        None
-                    } else {
-                        self.wait_turn(generation, transfer, bytes, next).await;
-                        let begin = || ready(Ok(()));
-                        self.placer.bring(&block, Some(pin), Some(planned), begin).await?
-                    };
-                    self.progress.lock().tally.brought(bytes, source);
-                    self.on(generation, |execution| execution.moved(transfer, bytes));
-                    Ok::<_, ObjectFailure>(())
-                }
-            });
-            bring.buffered(BLOCKS_AT_ONCE).try_collect::<()>().await?;
-            join_all(packs.into_iter().map(PackInUse::end)).await;
-        }
-        Ok(())
-    }
-
-    /// Finds the missing blocks that are read from blocks of packs. Returns these packs.
-    async fn find_packs(&self, blocks: &mut [Block], held: &Holdings) -> Vec<PackInUse> {
-        let wanted: Vec<Wanted<'_>> = blocks
-            .iter()
-            .filter(|block| !self.placer.is_placed(&block.version, block.index, held))
-            .filter(|block| self.lake.may_be_packed(&block.name))
-            .map(|block| Wanted {
-                name: &block.name,
-                version: block.version.id,
-            })
-            .collect();
-        let places = self.lake.places(&wanted).await;
-        let versions = wanted.iter().map(|wanted| wanted.version);
-        let packs = versions.zip(places);
-        let packs: HashMap<_, _> = packs
-            .filter_map(|(version, place)| Some((version, place?.pack)))
-            .collect();
-        for block in blocks {
-            block.pack = packs.get(&block.version.id).copied();
-        }
-        let packs: HashSet<ObjectId> = packs.into_values().collect();
-        packs
-            .into_iter()
-            .map(|pack| PackInUse::new(&self.nodes, pack))
-            .collect()
+        let bring = stream::iter(blocks).map(|block| {
+            let (held, next) = (&held, &next);
+            async move {
+                let bytes = block.bytes();
+                let source = if self.placer.is_placed(&block.version, block.index, held) {
+                    None
+                } else {
+                    self.wait_turn(generation, transfer, bytes, next).await;
+                    let begin = || ready(Ok(()));
+                    self.placer.bring(&block, Some(pin), Some(planned), begin).await?
+                };
+                self.progress.lock().tally.brought(bytes, source);
+                self.on(generation, |execution| execution.moved(transfer, bytes));
+                Ok(())
+            }
+        });
+        bring.buffered(BLOCKS_AT_ONCE).try_collect::<()>().await
     }
 
     /// Waits for the turn of a block at the rate that its transfer has now.

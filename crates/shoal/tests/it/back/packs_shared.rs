@@ -237,7 +237,7 @@ async fn a_home_that_does_not_find_the_object_in_its_pack_costs_a_hop_and_no_rea
 async fn a_node_that_waits_for_a_home_is_not_waited_for() {
     let cluster = cold(2, |_| ()).await;
     let (seed, key) = at_home_elsewhere(&cluster).await;
-    let asker = Asker::new(&cluster, (seed, key)).await;
+    let asker = Asker::new(&cluster, seed, key).await;
     let gate = cluster.lake.hold(is_read);
     let client = cluster.nodes[0].client();
     let reader = tokio::spawn(async move { client.get(&format!("/b/{key}")).send().await });
@@ -317,7 +317,7 @@ struct Asker {
 
 impl Asker {
     /// Asks `n0` for one of [`KEYS`].
-    async fn new(cluster: &Cluster, (seed, key): (u64, &str)) -> Self {
+    async fn new(cluster: &Cluster, seed: u64, key: &str) -> Self {
         let channel = Arc::new(Channel::new("asker", [SECRET], 10));
         let name = |key: &str| ObjectName {
             bucket: "b".into(),
@@ -376,7 +376,7 @@ impl Asker {
 #[tokio::test]
 async fn a_home_keeps_and_sends_only_what_it_was_asked_for() {
     let cluster = cold(1, |_| ()).await;
-    let asker = Asker::new(&cluster, (1, "tmp/b")).await;
+    let asker = Asker::new(&cluster, 1, "tmp/b").await;
     reads(&cluster.nodes[0].other(), "tmp/a", &small(0)).await;
     cluster.settle().await;
     cluster.lake.deny(OTHER_KEY, Access::Read, "b/tmp/.shoal-pack");
