@@ -6,7 +6,6 @@ pub(super) mod manifest;
 pub(super) mod messages;
 pub(super) mod nodes;
 pub(super) mod order_files;
-pub(super) mod pack_in_use;
 pub(super) mod placer;
 pub(super) mod planned_rates;
 pub(super) mod targets;

@@ -4,6 +4,7 @@ mod count;
 mod estimate;
 mod fetch;
 mod order_all;
+mod pack_in_use;
 
 use std::future::Future;
 use std::mem::take;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
+use shoal_cache::lake::PAGE_KEYS;
 use shoal_policy::ObjectId;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
@@ -26,7 +28,6 @@ use super::unpinned::Unpinned;
 use crate::tasks::parts::lake_view::{LakeView, ObjectFailure};
 use crate::tasks::parts::messages::{Pin, Question};
 use crate::tasks::parts::nodes::{Nodes, TRIES, pauses};
-use crate::tasks::parts::pack_in_use::LOOK_AHEAD;
 use crate::tasks::parts::placer::{Placer, questions};
 use crate::tasks::records::order::{Order, TaskKind};
 use crate::tasks::records::progress::{Progress, TaskState};
@@ -36,6 +37,9 @@ const OBJECTS_AT_ONCE: usize = 16;
 
 /// The number of blocks of a task that are on their way at a time.
 const BLOCKS_AT_ONCE: usize = 64;
+
+/// The number of objects that a task looks ahead for those of the same packs.
+const LOOK_AHEAD: usize = 32 * PAGE_KEYS;
 
 /// One run of a task.
 pub(in crate::tasks) struct Runner<'a> {

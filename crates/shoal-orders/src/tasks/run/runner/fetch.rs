@@ -9,9 +9,9 @@ use shoal_cache::lake::Wanted;
 use shoal_policy::{NodeId, ObjectId};
 use shoal_s3::object::Version;
 
+use super::pack_in_use::PackInUse;
 use super::{BLOCKS_AT_ONCE, Candidate, ObjectFailure, Runner, TRIES};
 use crate::tasks::parts::messages::{Answer, NotFilled, Question};
-use crate::tasks::parts::pack_in_use::PackInUse;
 use crate::tasks::parts::placer::{Block, Holdings};
 
 /// The number of packs that are read at a time: their blocks take room meanwhile.

@@ -3,29 +3,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use shoal_cache::lake::PAGE_KEYS;
 use shoal_policy::ObjectId;
 use tokio::runtime::Handle;
 
-use super::messages::Question;
-use super::nodes::Nodes;
-
-/// The number of objects that a task looks ahead for those of the same packs.
-pub const LOOK_AHEAD: usize = 32 * PAGE_KEYS;
+use crate::tasks::parts::messages::Question;
+use crate::tasks::parts::nodes::Nodes;
 
 /// The time after which blocks that were on their way when a task was done have come.
 const ARRIVED: Duration = Duration::from_secs(10);
 
 /// A pack whose blocks a task reads. They are removed from all nodes when the task is done with it, or is
 /// ended. Another task that reads them, too, fetches them again.
-pub struct PackInUse {
+pub(super) struct PackInUse {
     nodes: Arc<Nodes>,
     pack: ObjectId,
 }
 
 impl PackInUse {
     /// Notes that blocks of `pack` are about to be read.
-    pub fn new(nodes: &Arc<Nodes>, pack: ObjectId) -> Self {
+    pub(super) fn new(nodes: &Arc<Nodes>, pack: ObjectId) -> Self {
         Self {
             nodes: Arc::clone(nodes),
             pack,
@@ -33,7 +29,7 @@ impl PackInUse {
     }
 
     /// Removes the blocks.
-    pub async fn end(self) {
+    pub(super) async fn end(self) {
         remove(&self.nodes, self.pack).await;
     }
 }
