@@ -145,12 +145,12 @@ fn collect<B: Body<Data = Bytes>>(body: B) -> (Vec<u8>, bool) {
 
 fn seed(secret: &str) -> SeedSignature {
     let timestamp = Timestamp::parse(b"20130524T000000Z").expect("a timestamp");
-    let key = SigningKey::derive(&Secret::new(secret), &timestamp, "us-east-1");
+    let key = SigningKey::derive(&Secret::new(secret), &timestamp, "us-east-1", "s3");
     let signature = key.sign(b"the head of the request");
     SeedSignature {
         key,
         timestamp,
-        scope: scope(&timestamp, "us-east-1"),
+        scope: scope(&timestamp, "us-east-1", "s3"),
         signature,
     }
 }

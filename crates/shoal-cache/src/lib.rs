@@ -17,4 +17,4 @@ pub use grants::freshness;
 pub use lake::health as lake_health;
 pub use nodes::obtain::Obtain;
 pub use nodes::peer::{BlockRequest, CallerName, Peer};
-pub use nodes::{cache_events, coherence, cooperation, directory, messages, obtain, peer};
+pub use nodes::{cache_events, coherence, cooperation, directory, messages, obtain, peer, temporary_keys};

@@ -15,6 +15,7 @@ use shoal_cache::peer::{
     REQUEST_BYTES_MAX,
 };
 use shoal_cache::read_context::ReadContext;
+use shoal_cache::temporary_keys::{self, KEYS};
 use shoal_net::fair::in_flight::InFlight;
 use shoal_net::http::connection::ClientBody;
 use shoal_net::link::Purpose;
@@ -92,7 +93,10 @@ impl BlockServer {
     /// Answers one request; a block is streamed as it arrives.
     pub async fn serve(&self, request: Request<ClientBody>) -> Response<ResponseBody> {
         // Messages between nodes arrive every second and are not block traffic.
-        let is_news = matches!(request.uri().path(), ALIVE | MESSAGES | BULLETIN | TASKS | PAGES);
+        let is_news = matches!(
+            request.uri().path(),
+            ALIVE | MESSAGES | BULLETIN | KEYS | TASKS | PAGES
+        );
         let answer = self.answer(request).await;
         let outcome = answer.as_ref().err().copied().unwrap_or(ServeOutcome::Served);
         if !is_news || outcome != ServeOutcome::Served {
@@ -117,6 +121,12 @@ impl BlockServer {
             (&Method::QUERY, BULLETIN) => {
                 let message = read(request.into_body(), MESSAGE_BYTES_MAX).await?;
                 let answer = self.core.bulletin.answer(&message);
+                return Ok(answered(answer.ok_or(ServeOutcome::Misunderstood)?));
+            }
+            (&Method::QUERY, KEYS) => {
+                let message = read(request.into_body(), temporary_keys::MESSAGE_BYTES_MAX).await?;
+                let keys = self.core.keys.as_ref();
+                let answer = keys.and_then(|keys| keys.answer(&message));
                 return Ok(answered(answer.ok_or(ServeOutcome::Misunderstood)?));
             }
             (&Method::QUERY, TASKS) => {
@@ -144,7 +154,7 @@ impl BlockServer {
         let id = block.version.block(block.index);
         let is_held = self.core.fetcher.holds(id);
         let obtain = self.admit(id, is_held, block.obtain.clone())?;
-        let context = self.context(&block)?.with_purpose(purpose);
+        let context = self.context(&block).await?.with_purpose(purpose);
         let part = block.part;
         let start = u64::from(block.index) * block_bytes;
         let range = ByteRange::new(start + part.start, start + part.end);
@@ -195,11 +205,16 @@ impl BlockServer {
     }
 
     /// Returns the context in which this node asks the lake on behalf of the peer's caller.
-    fn context(&self, block: &BlockRequest) -> Result<ReadContext, ServeOutcome> {
+    async fn context(&self, block: &BlockRequest) -> Result<ReadContext, ServeOutcome> {
         let caller = match &block.caller {
             CallerName::Anonymous => Caller::Anonymous,
             CallerName::AccessKey(key) => {
-                let identity = self.core.identities.get(key);
+                let identities = &self.core.identities;
+                let mut identity = identities.get(key);
+                if let (None, Some(keys)) = (&identity, &self.core.keys) {
+                    Box::pin(keys.find(key)).await;
+                    identity = identities.get(key);
+                }
                 Caller::Identity(identity.ok_or(ServeOutcome::Misunderstood)?)
             }
         };

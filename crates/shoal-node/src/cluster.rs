@@ -129,6 +129,7 @@ mod tests {
         let everywhere = |port| SocketAddr::from(([0, 0, 0, 0], port));
         let addresses = Addresses {
             s3: everywhere(9000),
+            sts: None,
             admin: SocketAddr::from(([127, 0, 0, 1], 9100)),
             peer: Some(everywhere(9200)),
         };

@@ -12,6 +12,7 @@ use shoal_cache::fetch::{CacheParts, Fetcher};
 use shoal_cache::gwf::Keeper;
 use shoal_cache::messages::Messages;
 use shoal_cache::split::Split;
+use shoal_cache::temporary_keys::SharedKeys;
 use shoal_cache::write::{WriteRules, WriteThrough};
 use shoal_net::channel::Channel;
 use shoal_net::endpoint::Endpoint;
@@ -21,6 +22,7 @@ use shoal_orders::bulletin::Bulletin;
 use shoal_orders::tasks::OrderFiles;
 use shoal_s3::identity::Identities;
 use shoal_store::Store;
+use shoal_store::journal::JournalError;
 
 use crate::config::Config;
 
@@ -29,6 +31,8 @@ use crate::config::Config;
 pub(crate) struct Addresses {
     /// Address for clients.
     pub(crate) s3: SocketAddr,
+    /// Address at which clients get temporary keys; `None` if they cannot.
+    pub(crate) sts: Option<SocketAddr>,
     /// Address for operators.
     pub(crate) admin: SocketAddr,
     /// Address for other nodes; `None` if the node does not cooperate.
@@ -41,6 +45,8 @@ pub(crate) struct Core {
     pub(crate) config: Config,
     pub(crate) addresses: Addresses,
     pub(crate) identities: Arc<Identities>,
+    /// The temporary keys that all nodes share; `None` if clients cannot get any.
+    pub(crate) keys: Option<Arc<SharedKeys>>,
     /// Sends and receives messages between nodes.
     pub(crate) messages: Arc<Messages>,
     /// Tracks changes to coherent objects; `None` if no object is coherent.
@@ -63,6 +69,10 @@ pub(crate) struct Core {
 
 impl Core {
     /// Builds the shared parts of a node that listens at these addresses around those that are open already.
+    ///
+    /// # Errors
+    ///
+    /// The temporary keys on the disk cannot be read.
     pub(crate) fn new(
         config: Config,
         addresses: Addresses,
@@ -71,7 +81,7 @@ impl Core {
         directory: Option<Arc<BlockDirectory>>,
         bulletin: Arc<Bulletin>,
         order_files: OrderFiles,
-    ) -> Self {
+    ) -> Result<Self, JournalError> {
         let limits = &config.limits;
         let split = Split::new(
             Arc::clone(&store),
@@ -104,9 +114,15 @@ impl Core {
         let messages = Messages::new(cooperation);
         let events = EventExchange::new(config.cooperation.mode, store, cooperation, &messages);
         let write_through = WriteThrough::new(Arc::clone(&fetcher), config.store.capacity_bytes);
-        Self {
+        let identities = Arc::new(Identities::new(config.identities.iter().cloned()));
+        let keys = config
+            .sts
+            .is_on()
+            .then(|| SharedKeys::open(&identities, cooperation, config.cooperation.secrets(), store));
+        Ok(Self {
             addresses,
-            identities: Arc::new(Identities::new(config.identities.iter().cloned())),
+            keys: keys.transpose()?,
+            identities,
             messages,
             events,
             coherence,
@@ -123,7 +139,7 @@ impl Core {
             bulletin,
             order_files: Arc::new(order_files),
             config,
-        }
+        })
     }
 }
 

@@ -20,7 +20,7 @@ use shoal_net::endpoint::{Endpoint, NodeCredentials};
 use shoal_net::http::listener;
 use shoal_net::http::tls::{TlsError, TlsReloader};
 use shoal_net::membership;
-use shoal_net::shutdown::{self, Trigger};
+use shoal_net::shutdown::{self, Shutdown, Trigger};
 use shoal_orders::bulletin::Bulletin;
 use shoal_orders::tasks::OrderFiles;
 use shoal_policy::eviction::PolicyName;
@@ -36,6 +36,7 @@ use crate::admin::server::Admin;
 use crate::cluster::Cluster;
 use crate::config::Config;
 use crate::core::{self, Addresses, Core};
+use crate::credentials::{CredentialsServer, Relay};
 use crate::front::serve::Front;
 use crate::handoff::Handoff;
 
@@ -44,6 +45,13 @@ const OTHERS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The certificate of a port, if it uses TLS.
 type PortCertificate = Option<Arc<TlsReloader>>;
+
+/// The certificates of the ports for others than nodes.
+struct PortCertificates {
+    s3: PortCertificate,
+    sts: PortCertificate,
+    admin: PortCertificate,
+}
 
 /// One running node.
 pub struct Gateway {
@@ -74,6 +82,11 @@ impl Gateway {
     pub async fn start(config: Config) -> Result<Self, GatewayError> {
         let s3 = listener::listen(config.s3.listen)?;
         let admin = listener::listen(config.admin.listen)?;
+        let sts = config
+            .sts
+            .is_on()
+            .then(|| listener::listen(config.sts.listen))
+            .transpose()?;
         let peer = match config.cooperation.mode {
             CooperationMode::Solo => None,
             CooperationMode::Hierarchy | CooperationMode::Directory => {
@@ -82,10 +95,15 @@ impl Gateway {
         };
         let addresses = Addresses {
             s3: address(&s3),
+            sts: sts.as_ref().map(address),
             admin: address(&admin),
             peer: peer.as_ref().map(address),
         };
-        let (tls, admin_tls) = open_certificates(&config)?;
+        let PortCertificates {
+            s3: tls,
+            sts: sts_tls,
+            admin: admin_tls,
+        } = open_certificates(&config)?;
         let auth = AdminAuth::open(config.admin.token_file.clone(), config.admin.client_ca.is_some())?;
         let lake = open_lake(&config).await?;
         let store = open_store(&config).await?;
@@ -100,20 +118,15 @@ impl Gateway {
         ))?;
         let shared = Arc::clone(&store);
         let core = Core::new(config, addresses, lake, shared, directory, bulletin, order_files);
-        let core = Arc::new(core);
+        let core = Arc::new(core.map_err(|error| format!(
+            "the temporary keys of clients cannot be opened: {error}\nhint: the node needs to read and write node/keys in [store] path; without that file clients need new keys"
+        ))?);
         let parts = Parts::new(Arc::clone(&core)).await?;
         let (stop, stopping) = shutdown::channel();
         let (stop_tiers, tiers_stopping) = shutdown::channel();
         let cluster = match peer {
             None => None,
-            Some(listener) => {
-                let address = address(&listener);
-                let block_server = Arc::clone(&parts.block_server);
-                let joined = Cluster::join(&core, listener, block_server, stopping.clone()).await;
-                Some(joined.map_err(|error| format!(
-                    "cannot listen for gossip on {address}/udp: {error}\nhint: [cooperation] listen needs the same port for TCP and UDP"
-                ))?)
-            }
+            Some(listener) => Some(join(&core, listener, &parts, &stopping).await?),
         };
         let handoff = cluster.as_ref().map(|cluster| {
             let announcer = cluster.membership.announcer();
@@ -121,7 +134,11 @@ impl Gateway {
             Arc::new(Handoff::new(core, lake, announcer, stopping.clone()))
         });
         let reloads = Arc::new(Mutex::new(ReloadHistory::since(clock::utc_now())));
-        let tls_of_ports = tls.iter().chain(&admin_tls).cloned().collect();
+        let tls_of_ports = [&tls, &sts_tls, &admin_tls]
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect();
         let mut servers = parts.background(&stopping);
         servers.extend(reports.map(|reports| {
             let reports = reports.run(Arc::clone(&store), stopping.clone());
@@ -134,6 +151,10 @@ impl Gateway {
             auth: Arc::clone(&auth),
             stopping: stopping.clone(),
         };
+        if let (Some(listener), Some(keys)) = (sts, &core.keys) {
+            let server = CredentialsServer::new(&core, Relay::new(&core, keys)?);
+            servers.push(tokio::spawn(server.serve(listener, sts_tls, stopping.clone())));
+        }
         servers.extend([
             tokio::spawn(admin_pages.serve(admin, admin_tls)),
             tokio::spawn(parts.serve_s3(s3, tls, stopping)),
@@ -157,6 +178,11 @@ impl Gateway {
     /// Returns the address at which S3 is served.
     pub fn s3_address(&self) -> SocketAddr {
         self.core.addresses.s3
+    }
+
+    /// Returns the address at which clients get temporary keys, if they can.
+    pub fn sts_address(&self) -> Option<SocketAddr> {
+        self.core.addresses.sts
     }
 
     /// Returns the address of the admin listener.
@@ -203,24 +229,40 @@ impl Gateway {
     }
 }
 
+/// Joins the cluster with the port for other nodes.
+async fn join(
+    core: &Core,
+    listener: TcpListener,
+    parts: &Parts,
+    stopping: &Shutdown,
+) -> Result<Cluster, GatewayError> {
+    let address = address(&listener);
+    let block_server = Arc::clone(&parts.block_server);
+    let joined = Cluster::join(core, listener, block_server, stopping.clone()).await;
+    Ok(joined.map_err(|error| format!(
+        "cannot listen for gossip on {address}/udp: {error}\nhint: [cooperation] listen needs the same port for TCP and UDP"
+    ))?)
+}
+
 /// Returns the address of a bound listener.
 fn address(listener: &TcpListener) -> SocketAddr {
     listener.local_addr().expect("a bound listener has an address")
 }
 
 /// Loads the certificates of the ports for clients and for operators.
-fn open_certificates(config: &Config) -> Result<(PortCertificate, PortCertificate), TlsError> {
+fn open_certificates(config: &Config) -> Result<PortCertificates, TlsError> {
     let open = |certificate: &Option<PathBuf>, key: &Option<PathBuf>, client_ca: Option<PathBuf>| {
         let files = certificate.as_ref().zip(key.as_ref());
         files
             .map(|(certificate, key)| TlsReloader::load(certificate, key, client_ca))
             .transpose()
     };
-    let (s3, admin) = (&config.s3, &config.admin);
-    Ok((
-        open(&s3.tls_cert, &s3.tls_key, None)?,
-        open(&admin.tls_cert, &admin.tls_key, admin.client_ca.clone())?,
-    ))
+    let (s3, sts, admin) = (&config.s3, &config.sts, &config.admin);
+    Ok(PortCertificates {
+        s3: open(&s3.tls_cert, &s3.tls_key, None)?,
+        sts: open(&sts.tls_cert, &sts.tls_key, None)?,
+        admin: open(&admin.tls_cert, &admin.tls_key, admin.client_ca.clone())?,
+    })
 }
 
 async fn open_lake(config: &Config) -> Result<Arc<Endpoint>, GatewayError> {

@@ -10,6 +10,7 @@
 mod gateway;
 
 // Client connections and requests.
+mod credentials;
 mod front;
 
 // Other nodes.

@@ -8,6 +8,7 @@ mod request;
 pub mod auth;
 pub mod payload;
 pub mod sigv4;
+pub mod sts;
 
 // Answers and documents.
 pub mod error;
@@ -15,5 +16,5 @@ pub mod error_xml;
 pub mod time;
 pub mod xml;
 
-pub use names::{etag, glob, identity, object, prefix, target, uri};
+pub use names::{etag, glob, identity, object, prefix, target, temporary_key, uri};
 pub use request::{conditions, framing, hop_by_hop, operation, range, read_head};

@@ -8,3 +8,4 @@ pub mod directory;
 pub mod messages;
 pub mod obtain;
 pub mod peer;
+pub mod temporary_keys;

@@ -61,8 +61,12 @@ pub struct WriteRule {
     pub lifetime: Lifetime,
     /// The response to such writes when the tier cannot accept them.
     pub fallback: Fallback,
-    /// The access keys of the identities that may read what others wrote below the prefix while it is dirty.
+    /// The access keys of the identities, and the ARNs of the roles, that may read what others wrote below
+    /// the prefix while it is dirty.
     pub readers: Vec<String>,
+    /// The access key of the identity that brings objects to the lake whose writers the nodes no longer know;
+    /// `None` if they stay dirty.
+    pub flush_as: Option<String>,
     /// How small objects are packed on their way to the lake; `None` if each is written under its own name.
     pub pack: Option<PackConfig>,
 }
@@ -99,6 +103,7 @@ impl WriteRule {
             lifetime: Lifetime::default(),
             fallback: Fallback::default(),
             readers: Vec::new(),
+            flush_as: None,
             pack: None,
         }
     }

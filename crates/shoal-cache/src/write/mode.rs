@@ -63,8 +63,10 @@ pub struct BackRule {
     pub lifetime: Lifetime,
     /// The response to writes when the tier cannot accept them.
     pub fallback: Fallback,
-    /// The access keys of the identities that may read dirty objects of others.
+    /// The access keys of the identities, and the ARNs of the roles, that may read dirty objects of others.
     pub readers: Arc<[String]>,
+    /// The access key of the identity that flushes for writers that are no longer known.
+    pub flush_as: Option<Arc<str>>,
     /// How small objects are packed; `None` if they are not.
     pub pack: Option<Arc<PackSettings>>,
 }
@@ -83,7 +85,7 @@ pub struct PackSettings {
 impl BackRule {
     /// Returns true if the caller may read dirty objects that others wrote.
     pub fn allows_reader(&self, caller: &Caller) -> bool {
-        matches!(caller, Caller::Identity(identity) if self.readers.contains(&identity.access_key))
+        matches!(caller, Caller::Identity(identity) if self.readers.iter().any(|reader| identity.is_called(reader)))
     }
 }
 
@@ -104,6 +106,7 @@ fn target(number: usize, rule: &WriteRule, tiers: &[&str]) -> Target {
         lifetime: rule.lifetime,
         fallback: rule.fallback,
         readers: rule.readers.as_slice().into(),
+        flush_as: rule.flush_as.as_deref().map(Arc::from),
         pack: pack_settings(rule).map(Arc::new),
     };
     Target {
@@ -319,6 +322,7 @@ mod tests {
                 lifetime,
                 fallback: Fallback::Through,
                 readers: Arc::new([]),
+                flush_as: None,
                 pack: None,
             })
         );

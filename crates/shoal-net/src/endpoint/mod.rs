@@ -113,6 +113,13 @@ impl Endpoint {
         }
     }
 
+    /// Makes signatures count for another service than S3.
+    #[must_use]
+    pub fn of_service(mut self, service: &'static str) -> Self {
+        self.signing = self.signing.of_service(service);
+        self
+    }
+
     /// Makes payers take turns, with at most `requests_max` requests at a time.
     #[must_use]
     pub fn in_turns(mut self, requests_max: usize) -> Self {

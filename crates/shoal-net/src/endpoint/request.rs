@@ -207,6 +207,12 @@ impl Signing {
         Self { region, keys }
     }
 
+    /// Signs for another service than S3.
+    pub(super) fn of_service(self, service: &'static str) -> Self {
+        let keys = KeyCache::of(service);
+        Self { keys, ..self }
+    }
+
     /// Signs a request at the current time. Returns it without its body, and the seed for signed chunks.
     pub(super) fn sign(&self, head: &Head) -> Result<(Request<()>, Option<SeedSignature>), EndpointError> {
         let (target, mut headers) = (&head.context.target, head.headers.clone());

@@ -218,7 +218,7 @@ impl InFlight {
         let new = || {
             Arc::new(PayerUsage {
                 id,
-                name: caller.name().to_owned(),
+                name: caller.payer_name().to_owned(),
                 in_flight: AtomicUsize::new(0),
                 waiting: AtomicUsize::new(0),
                 refused: AtomicUsize::new(0),

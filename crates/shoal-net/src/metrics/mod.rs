@@ -34,6 +34,8 @@ pub struct Metrics {
     read_bytes: Counts<Source>,
     /// Reads served without the cache, by reason.
     pub uncached: Tally<&'static str>,
+    /// Requests of clients for temporary keys, by outcome.
+    pub temporary_keys: Tally<&'static str>,
     /// Counts of the S3 listener.
     pub connections: ConnectionMetrics,
 }

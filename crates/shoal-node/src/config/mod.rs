@@ -19,7 +19,7 @@ pub use load::{FILE_VARIABLE, Loaded, Sources};
 pub use problem::{ConfigError, Problem, Provenance};
 pub(crate) use render::differences;
 pub use role::Role;
-pub use sections::{AdminConfig, Anonymous, Log, Lookup, LookupPlace, S3Config};
+pub use sections::{AdminConfig, Anonymous, Log, Lookup, LookupPlace, S3Config, StsConfig};
 pub use settings::{SETTINGS, Setting};
 pub use value::units::{parse_size, parse_time};
 
@@ -49,6 +49,8 @@ pub struct Config {
     pub node: NodeConfig,
     /// `[s3]`
     pub s3: S3Config,
+    /// `[sts]`
+    pub sts: StsConfig,
     /// `[admin]`
     pub admin: AdminConfig,
     /// `[lake]`

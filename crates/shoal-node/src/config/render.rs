@@ -121,6 +121,7 @@ fn write_rule_pairs(rule: &WriteRule) -> Pairs {
             "lifetime": rule.lifetime,
             "fallback": rule.fallback,
             "readers": rule.readers,
+            "flush_as": rule.flush_as,
         ));
     }
     if let Some(pack) = &rule.pack {

@@ -43,6 +43,43 @@ impl Default for S3Config {
     }
 }
 
+/// Temporary keys for clients, which the STS of the lake gives by way of the nodes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StsConfig {
+    /// The roles that clients may ask for; empty if they may ask for none. A star stands for any characters.
+    pub roles: Vec<String>,
+    /// Where clients ask.
+    pub listen: SocketAddr,
+    /// PEM certificate chain; reloaded when the file changes.
+    pub tls_cert: Option<PathBuf>,
+    /// PEM private key.
+    pub tls_key: Option<PathBuf>,
+    /// The STS that decides; `None` for the lake itself.
+    pub endpoint: Option<String>,
+    /// CA certificates for it; `None` for those that the system trusts.
+    pub ca_file: Option<PathBuf>,
+}
+
+impl StsConfig {
+    /// Returns true if clients can get keys.
+    pub fn is_on(&self) -> bool {
+        !self.roles.is_empty()
+    }
+}
+
+impl Default for StsConfig {
+    fn default() -> Self {
+        Self {
+            roles: Vec::new(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 9443)),
+            tls_cert: None,
+            tls_key: None,
+            endpoint: None,
+            ca_file: None,
+        }
+    }
+}
+
 /// The port for operators: health, metrics, status. Separate from the S3 port.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdminConfig {

@@ -85,6 +85,13 @@ settings! {
     s3 tls_cert => config.s3.tls_cert, "PEM certificate chain; reloaded without a restart";
     s3 tls_key => config.s3.tls_key, "PEM private key of that certificate";
 
+    sts roles => config.sts.roles, "ARNs of the roles for which clients may get temporary keys through this node, a star for any characters, \"\" for keys without a role; none: nobody can";
+    sts listen => config.sts.listen, "Where clients get them: address and port; others than this machine need TLS";
+    sts tls_cert => config.sts.tls_cert, "PEM certificate chain; reloaded without a restart";
+    sts tls_key => config.sts.tls_key, "PEM private key of that certificate";
+    sts endpoint => config.sts.endpoint, "The STS that decides: http:// or https://, without a path; else that of the lake's endpoint";
+    sts ca_file => config.sts.ca_file, "PEM certificates that sign that of STS; without it those that the system trusts";
+
     admin listen => config.admin.listen, "Health, metrics and status: address and port, never those of S3";
     admin hosts => config.admin.hosts, "Names under which it is reached; addresses, names without a dot and private ones (.local, .internal) always work";
 
@@ -151,9 +158,10 @@ settings! {
 }
 
 /// The sections of the file in the order in which they are printed.
-pub(super) const SECTIONS: [&str; 14] = [
+pub(super) const SECTIONS: [&str; 15] = [
     "node",
     "s3",
+    "sts",
     "admin",
     "lake",
     "store",

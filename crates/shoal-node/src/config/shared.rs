@@ -46,6 +46,7 @@ impl Config {
                         for reader in readers {
                             digest.add(reader);
                         }
+                        digest.add(rule.flush_as.as_deref().unwrap_or_default());
                         if let Some(pack) = &rule.pack {
                             digest.add(&pack.below_bytes.to_string());
                             digest.add(&pack.pack_bytes.to_string());
@@ -69,6 +70,14 @@ impl Config {
                         digest.add(account.map_or("", |account| account.secret_key.expose()));
                     }
                 }
+            }
+            SharedSetting::Sts => {
+                let mut roles: Vec<&String> = self.sts.roles.iter().collect();
+                roles.sort_unstable();
+                for role in roles {
+                    digest.add(role);
+                }
+                digest.add(self.sts.endpoint.as_deref().unwrap_or_default());
             }
             SharedSetting::Bandwidth => {
                 let shared = self

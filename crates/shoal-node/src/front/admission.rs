@@ -6,10 +6,12 @@ use std::sync::atomic::Ordering;
 use http::Request;
 use shoal_cache::exchange::record::{Record, Subject};
 use shoal_cache::exchange::{Admitted, host};
+use shoal_cache::temporary_keys::Found;
 use shoal_net::clock;
 use shoal_net::fair::in_flight::Overloaded;
 use shoal_net::http::connection::ClientBody;
 use shoal_net::http::listener::RemoteEnd;
+use shoal_s3::auth::Refusal;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::operation::classify;
 
@@ -23,12 +25,47 @@ impl Front {
         remote: &RemoteEnd,
         record: &mut Record,
     ) -> Result<Box<Admitted>, S3Error> {
-        let admitted = self.admit(request, remote, record)?;
+        let admitted = match self.admit(request, remote, record) {
+            Ok(admitted) => admitted,
+            Err(NotAdmitted::Refused(error)) => return Err(error),
+            Err(NotAdmitted::UnknownKey(unknown)) => {
+                Box::pin(self.admit_late(unknown, remote, record)).await?
+            }
+        };
         let place = self.core.in_flight.enter(&admitted.verified.caller).await;
         let refusals = &self.core.metrics.connections.refusals;
         let refused = |crowded: &Overloaded| refusals.count(crowded.as_str());
         record.permit = Some(place.inspect_err(refused)?);
         Ok(admitted)
+    }
+
+    /// Admits a request with a temporary key that this node does not know, if another node does.
+    async fn admit_late(
+        &self,
+        unknown: Box<UnknownKey>,
+        remote: &RemoteEnd,
+        record: &mut Record,
+    ) -> Result<Box<Admitted>, S3Error> {
+        let UnknownKey { access_key, request } = *unknown;
+        let found = match &self.core.keys {
+            Some(keys) => keys.find(&access_key).await,
+            None => Found::Unknown,
+        };
+        let error = match found {
+            Found::Known => match self.admit(request, remote, record) {
+                Ok(admitted) => return Ok(admitted),
+                Err(NotAdmitted::Refused(error)) => return Err(error),
+                // It has just expired.
+                Err(NotAdmitted::UnknownKey(_)) => Refusal::UnknownTemporaryKey(access_key).into(),
+            },
+            Found::Unknown => Refusal::UnknownTemporaryKey(access_key).into(),
+            Found::Unsure => {
+                let why = "A node that may know the access key did not answer. Please try again.";
+                S3Error::new(ErrorCode::ServiceUnavailable, why)
+            }
+        };
+        self.core.metrics.connections.refusals.count(error.code.as_str());
+        Err(error)
     }
 
     /// Classifies a request and verifies its caller. Every request passes here.
@@ -37,7 +74,7 @@ impl Front {
         request: Request<ClientBody>,
         remote: &RemoteEnd,
         record: &mut Record,
-    ) -> Result<Box<Admitted>, S3Error> {
+    ) -> Result<Box<Admitted>, NotAdmitted> {
         let (parts, body) = request.into_parts();
         let target = parts.uri.path_and_query().ok_or_else(no_target)?;
         // The host names a bucket in virtual-host style only.
@@ -49,7 +86,16 @@ impl Front {
         // Counted by the error code that the client gets.
         let refusals = &self.core.metrics.connections.refusals;
         let refused = |error: &S3Error| refusals.count(error.code.as_str());
-        let verified = self.gate.verify(&parts, now).inspect_err(refused)?;
+        let verified = match self.gate.admit(&parts, now) {
+            Err(Refusal::UnknownTemporaryKey(access_key)) if self.core.keys.is_some() => {
+                let request = Request::from_parts(parts, body);
+                return Err(NotAdmitted::UnknownKey(Box::new(UnknownKey {
+                    access_key,
+                    request,
+                })));
+            }
+            admitted => admitted.map_err(S3Error::from).inspect_err(refused)?,
+        };
         remote.payer.set(verified.caller.payer());
         let parts = Arc::new(parts);
         if self.writes_access_log.load(Ordering::Relaxed) {
@@ -69,6 +115,24 @@ impl Front {
             permit: None,
             is_answer_read: false,
         }))
+    }
+}
+
+/// A request that is not admitted yet, or not at all.
+enum NotAdmitted {
+    Refused(S3Error),
+    /// Another node may know the temporary key.
+    UnknownKey(Box<UnknownKey>),
+}
+
+struct UnknownKey {
+    access_key: Box<str>,
+    request: Request<ClientBody>,
+}
+
+impl From<S3Error> for NotAdmitted {
+    fn from(error: S3Error) -> Self {
+        Self::Refused(error)
     }
 }
 

@@ -108,6 +108,7 @@ impl Parts {
             tokio::spawn(Arc::clone(&self.tasks).run(stop())),
             tokio::spawn(bulletin.run(Arc::clone(&core.cooperation), stop())),
         ];
+        work.extend(core.keys.clone().map(|keys| tokio::spawn(keys.run(stop()))));
         let (keeper, coherence) = (core.keeper.clone(), core.coherence.clone());
         work.extend(keeper.map(|keeper| tokio::spawn(keeper.run(stop()))));
         work.extend(coherence.map(|coherence| tokio::spawn(coherence.run(stop()))));

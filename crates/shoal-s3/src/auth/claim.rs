@@ -24,8 +24,8 @@ pub(super) struct Claim<'a> {
     pub(super) timestamp: Timestamp,
     /// The last line of the canonical request.
     pub(super) payload_hash: Cow<'a, [u8]>,
-    /// True if the request carries a session token.
-    pub(super) has_token: bool,
+    /// The session token, if the request carries one.
+    pub(super) token: Option<Cow<'a, [u8]>>,
 }
 
 impl Claim<'_> {
@@ -35,9 +35,10 @@ impl Claim<'_> {
     }
 }
 
-/// Returns true if the headers carry a session token.
-pub(super) fn has_token(headers: &HeaderMap) -> bool {
-    find(headers, &SECURITY_TOKEN).is_some_and(|token| !token.is_empty())
+/// Returns the session token that the headers carry.
+pub(super) fn token(headers: &HeaderMap) -> Option<Cow<'_, [u8]>> {
+    let token = find(headers, &SECURITY_TOKEN).filter(|token| !token.is_empty());
+    token.map(|token| Cow::Borrowed(token.as_bytes()))
 }
 
 /// Like [`HeaderMap::get`], but faster: hashing a long `x-amz-` name takes longer than scanning a dozen

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::Refusal;
 use super::location::Credentials;
-use crate::sigv4::{SERVICE, TERMINATOR, Timestamp, words};
+use crate::sigv4::{TERMINATOR, Timestamp, words};
 
 /// A credential as the request writes it: an access key and four words of scope.
 #[derive(Debug)]
@@ -42,7 +42,12 @@ impl<'a> Credential<'a> {
 
     /// Describes the difference between this scope and the one that the node accepts for a request signed at
     /// `timestamp`.
-    pub(super) fn refuse_scope(&self, expected_region: &str, timestamp: &Timestamp) -> Refusal {
+    pub(super) fn refuse_scope(
+        &self,
+        expected_region: &str,
+        expected_service: &str,
+        timestamp: &Timestamp,
+    ) -> Refusal {
         let mut words = words(self.scope(), b'/');
         let mut word = || words.next().expect("parse found four words");
         let (day, region, service, terminator) = (word(), word(), word(), word());
@@ -51,9 +56,9 @@ impl<'a> Credential<'a> {
             let detail = format!("the region '{region}' is wrong; expecting '{expected_region}'");
             return Refusal::malformed_in(self.location, detail.into(), Some(expected_region.into()));
         }
-        let detail = if service != SERVICE {
+        let detail = if service != expected_service {
             let service = shown(service);
-            format!("incorrect service \"{service}\". This endpoint belongs to \"{SERVICE}\".")
+            format!("incorrect service \"{service}\". This endpoint belongs to \"{expected_service}\".")
         } else if terminator != TERMINATOR {
             let terminator = shown(terminator);
             format!("incorrect terminal \"{terminator}\". This endpoint uses \"{TERMINATOR}\".")

@@ -7,7 +7,7 @@ use http::header::DATE;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::Refusal;
-use super::claim::{CONTENT_SHA256, Claim, find, has_token};
+use super::claim::{CONTENT_SHA256, Claim, find, token};
 use super::credential::{Credential, shown};
 use super::location::Credentials;
 use crate::sigv4::{ALGORITHM, Timestamp, split_once, words};
@@ -74,7 +74,7 @@ impl<'a> Authorization<'a> {
             signature: Cow::Borrowed(self.signature.as_bytes()),
             timestamp: date(headers)?,
             payload_hash: Cow::Borrowed(payload_hash.as_bytes()),
-            has_token: has_token(headers),
+            token: token(headers),
         })
     }
 }

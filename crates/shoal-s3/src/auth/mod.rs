@@ -21,6 +21,7 @@ use std::time::{Duration, SystemTime};
 use http::header::{AUTHORIZATION, HOST};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method};
+use subtle::ConstantTimeEq;
 
 pub use location::Credentials;
 pub use refusal::{Defect, Refusal};
@@ -72,6 +73,13 @@ impl Gate {
             proven: ProvenUrls::default(),
             accepts_anonymous: true,
         }
+    }
+
+    /// Accepts signatures for another service than S3.
+    #[must_use]
+    pub fn of_service(mut self, service: &'static str) -> Self {
+        self.keys = KeyCache::of(service);
+        self
     }
 
     /// Rejects requests without credentials, except a browser's preflights (`OPTIONS`), which never carry
@@ -131,14 +139,16 @@ impl Gate {
         };
         // An identity whose secret has changed is another one.
         let known = self.identities.get(&identity.access_key)?;
-        let is_current =
-            Arc::ptr_eq(&known, identity) && check_time(verified.credentials, signed, now).is_ok();
+        let is_current = Arc::ptr_eq(&known, identity)
+            && !known.has_expired(now)
+            && check_time(verified.credentials, signed, now).is_ok();
         is_current.then_some(verified)
     }
 
     fn named(&self, claim: &Claim<'_>) -> Option<Caller> {
-        let access_key = (!claim.has_token).then(|| claim.credential.access_key())?;
-        self.identities.get(access_key).map(Caller::Identity)
+        let identity = self.identities.get(claim.credential.access_key())?;
+        let has_token = claim.token.is_some();
+        (identity.temporary.is_some() == has_token).then_some(Caller::Identity(identity))
     }
 
     fn admit_signed(
@@ -148,23 +158,29 @@ impl Gate {
         host: &[u8],
         now: SystemTime,
     ) -> Result<Verified, Refusal> {
-        if !is_scope(claim.credential.scope(), &claim.timestamp, &self.region) {
-            return Err(claim.credential.refuse_scope(&self.region, &claim.timestamp));
+        if !is_scope(
+            claim.credential.scope(),
+            &claim.timestamp,
+            &self.region,
+            self.keys.service(),
+        ) {
+            let service = self.keys.service();
+            return Err(claim
+                .credential
+                .refuse_scope(&self.region, service, &claim.timestamp));
         }
         let identity = self
             .identities
             .get(claim.credential.access_key())
             .ok_or_else(|| {
                 let access_key = claim.credential.access_key().into();
-                if claim.has_token {
+                if claim.token.is_some() {
                     Refusal::UnknownTemporaryKey(access_key)
                 } else {
                     Refusal::UnknownAccessKey(access_key)
                 }
             })?;
-        if claim.has_token {
-            return Err(Refusal::TokenForStaticIdentity);
-        }
+        check_token(claim, &identity, now)?;
         check_time(claim.location, claim.timestamp.time(), now)?;
         check_signed_headers(&parts.headers, claim)?;
         let hash = payload_hash(claim)?;
@@ -285,6 +301,23 @@ fn claim(parts: &Parts) -> Result<Option<Claim<'_>>, Refusal> {
             .map(Some),
         (None, Some(query)) => query.into_claim(&parts.headers).map(Some),
         (None, None) => Ok(None),
+    }
+}
+
+/// Checks that a request with a temporary key has its token, and that no other request has one.
+fn check_token(claim: &Claim<'_>, identity: &Identity, now: SystemTime) -> Result<(), Refusal> {
+    let (key, token) = match (&identity.temporary, &claim.token) {
+        (None, None) => return Ok(()),
+        (None, Some(_)) => return Err(Refusal::TokenForStaticIdentity),
+        (Some(_), None) => return Err(Refusal::UnknownAccessKey(identity.access_key.as_str().into())),
+        (Some(key), Some(token)) => (key, token),
+    };
+    if !bool::from(key.token().expose().as_bytes().ct_eq(token)) {
+        Err(Refusal::WrongToken)
+    } else if identity.has_expired(now) {
+        Err(Refusal::TokenExpired)
+    } else {
+        Ok(())
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::HeaderMap;
 
 use super::Refusal;
-use super::claim::{CONTENT_SHA256, Claim, has_token};
+use super::claim::{self, CONTENT_SHA256, Claim};
 use super::credential::Credential;
 use super::location::Credentials;
 use crate::names::percent::decode_query;
@@ -90,7 +90,7 @@ impl<'a> Parameters<'a> {
             signature,
             timestamp: Timestamp::parse(&date).ok_or(Refusal::MalformedQueryDate)?,
             payload_hash: payload_hash(hash, headers)?,
-            has_token: token.is_some_and(|token| !token.is_empty()) || has_token(headers),
+            token: session_token(token, headers)?,
         })
     }
 }
@@ -107,6 +107,18 @@ fn payload_hash<'a>(
         (Some(one), Some(other)) if one != other => Err(Refusal::TwoPayloadHashes),
         (Some(hash), _) | (None, Some(hash)) => Ok(hash),
         (None, None) => Ok(Cow::Borrowed(b"UNSIGNED-PAYLOAD")),
+    }
+}
+
+/// The session token; parameter and header may not differ, as the lake might read either.
+fn session_token<'a>(
+    parameter: Option<Cow<'a, [u8]>>,
+    headers: &'a HeaderMap,
+) -> Result<Option<Cow<'a, [u8]>>, Refusal> {
+    let parameter = parameter.filter(|token| !token.is_empty());
+    match (parameter, claim::token(headers)) {
+        (Some(one), Some(other)) if one != other => Err(Refusal::WrongToken),
+        (one, other) => Ok(one.or(other)),
     }
 }
 

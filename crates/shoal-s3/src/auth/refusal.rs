@@ -83,10 +83,15 @@ refusals! {
         "The AWS Access Key Id you provided does not exist in our records.";
     /// The same for temporary credentials, which the lake may know.
     UnknownTemporaryKey(Box<str>) = InvalidAccessKeyId,
-        "This node does not know the access key: it takes no temporary credentials (of a role, an instance, \
-         SSO or STS). Sign with the access key of one of the node's identities, without a session token.";
-    /// Identities of this node have no temporary credentials.
+        "This node does not know the access key. It knows temporary credentials (of a role or of STS) only if \
+         they came through a node of its cluster and have not expired. Get them from a node ([sts]), or sign \
+         with the access key of one of the node's identities, without a session token.";
+    /// An identity of the configuration has no session token.
     TokenForStaticIdentity = InvalidToken, "The provided token is malformed or otherwise invalid.";
+    /// The session token is not that of the access key.
+    WrongToken = InvalidToken, "The provided token is malformed or otherwise invalid.";
+    /// The temporary key of the request has expired.
+    TokenExpired = ExpiredToken, "The provided token has expired.";
     /// Some headers that must be signed are not.
     UnsignedHeaders(Box<str>) = AccessDenied,
         "There were headers present in the request which were not signed";

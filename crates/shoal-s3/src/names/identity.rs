@@ -3,10 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
+use parking_lot::RwLock;
 use shoal_base::secret::Secret;
 use shoal_policy::fair::Payer;
+
+use super::temporary_key::{TemporaryKey, TemporaryKeys};
 
 /// A key pair that signs requests to an endpoint.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,8 +34,12 @@ pub struct Identity {
     pub secret_key: Secret,
     /// Its share of scarce resources, relative to other identities.
     pub share: u32,
+    /// The payer that is charged for its work; `None` for itself.
+    pub payer: Option<u32>,
     /// Its own account at the lake (`lake_access_key`, `lake_secret_key`), if the configuration gives one.
     pub lake_account: Option<Arc<Account>>,
+    /// Present if the key pair is a temporary one.
+    pub temporary: Option<Arc<TemporaryKey>>,
 }
 
 impl Account {
@@ -53,17 +61,61 @@ impl Identity {
             access_key: access_key.into(),
             secret_key: Secret::new(secret_key),
             share: 1,
+            payer: None,
             lake_account: None,
+            temporary: None,
         }
     }
 
-    /// Returns true if nothing but the index differs.
+    /// Returns its name in logs, metrics, tasks and the entries of a tier: the access key, or the principal
+    /// of a temporary key, which is the same for the next key.
+    pub fn name(&self) -> &str {
+        match &self.temporary {
+            Some(key) => &key.principal,
+            None => &self.access_key,
+        }
+    }
+
+    /// Returns the name of its payer.
+    fn payer_name(&self) -> &str {
+        match &self.temporary {
+            Some(key) => key.payer_name(),
+            None => &self.access_key,
+        }
+    }
+
+    /// Returns true if a configuration that names `name` means this identity: its name, or its role.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name() == name
+            || self
+                .temporary
+                .as_ref()
+                .is_some_and(|key| key.role() == Some(name))
+    }
+
+    /// Returns true if the identity has a temporary key that has expired at `now`.
+    pub fn has_expired(&self, now: SystemTime) -> bool {
+        self.temporary.as_ref().is_some_and(|key| key.expires <= now)
+    }
+
+    /// Returns true if nothing but the numbers differ.
     fn is_the_same_as(&self, other: &Self) -> bool {
         let other = Self {
             index: self.index,
+            payer: self.payer,
             ..other.clone()
         };
         *self == other
+    }
+}
+
+impl From<TemporaryKey> for Identity {
+    fn from(key: TemporaryKey) -> Self {
+        Self {
+            secret_key: key.account.secret_key.clone(),
+            temporary: Some(Arc::new(key.clone())),
+            ..Self::new(&key.account.access_key, "")
+        }
     }
 }
 
@@ -105,36 +157,50 @@ impl Caller {
         }
     }
 
-    /// Its name in metrics and logs: the access key, or `anonymous`.
+    /// Its name in logs: that of the identity, or `anonymous`.
     pub fn name(&self) -> &str {
         match self {
             Self::Anonymous => "anonymous",
-            Self::Identity(identity) => &identity.access_key,
+            Self::Identity(identity) => identity.name(),
         }
     }
 
-    /// The payer that is charged for the caller's work: all anonymous callers together count as one identity.
+    /// The payer that is charged for the caller's work: all anonymous callers together count as one identity,
+    /// and so do all temporary keys of a role.
     pub fn payer(&self) -> Payer {
-        Payer {
-            id: self.id().0,
-            share: match self {
-                Self::Anonymous => 1,
-                Self::Identity(identity) => identity.share,
+        match self {
+            Self::Anonymous => Payer {
+                id: self.id().0,
+                share: 1,
             },
+            Self::Identity(identity) => Payer {
+                id: identity.payer.unwrap_or(identity.index),
+                share: identity.share,
+            },
+        }
+    }
+
+    /// The name of the payer in metrics.
+    pub fn payer_name(&self) -> &str {
+        match self {
+            Self::Anonymous => "anonymous",
+            Self::Identity(identity) => identity.payer_name(),
         }
     }
 }
 
-/// All identities of the configuration, by access key. They change while the node runs.
+/// All identities, by access key: those of the configuration, and temporary keys. They change while the node
+/// runs.
 #[derive(Debug, Default)]
 pub struct Identities {
     known: ArcSwap<Known>,
+    temporary: RwLock<TemporaryKeys>,
     /// The index of the next identity that is new or has changed.
     next_index: AtomicU32,
 }
 
-/// Clients cannot add keys, so the hash need not resist chosen keys.
-type Known = HashMap<String, Arc<Identity>, foldhash::fast::RandomState>;
+/// Clients cannot choose keys, so the hash need not resist chosen ones.
+pub(super) type Known = HashMap<String, Arc<Identity>, foldhash::fast::RandomState>;
 
 impl Identities {
     /// Creates the index; the configuration has already rejected duplicates.
@@ -144,8 +210,9 @@ impl Identities {
         known
     }
 
-    /// Replaces all identities. An unchanged identity keeps its index, and with it the lake's grants to it. A
-    /// changed identity gets a new index, so that no grant of an earlier identity applies to it.
+    /// Replaces all identities of the configuration. An unchanged identity keeps its index, and with it the
+    /// lake's grants to it. A changed identity gets a new index, so that no grant of an earlier identity
+    /// applies to it.
     pub fn replace(&self, identities: impl IntoIterator<Item = Identity>) {
         let before = self.known.load();
         let known = identities.into_iter().map(|identity| {
@@ -163,22 +230,71 @@ impl Identities {
         Identity { index, ..identity }
     }
 
-    /// The identity that signs with `access_key`.
-    pub fn get(&self, access_key: &str) -> Option<Arc<Identity>> {
-        self.known.load().get(access_key).cloned()
+    /// Adds a temporary key. Returns false if it has no place: there are too many, or the configuration has
+    /// an identity with this access key.
+    pub fn learn(&self, key: TemporaryKey) -> bool {
+        let identity = Identity::from(key);
+        if self.known.load().contains_key(&identity.access_key) {
+            return false;
+        }
+        let mut temporary = self.temporary.write();
+        let earlier = temporary.get(&identity.access_key);
+        if earlier.is_some_and(|earlier| earlier.temporary == identity.temporary) {
+            return true;
+        }
+        let numbered = self.numbered(identity);
+        // A key of `GetSessionToken` is the identity that asked for it, for a time.
+        let lasting = self.known.load().get(numbered.name()).cloned();
+        let (payer, share) = lasting.map_or_else(
+            || {
+                (
+                    temporary.payer(numbered.index, numbered.payer_name()),
+                    numbered.share,
+                )
+            },
+            |lasting| (lasting.index, lasting.share),
+        );
+        temporary.add(Identity {
+            payer: Some(payer),
+            share,
+            ..numbered
+        })
     }
 
-    /// All identities, in no particular order.
+    /// Forgets the temporary keys that have expired at `now`. Returns true if there were any.
+    pub fn forget_expired(&self, now: SystemTime) -> bool {
+        self.temporary.write().forget_expired(now)
+    }
+
+    /// The identity that signs with `access_key`.
+    pub fn get(&self, access_key: &str) -> Option<Arc<Identity>> {
+        let known = self.known.load().get(access_key).cloned();
+        known.or_else(|| self.temporary.read().get(access_key).cloned())
+    }
+
+    /// The identity in whose name the work of `name` goes on: the one of the configuration with this access
+    /// key, else the temporary key that lives longest of those of this principal, else of its role.
+    pub fn named(&self, name: &str, now: SystemTime) -> Option<Arc<Identity>> {
+        let known = self.known.load().get(name).cloned();
+        known.or_else(|| self.temporary.read().named(name, now))
+    }
+
+    /// All identities of the configuration, in no particular order.
     pub fn all(&self) -> Vec<Arc<Identity>> {
         self.known.load().values().cloned().collect()
     }
 
-    /// The number of identities.
+    /// All temporary keys, in no particular order.
+    pub fn temporary_keys(&self) -> Vec<Arc<TemporaryKey>> {
+        self.temporary.read().all()
+    }
+
+    /// The number of identities of the configuration.
     pub fn len(&self) -> usize {
         self.known.load().len()
     }
 
-    /// Returns true if there are no identities, so that every client is anonymous.
+    /// Returns true if the configuration has no identities, so that every client is anonymous.
     pub fn is_empty(&self) -> bool {
         self.known.load().is_empty()
     }

@@ -7,4 +7,5 @@ pub mod object;
 pub(crate) mod percent;
 pub mod prefix;
 pub mod target;
+pub mod temporary_key;
 pub mod uri;

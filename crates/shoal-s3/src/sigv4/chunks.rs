@@ -76,9 +76,9 @@ mod tests {
         let timestamp = Timestamp::parse(b"20130524T000000Z").unwrap();
         let secret = Secret::new("wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY");
         SeedSignature {
-            key: SigningKey::derive(&secret, &timestamp, "us-east-1"),
+            key: SigningKey::derive(&secret, &timestamp, "us-east-1", "s3"),
             timestamp,
-            scope: scope(&timestamp, "us-east-1"),
+            scope: scope(&timestamp, "us-east-1", "s3"),
             signature: Signature::from_mac(&hex::decode(signature.as_bytes()).unwrap()),
         }
     }

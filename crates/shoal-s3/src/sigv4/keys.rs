@@ -20,9 +20,9 @@ pub struct SigningKey(Arc<Hmac<Sha256>>);
 
 impl SigningKey {
     /// Derives the key: four HMACs.
-    pub fn derive(secret: &Secret, day: &Timestamp, region: &str) -> Self {
+    pub fn derive(secret: &Secret, day: &Timestamp, region: &str, service: &str) -> Self {
         let first = keyed(format!("AWS4{}", secret.expose()).as_bytes());
-        let scope = [day.day(), region, SERVICE, "aws4_request"];
+        let scope = [day.day(), region, service, "aws4_request"];
         let key = scope.into_iter().fold(first, |mut mac, part| {
             mac.update(part.as_bytes());
             keyed(&mac.finalize().into_bytes())
@@ -48,9 +48,11 @@ impl fmt::Debug for SigningKey {
     }
 }
 
-/// Signing keys by access key. An access key has one secret and, nearly always, one day and region at a time.
-#[derive(Debug, Default)]
+/// Signing keys of one service, by access key. An access key has one secret and, nearly always, one day and
+/// region at a time.
+#[derive(Debug)]
 pub struct KeyCache {
+    service: &'static str,
     /// The names are those of known identities and accounts: no client chooses one.
     keys: RwLock<HashMap<Box<str>, Derived, foldhash::fast::RandomState>>,
 }
@@ -63,10 +65,29 @@ struct Derived {
     key: SigningKey,
 }
 
+impl Default for KeyCache {
+    fn default() -> Self {
+        Self::of(SERVICE)
+    }
+}
+
 impl KeyCache {
     /// The most access keys that are remembered. Deriving a key again costs microseconds, so a full cache is
     /// simply emptied.
     const CAPACITY: usize = 4096;
+
+    /// Creates a cache for a service.
+    pub fn of(service: &'static str) -> Self {
+        Self {
+            service,
+            keys: RwLock::default(),
+        }
+    }
+
+    /// The service.
+    pub fn service(&self) -> &'static str {
+        self.service
+    }
 
     /// The key for the day of `timestamp`.
     pub fn key(&self, access_key: &str, secret: &Secret, timestamp: &Timestamp, region: &str) -> SigningKey {
@@ -76,7 +97,7 @@ impl KeyCache {
         if let Some(derived) = self.keys.read().get(access_key).filter(fits) {
             return derived.key.clone();
         }
-        let key = SigningKey::derive(secret, timestamp, region);
+        let key = SigningKey::derive(secret, timestamp, region, self.service);
         let derived = Derived {
             secret: secret.clone(),
             day: *timestamp,
@@ -122,7 +143,7 @@ mod tests {
             (&two, tomorrow, there),
         ] {
             let signature = cache.key("AK", secret, &day, region).sign(b"text");
-            let derived = SigningKey::derive(secret, &day, region).sign(b"text");
+            let derived = SigningKey::derive(secret, &day, region, SERVICE).sign(b"text");
             assert_eq!(signature.as_str(), derived.as_str());
         }
     }
@@ -149,7 +170,7 @@ mod tests {
         #[test]
         fn a_kept_state_signs_each_text_as_aws_does(texts in proptest::collection::vec(any::<Vec<u8>>(), 1..4)) {
             let (secret, day) = (Secret::new("secret"), day("20130524T000000Z"));
-            let key = SigningKey::derive(&secret, &day, "us-east-1");
+            let key = SigningKey::derive(&secret, &day, "us-east-1", SERVICE);
             let raw = generate_signing_key(secret.expose(), day.time(), "us-east-1", SERVICE);
             for text in texts {
                 assert_eq!(key.sign(&text).as_str(), calculate_signature(raw.as_ref(), &text));

@@ -25,8 +25,11 @@ pub use timestamp::Timestamp;
 /// The only supported algorithm, as the `Authorization` header and `X-Amz-Algorithm` name it.
 pub const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
-/// The service in every credential scope.
+/// The service in the credential scope of requests to S3.
 pub const SERVICE: &str = "s3";
+
+/// The same of requests to STS.
+pub const STS: &str = "sts";
 
 /// The last word of every credential scope.
 pub const TERMINATOR: &str = "aws4_request";
@@ -63,18 +66,18 @@ pub fn split_once(text: &str, separator: u8) -> Option<(&str, &str)> {
 }
 
 /// `20130524/us-east-1/s3/aws4_request`: the scope that a signature is valid for.
-pub fn scope(timestamp: &Timestamp, region: &str) -> String {
+pub fn scope(timestamp: &Timestamp, region: &str, service: &str) -> String {
     let day = timestamp.day();
-    let mut scope = String::with_capacity(day.len() + region.len() + 17);
-    for part in [day, "/", region, "/", SERVICE, "/", TERMINATOR] {
+    let mut scope = String::with_capacity(day.len() + region.len() + service.len() + 15);
+    for part in [day, "/", region, "/", service, "/", TERMINATOR] {
         scope.push_str(part);
     }
     scope
 }
 
-/// Returns true if `text` is the [`scope`] of a time and a region.
-pub fn is_scope(text: &str, timestamp: &Timestamp, region: &str) -> bool {
-    let parts = [timestamp.day(), "/", region, "/", SERVICE, "/", TERMINATOR];
+/// Returns true if `text` is the [`scope`] of a time, a region and a service.
+pub fn is_scope(text: &str, timestamp: &Timestamp, region: &str, service: &str) -> bool {
+    let parts = [timestamp.day(), "/", region, "/", service, "/", TERMINATOR];
     let rest = parts.iter().try_fold(text, |rest, part| rest.strip_prefix(part));
     rest == Some("")
 }

@@ -109,7 +109,7 @@ impl Signer<'_> {
             ..
         } = self.account;
         let key = self.keys.key(access_key, secret_key, &timestamp, self.region);
-        let scope = scope(&timestamp, self.region);
+        let scope = scope(&timestamp, self.region, self.keys.service());
         let signature = canonical::Request {
             method: method.as_str(),
             path: target.path(),

@@ -35,8 +35,13 @@ impl Element {
 
     /// An empty element in the namespace of S3: the root of a document.
     pub fn root(name: &str) -> Self {
+        Self::root_in(name, NAMESPACE)
+    }
+
+    /// An empty element in a namespace: the root of a document.
+    pub fn root_in(name: &str, namespace: &str) -> Self {
         let mut root = Self::new(name);
-        root.set_attribute("xmlns".into(), NAMESPACE.into());
+        root.set_attribute("xmlns".into(), namespace.into());
         root
     }
 

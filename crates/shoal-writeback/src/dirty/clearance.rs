@@ -187,7 +187,7 @@ impl Clearances {
         Some(PendingRemoval {
             name: name.clone(),
             record: RemovalRecord {
-                writer: identity.access_key.as_str().into(),
+                writer: identity.name().into(),
                 headers: of_permission(sent),
             },
         })

@@ -20,10 +20,12 @@ use shoal_cache::fetch::{CacheParts, Fetcher};
 use shoal_cache::obtain::{KeptBytes, Obtain};
 use shoal_cache::read_context::ReadContext;
 use shoal_cache::write::{WriteRules, WriteThrough};
+use shoal_net::clock;
 use shoal_net::endpoint::s3::{CONTENT_MD5, S3Client, SendOptions, content_md5};
 use shoal_net::endpoint::{BoxError, RequestBody};
 use shoal_net::link::Transfer;
 use shoal_s3::identity::{Caller, Identities, NODE};
+use shoal_s3::object::ObjectName;
 use shoal_s3::range::ByteRange;
 use tokio::sync::oneshot;
 
@@ -155,7 +157,7 @@ impl Shared {
     }
 
     fn attempt<'a>(&'a self, write: LakeWrite<'a>) -> Result<Attempt<'a>, LakeWriteError> {
-        let caller = self.writer(&write.manifest.record.writer)?;
+        let caller = self.writer(&write.manifest.record.writer, &write.manifest.name)?;
         Ok(Attempt {
             shared: self,
             write,
@@ -172,9 +174,18 @@ impl Shared {
         }
     }
 
-    /// Returns the identity on whose behalf an object of `writer` is written.
-    pub(crate) fn writer(&self, writer: &Arc<str>) -> Result<Caller, LakeWriteError> {
-        let identity = self.parts.identities.get(writer);
+    /// Returns the access key of the identity that flushes for writers that are no longer known, if the rule
+    /// for this name has one.
+    pub(crate) fn flusher(&self, name: &ObjectName) -> Option<&str> {
+        self.parts.rules.back_rule(name)?.flush_as.as_deref()
+    }
+
+    /// Returns the identity on whose behalf an object of `writer` is written: the writer itself, a later key
+    /// of its role, or the identity that the rule names.
+    pub(crate) fn writer(&self, writer: &Arc<str>, name: &ObjectName) -> Result<Caller, LakeWriteError> {
+        let identities = &self.parts.identities;
+        let flusher = || identities.get(self.flusher(name)?);
+        let identity = identities.named(writer, clock::utc_now()).or_else(flusher);
         let identity = identity.ok_or_else(|| LakeWriteError::UnknownWriter(Arc::clone(writer)))?;
         Ok(Caller::Identity(identity))
     }

@@ -120,7 +120,7 @@ impl TieredLakeParts {
             Caller::Identity(identity) => {
                 let (dirty, prefix, behind) = (&self.dirty, &listing.scope.prefix, listing.behind());
                 dirty
-                    .list_uploads(bucket, prefix, &identity.access_key, behind)
+                    .list_uploads(bucket, prefix, identity.name(), behind)
                     .await?
             }
             Caller::Anonymous => Vec::new(),

@@ -1,6 +1,7 @@
 //! The command line of `shoal`. One file per subcommand.
 
 mod cluster;
+mod credentials;
 mod failure;
 mod output;
 mod plan;
@@ -33,6 +34,7 @@ enum Verb {
     Dev(dev::Dev),
     Lookup(lookup::LookupServer),
     Explain(explain::Explain),
+    Credentials(credentials::Credentials),
     Flush(flush::Flush),
     Unpack(packs::Unpack),
     Pack(packs::Pack),
@@ -67,6 +69,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Dev(dev) => dev.run(),
         Verb::Lookup(lookup) => lookup.run(),
         Verb::Explain(explain) => explain.run(),
+        Verb::Credentials(credentials) => credentials.run(),
         Verb::Flush(flush) => flush.run(),
         Verb::Unpack(unpack) => unpack.run(),
         Verb::Pack(pack) => pack.run(),

@@ -104,6 +104,7 @@ impl Client {
             body: Bytes::new(),
             payload: Payload::Hashed,
             presigned: None,
+            service: "s3",
             time: clock::utc_now(),
             tamper: None,
         }
@@ -121,6 +122,7 @@ pub(crate) struct Call {
     body: Bytes,
     payload: Payload,
     presigned: Option<Duration>,
+    service: &'static str,
     time: SystemTime,
     tamper: Option<Tamper>,
 }
@@ -151,6 +153,12 @@ impl Call {
     /// Signs in the query, valid for `expires`.
     pub(crate) fn presigned(mut self, expires: Duration) -> Self {
         self.presigned = Some(expires);
+        self
+    }
+
+    /// Signs for another service than S3.
+    pub(crate) fn of_service(mut self, service: &'static str) -> Self {
+        self.service = service;
         self
     }
 
@@ -284,7 +292,7 @@ impl Call {
         let params = SigningParams::builder()
             .identity(&identity)
             .region(REGION)
-            .name("s3")
+            .name(self.service)
             .time(self.time)
             .settings(settings)
             .build()

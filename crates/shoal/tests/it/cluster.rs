@@ -54,8 +54,12 @@ impl Cluster {
     }
 
     pub(crate) async fn start_with(nodes: usize, change: impl Fn(usize, &mut Config)) -> Self {
+        Self::in_front_of(lake().await, nodes, change).await
+    }
+
+    pub(crate) async fn in_front_of(lake: Lake, nodes: usize, change: impl Fn(usize, &mut Config)) -> Self {
         let mut cluster = Self {
-            lake: lake().await,
+            lake,
             nodes: Vec::new(),
             ways: Vec::new(),
         };

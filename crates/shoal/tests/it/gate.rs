@@ -17,7 +17,7 @@ type Tamper = fn(&mut http::Request<bytes::Bytes>);
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-fn refused(reply: &Reply, status: StatusCode, code: &str) {
+pub(crate) fn refused(reply: &Reply, status: StatusCode, code: &str) {
     assert_eq!((reply.status, reply.code()), (status, code), "{}", reply.text());
     assert!(reply.header("x-amz-request-id").is_some());
 }
@@ -137,7 +137,7 @@ async fn a_client_with_temporary_credentials_is_told_what_to_do() {
     let stranger = with_token(Client::signing(node.address(), "ASIANOBODY", "nothing")).await;
     refused(&stranger, StatusCode::FORBIDDEN, "InvalidAccessKeyId");
     assert!(
-        stranger.text().contains("takes no temporary credentials"),
+        stranger.text().contains("does not know the access key"),
         "{}",
         stranger.text()
     );

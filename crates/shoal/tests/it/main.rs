@@ -34,6 +34,7 @@ mod ranges;
 mod read;
 mod ready;
 mod reload;
+mod roles;
 mod spelling;
 mod tasks;
 mod through;

@@ -23,7 +23,7 @@ pub(crate) const BLOCK: u64 = 64 << 10;
 
 /// A second client, known to node and lake.
 pub(crate) const OTHER_KEY: &str = "other-access-key";
-const OTHER_SECRET: &str = "other-secret-key";
+pub(crate) const OTHER_SECRET: &str = "other-secret-key";
 
 /// The time within which a stopped node gives its store back.
 const STORE_PATIENCE: Duration = Duration::from_secs(30);
@@ -179,6 +179,11 @@ impl Node {
 
     pub(crate) fn admin_address(&self) -> SocketAddr {
         self.gateway.admin_address()
+    }
+
+    /// Where clients get temporary keys.
+    pub(crate) fn sts_address(&self) -> SocketAddr {
+        self.gateway.sts_address().unwrap()
     }
 
     /// A page of the admin listener.

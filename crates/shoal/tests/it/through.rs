@@ -154,7 +154,7 @@ async fn objects_below_a_prefix_are_written_as_its_rule_says() {
 #[tokio::test]
 async fn bytes_that_are_not_what_was_signed_are_not_cached() {
     for node in [Node::start().await, node_short_of_memory().await] {
-        keeps_nothing_of_other_bytes(node).await;
+        Box::pin(keeps_nothing_of_other_bytes(node)).await;
     }
 }
 

@@ -45,6 +45,8 @@ pub struct Cooperation {
     view: ArcSwap<View>,
     /// The traffic with peers that have left or moved, by name: no counter of `/metrics` falls.
     departed: Mutex<BTreeMap<String, PeerTraffic>>,
+    /// When nodes were seen last that are no members any more.
+    missed: Mutex<HashMap<NodeId, Duration>>,
     /// The notices for operators.
     pub notices: Arc<Notices>,
 }
@@ -92,6 +94,7 @@ impl Cooperation {
             channel,
             view: ArcSwap::from_pointee(view),
             departed: Mutex::default(),
+            missed: Mutex::default(),
             notices: Notices::new(),
         }
     }
@@ -221,6 +224,15 @@ impl Cooperation {
         peers
     }
 
+    /// Returns true if a node was a member within this time that is none now: it has left, or this node is
+    /// cut off from it.
+    pub fn misses_a_member(&self, within: Duration) -> bool {
+        let (now, view) = (clock::monotonic(), self.view.load());
+        let mut missed = self.missed.lock();
+        missed.retain(|node, at| !view.peers.contains_key(node) && now.saturating_sub(*at) < within);
+        !missed.is_empty()
+    }
+
     /// Returns the traffic with each peer since the node started, by name. Peers that have left are included.
     pub fn traffic(&self) -> BTreeMap<String, PeerTraffic> {
         let departed = self.departed.lock();
@@ -305,6 +317,9 @@ impl Cooperation {
         for (id, peer) in &before.peers {
             if !view.peers.get(id).is_some_and(|stays| Arc::ptr_eq(stays, peer)) {
                 add_traffic(&mut departed, peer);
+            }
+            if !view.peers.contains_key(id) {
+                self.missed.lock().insert(*id, clock::monotonic());
             }
         }
         self.view.store(Arc::new(view));

@@ -2,8 +2,8 @@
 //!
 //! A node calls a peer as it calls the lake ([`shoal_net::endpoint`]), over a connection on which both nodes
 //! have authenticated each other ([`shoal_net::channel`]). Requests therefore need no signature of their own.
-//! Users' secret keys never leave a node: a request names the caller's identity, and the peer signs requests
-//! to the lake with the keys in its own configuration.
+//! A request names the caller's identity, and the peer signs requests to the lake with the keys that it has
+//! itself: from its configuration, or temporary ones ([`super::temporary_keys`]).
 //!
 //! The requesting node has already admitted its client, and the lake has granted that client the object; the
 //! peer returns bytes of one immutable version. So this module only decides where bytes come from.

@@ -128,6 +128,9 @@ impl NodeCredentials {
         let Caller::Identity(identity) = caller else {
             return LakeAccount::Anonymous;
         };
+        if let Some(key) = &identity.temporary {
+            return LakeAccount::Signed(Arc::clone(&key.account));
+        }
         if let Some(account) = &identity.lake_account {
             return LakeAccount::Brought(Arc::clone(account), Owner::Identity);
         }

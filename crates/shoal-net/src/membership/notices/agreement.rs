@@ -40,6 +40,8 @@ words! {
         Tiers = "tiers",
         /// `[lake] bandwidth`, if it is shared by the cluster
         Bandwidth = "bandwidth",
+        /// `[sts] roles` and `endpoint`
+        Sts = "sts",
     }
 }
 
@@ -54,6 +56,7 @@ impl SharedSetting {
             Self::Identities => "[[identity]]",
             Self::Tiers => "[[tier]]",
             Self::Bandwidth => "[lake] bandwidth",
+            Self::Sts => "[sts] roles",
         }
     }
 }

@@ -48,6 +48,11 @@ observed! {
     Counter slowed_requests{identity}
         "Requests of an identity answered 503 SlowDown: too many were in flight or waiting."
         => |s| payers(s, |payer| payer.refused.load(Ordering::Relaxed));
+    Gauge temporary_keys{} "Temporary keys of clients that this node knows."
+        => |s| one(s.core.identities.temporary_keys().len());
+    Counter temporary_key_requests{outcome}
+        "Requests of clients for temporary keys, by outcome: given, unlisted (a role that [sts] roles does not list), foreign (the key of the asker is not its own at the lake), refused (by STS), unanswered (by STS), or crowded (too many requests or keys)."
+        => |s| each(s.core.metrics.temporary_keys.counts());
     Gauge lake_turns{} "Concurrent requests to the lake that the node allows, adapted to the lake."
         => |s| one(s.core.lake.turns().map_or(0, |turns| turns.limit()));
 

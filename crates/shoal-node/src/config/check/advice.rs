@@ -61,7 +61,7 @@ impl<'a> Check<'a> {
     }
 
     fn advise_on_identities(&mut self) {
-        if !self.config.identities.is_empty() {
+        if !self.config.identities.is_empty() || self.config.sts.is_on() {
             return;
         }
         self.warn(

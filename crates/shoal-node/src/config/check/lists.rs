@@ -45,6 +45,9 @@ rules! {
     write readers: |rule, config| unknown_reader(rule, config)
             .map(|reader| format!("names {reader:?}, which is the access_key of no [[identity]]")),
         known_identity(unknown_reader(rule, config), config);
+    write flush_as: |rule, config| unknown_flusher(rule, config)
+            .map(|flusher| format!("names {flusher:?}, which is the access_key of no [[identity]]")),
+        known_identity(unknown_flusher(rule, config), config);
     write pack: |rule, _| (rule.pack.is_some() && !rule.prefix.ends_with('/'))
             .then(|| format!("needs a prefix that ends with a slash, and {:?} does not", rule.prefix)),
         "pack everything below a folder, such as s3://bucket/x/";
@@ -104,8 +107,15 @@ fn known_tier(rule: &WriteRule, config: &Config) -> String {
 /// Returns a reader that a rule names and that is no identity.
 fn unknown_reader<'r>(rule: &'r WriteRule, config: &Config) -> Option<&'r str> {
     let mut readers = rule.readers.iter().filter(|_| is_back(rule));
-    let unknown = readers.find(|reader| access_keys(config).all(|key| key != *reader));
+    let is_role = |reader: &str| config.sts.is_on() && reader.starts_with("arn:");
+    let unknown = readers.find(|reader| access_keys(config).all(|key| key != *reader) && !is_role(reader));
     unknown.map(String::as_str)
+}
+
+/// Returns the identity that flushes for writers that are gone if it is none of the configuration.
+fn unknown_flusher<'r>(rule: &'r WriteRule, config: &Config) -> Option<&'r str> {
+    let flusher = rule.flush_as.as_deref()?;
+    access_keys(config).all(|key| key != flusher).then_some(flusher)
 }
 
 /// Returns the keeper of a rule if it is no identity.
@@ -205,7 +215,7 @@ impl<'a> Check<'a> {
             let hint = "leave it out, or add pack = true";
             self.refuse(entry, key, [Fault::new("stands without pack = true", hint)]);
         }
-        let of_tiers = ["tier", "lifetime", "fallback", "readers", "pack"].into_iter();
+        let of_tiers = ["tier", "lifetime", "fallback", "readers", "flush_as", "pack"].into_iter();
         for key in of_tiers.filter(|key| mode != WriteMode::Back && entry.has(key)) {
             let what = format!("stands beside mode = \"{}\"", mode.as_str());
             let hint =

@@ -100,6 +100,28 @@ rules! {
     s3 tls_cert: |c| unreadable(c.s3.tls_cert.as_deref()), PEM_HINT;
     s3 tls_key: |c| unreadable(c.s3.tls_key.as_deref()), PEM_HINT;
 
+    sts listen: |c| [("s3", c.s3.listen), ("admin", c.admin.listen)]
+            .into_iter()
+            .filter(|(_, other)| c.sts.is_on() && overlap(c.sts.listen, *other))
+            .map(|(of, other)| format!("({}) collides with [{of}] listen ({other})", c.sts.listen)),
+        "give temporary keys a port of their own";
+    sts tls_cert: |c| (c.sts.is_on() && c.sts.tls_cert.is_none() && !c.sts.listen.ip().is_loopback())
+            .then(|| format!("is not set, and others than this machine reach {}", c.sts.listen)),
+        "add tls_cert and tls_key: keys and tokens pass this port";
+    sts tls_cert: |c| alone(&c.sts.tls_cert, &c.sts.tls_key, "has no key"), "add tls_key, the private key of it";
+    sts tls_key: |c| alone(&c.sts.tls_key, &c.sts.tls_cert, "has no certificate"), "add tls_cert, its chain";
+    sts tls_cert: |c| unreadable(c.sts.tls_cert.as_deref()), PEM_HINT;
+    sts tls_key: |c| unreadable(c.sts.tls_key.as_deref()), PEM_HINT;
+    sts ca_file: |c| unreadable(c.sts.ca_file.as_deref()), PEM_HINT;
+    sts endpoint: |c| c.sts.endpoint.as_deref().and_then(endpoint_fault),
+        "write only scheme, host and port, such as https://sts.eu-central-1.amazonaws.com";
+    sts endpoint: |c| c.sts.endpoint.as_deref().is_some_and(|endpoint| is_own(endpoint, c))
+            .then_some("is an address of this node itself"),
+        "name the STS behind this node, or leave it out for the lake's";
+    sts roles: |c| (c.sts.is_on() && c.cooperation.secret_key.is_none())
+            .then_some("need [cooperation] secret_key_file"),
+        "temporary keys are sealed under it on the disk; make one with: openssl rand -hex 32";
+
     admin tls_cert: |c| alone(&c.admin.tls_cert, &c.admin.tls_key, "has no key"),
         "add tls_key, the private key of it";
     admin tls_key: |c| alone(&c.admin.tls_key, &c.admin.tls_cert, "has no certificate"),

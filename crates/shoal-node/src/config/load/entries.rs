@@ -33,6 +33,7 @@ impl EntryReader<'_> {
         let lifetime = self.optional("lifetime").unwrap_or_default();
         let fallback = self.optional("fallback").unwrap_or_default();
         let readers = self.optional("readers").unwrap_or_default();
+        let flush_as = self.optional("flush_as");
         let pack = self.packing();
         Some(WriteRule {
             prefix: prefix?,
@@ -41,6 +42,7 @@ impl EntryReader<'_> {
             lifetime,
             fallback,
             readers,
+            flush_as,
             pack,
         })
     }
@@ -90,7 +92,7 @@ impl EntryReader<'_> {
     }
 
     pub(super) fn identity(&mut self) -> Option<Identity> {
-        let access_key = self.require("access_key");
+        let access_key = self.require::<String>("access_key");
         let secret_key = self.secret("secret_key", "secret_key_file");
         if !self.entry.has("secret_key") && !self.entry.has("secret_key_file") {
             let hint = "add secret_key_file = \"...\" (or secret_key)";
@@ -99,11 +101,9 @@ impl EntryReader<'_> {
         let share = self.optional("share").unwrap_or(1);
         let lake_account = self.account(["lake_access_key", "lake_secret_key", "lake_secret_key_file"]);
         Some(Identity {
-            index: 0,
-            access_key: access_key?,
-            secret_key: secret_key?,
             share,
             lake_account: lake_account.map(Arc::new),
+            ..Identity::new(&access_key?, secret_key?.expose())
         })
     }
 

@@ -34,7 +34,7 @@ macro_rules! lists {
 
 lists! {
     "freshness.rule": prefix freshness;
-    "write.rule": prefix mode tier lifetime fallback readers pack pack_below pack_bytes pack_idle
+    "write.rule": prefix mode tier lifetime fallback readers flush_as pack pack_below pack_bytes pack_idle
         pack_as;
     "tier": name folder endpoint region ca_file access_key secret_key secret_key_file bucket class_large
         capacity inline registry registry_certificate registry_key registry_password_file registry_quota;

@@ -7,6 +7,7 @@ mod lookup;
 mod refusals;
 mod removed;
 mod shared;
+mod sts;
 mod syntax;
 mod tiers;
 
@@ -132,6 +133,7 @@ fn the_examples_in_the_reference_file_are_understood() {
     for file in [
         "tls/cert.pem",
         "tls/key.pem",
+        "sts-ca.pem",
         "lake-secret",
         "cluster-secret",
         "ak-secret",

@@ -42,7 +42,7 @@ fn an_unknown_key_is_refused_with_its_line_and_the_nearest_known_one() {
         ),
         (
             "listen = \"x\"",
-            "shoal.toml:1: unknown key \"listen\" outside of any section | \"listen\" belongs to [s3] or [admin] or [cooperation] or [lookup]",
+            "shoal.toml:1: unknown key \"listen\" outside of any section | \"listen\" belongs to [s3] or [sts] or [admin] or [cooperation] or [lookup]",
         ),
         (
             "[node]\nzzz = 1",

@@ -101,6 +101,14 @@ fn each_part_that_differs_is_named() {
         differences(|config| drop(config.identities.pop())),
         [SharedSetting::Identities]
     );
+    assert_eq!(
+        differences(|config| config.sts.roles = vec!["arn:aws:iam::1:role/x".into()]),
+        [SharedSetting::Sts]
+    );
+    assert_eq!(
+        differences(|config| config.write.rules[0].flush_as = Some("a".into())),
+        [SharedSetting::WriteRules]
+    );
     let secret = |config: &mut Config| config.identities[0].secret_key = Secret::new("another");
     assert_eq!(differences(secret), [SharedSetting::Identities]);
     let both = |config: &mut Config| {

@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use shoal_cache::fetch::{CacheParts, Fetcher};
 use shoal_cache::lake::Lake;
+use shoal_net::clock;
 use shoal_s3::identity::{Caller, Identities};
 
 use self::order_files::OrderFiles;
@@ -40,11 +41,11 @@ impl TaskParts {
         &self.fetcher.parts
     }
 
-    /// Returns the access key of the identity that an order means.
+    /// Returns the name of the identity that an order means.
     pub(in crate::tasks) fn identity(&self, given: Option<&str>) -> Result<Option<String>, TaskRefusal> {
         let known = &self.identities;
         match given {
-            Some(given) if known.get(given).is_some() => Ok(Some(given.into())),
+            Some(given) if known.named(given, clock::utc_now()).is_some() => Ok(Some(given.into())),
             Some(given) => {
                 let hint = "name one of the configuration of the nodes";
                 let why = format!("no [[identity]] has the access key {given:?}\nhint: {hint}");
@@ -62,13 +63,18 @@ impl TaskParts {
         }
     }
 
-    /// Returns the caller with an access key. The error is a predicate, whose subject is this node.
-    pub(in crate::tasks) fn caller(&self, access_key: Option<&str>) -> Result<Caller, String> {
-        let Some(access_key) = access_key else {
+    /// Returns the caller with a name. The error is a predicate, whose subject is this node.
+    pub(in crate::tasks) fn caller(&self, name: Option<&str>) -> Result<Caller, String> {
+        let Some(name) = name else {
             return Ok(Caller::Anonymous);
         };
-        let identity = self.identities.get(access_key).map(Caller::Identity);
-        identity.ok_or_else(|| format!("has no [[identity]] with the access key {access_key:?}"))
+        let identity = self
+            .identities
+            .named(name, clock::utc_now())
+            .map(Caller::Identity);
+        identity.ok_or_else(|| {
+            format!("has no [[identity]] with the access key {name:?}, and no temporary key of such a role")
+        })
     }
 
     /// Returns the caller in whose name this node carries an order out.

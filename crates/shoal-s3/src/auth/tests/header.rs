@@ -150,8 +150,12 @@ fn signing_only(signed_headers: &str, headers: &[(&'static str, &str)]) -> Parts
     }
     .write(&mut text)
     .unwrap();
-    let key = SigningKey::derive(&Secret::new(SECRET_KEY), &timestamp, REGION);
-    let signature = key.sign(&string_to_sign(&timestamp, &scope(&timestamp, REGION), text));
+    let key = SigningKey::derive(&Secret::new(SECRET_KEY), &timestamp, REGION, "s3");
+    let signature = key.sign(&string_to_sign(
+        &timestamp,
+        &scope(&timestamp, REGION, "s3"),
+        text,
+    ));
     parts.headers.insert(
         "authorization",
         authorization(signed_headers, signature.as_str()).parse().unwrap(),

@@ -58,12 +58,12 @@ fn write_size_line(wire: &mut Vec<u8>, chunk: &[u8], signer: Option<&mut ChunkSi
 /// The start of the chain of signatures for the holder of `secret`.
 pub(super) fn seed(secret: &str) -> SeedSignature {
     let timestamp = Timestamp::parse(b"20130524T000000Z").unwrap();
-    let key = SigningKey::derive(&Secret::new(secret), &timestamp, "us-east-1");
+    let key = SigningKey::derive(&Secret::new(secret), &timestamp, "us-east-1", "s3");
     let signature = key.sign(b"the head of the request");
     SeedSignature {
         key,
         timestamp,
-        scope: scope(&timestamp, "us-east-1"),
+        scope: scope(&timestamp, "us-east-1", "s3"),
         signature,
     }
 }

@@ -33,7 +33,11 @@ impl Signer<'_> {
     ) -> Result<PathAndQuery, SignError> {
         let timestamp = Timestamp::at(now);
         let signed_headers = signed_headers(headers);
-        let credential = format!("{}/{}", self.account.access_key, scope(&timestamp, self.region));
+        let credential = format!(
+            "{}/{}",
+            self.account.access_key,
+            scope(&timestamp, self.region, self.keys.service())
+        );
         let expires = expires.as_secs().to_string();
         let mut parameters = vec![
             ("X-Amz-Algorithm", ALGORITHM),

@@ -206,7 +206,7 @@ impl Cleaner {
     /// Forgets the remembered permission of the writer if the lake refuses the object for lack of one.
     pub(super) fn forget_permission(&self, writer: &Arc<str>, name: &ObjectName, error: &LakeWriteError) {
         if let LakeWriteError::Refused(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) = error
-            && let Ok(writer) = self.shared.writer(writer)
+            && let Ok(writer) = self.shared.writer(writer, name)
         {
             self.shared.permissions.forget(writer.id(), &name.bucket);
         }

@@ -171,7 +171,10 @@ impl Cleaner {
         };
         let (id, pack) = (new_id(), builder.finish());
         let permit = LakeChange::permit_of_all(members.values().map(|object| object.change));
-        let written = match self.shared.writer(&first.manifest.record.writer) {
+        let written = match self
+            .shared
+            .writer(&first.manifest.record.writer, &first.manifest.name)
+        {
             Ok(writer) => {
                 let name = registry_name(&map.at_lake.pack(id));
                 let under_way = self.flushes.begin(&name);

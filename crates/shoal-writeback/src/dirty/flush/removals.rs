@@ -46,8 +46,12 @@ impl Cleaner {
         let mut batches: HashMap<_, Vec<usize>> = HashMap::new();
         for (number, removal) in removals.iter().enumerate() {
             let (bucket, _) = removal.change.name().parts();
-            let of_batch = (bucket, &removal.version.record);
-            if tombstones[number].is_ok() {
+            if let Ok(tombstone) = &tombstones[number] {
+                let of_batch = (
+                    bucket,
+                    &removal.version.record,
+                    self.shared.flusher(&tombstone.name),
+                );
                 batches.entry(of_batch).or_default().push(number);
             }
         }
@@ -71,8 +75,8 @@ impl Cleaner {
 
     /// Removes names with the same record in one bucket.
     async fn remove_batch(&self, tombstones: &[&Tombstone], permit: SendPermit) -> Vec<Removed> {
-        let writer = &tombstones[0].record.writer;
-        let Ok(caller) = self.shared.writer(writer) else {
+        let (writer, name) = (&tombstones[0].record.writer, &tombstones[0].name);
+        let Ok(caller) = self.shared.writer(writer, name) else {
             let error = LakeWriteError::UnknownWriter(Arc::clone(writer));
             return all(tombstones, error);
         };

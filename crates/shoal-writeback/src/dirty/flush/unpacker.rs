@@ -51,7 +51,7 @@ impl Cleaner {
         };
         let writer = self
             .shared
-            .writer(object.writer())
+            .writer(object.writer(), &object.name)
             .map_err(|error| unreadable(&error))?;
         let client = self.shared.client(&writer);
         let bytes = object.bytes(client, HeaderMap::new(), &self.shared.damages);

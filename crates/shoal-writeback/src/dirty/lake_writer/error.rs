@@ -81,9 +81,10 @@ impl LakeWriteError {
     /// Returns the remedy to show to operators, or `None` if a retry may succeed.
     pub(in crate::dirty) fn remedy(&self) -> Option<&'static str> {
         match self {
-            Self::UnknownWriter(_) => {
-                Some("add its writer's identity to the configuration again, or remove the object")
-            }
+            Self::UnknownWriter(_) => Some(
+                "add its writer's identity to the configuration again, let a client get a key of its role, or write \
+                 flush_as into the rule",
+            ),
             Self::Refused(StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) => {
                 Some("let its writer write there at the lake, or remove the object")
             }
@@ -103,7 +104,8 @@ impl LakeWriteError {
     pub(in crate::dirty) fn remedy_of_removal(&self) -> Option<&'static str> {
         match self {
             Self::UnknownWriter(_) => Some(
-                "add the identity that removed it to the configuration again, or remove it as another one",
+                "add the identity that removed it to the configuration again, let a client get a key of its role, or write \
+                 flush_as into the rule",
             ),
             Self::Refused(StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED) => {
                 Some("let the identity that removed it do so at the lake, or remove it as another one")

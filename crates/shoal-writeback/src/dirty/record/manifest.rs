@@ -136,9 +136,9 @@ pub(crate) fn location(name: &ObjectName) -> String {
     format!("s3://{}/{}", name.bucket, name.key.escape_ascii())
 }
 
-/// Returns true if the caller is the identity whose access key is `writer`.
+/// Returns true if the caller is the identity with the name `writer`.
 pub fn is_writer(caller: &Caller, writer: &str) -> bool {
-    matches!(caller, Caller::Identity(identity) if *identity.access_key == *writer)
+    matches!(caller, Caller::Identity(identity) if identity.name() == writer)
 }
 
 /// Returns the version that reads of the object find, or `None` if the record describes an invalid one.

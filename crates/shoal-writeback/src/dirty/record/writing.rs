@@ -102,7 +102,7 @@ impl PendingWrite {
         };
         Ok(Self {
             name: name.clone(),
-            writer: identity.access_key.as_str().into(),
+            writer: identity.name().into(),
             size_bytes,
             headers,
             lifetime: None,

@@ -193,9 +193,9 @@ mod tests {
     fn seed() -> SeedSignature {
         let timestamp = Timestamp::parse(b"20130524T000000Z").unwrap();
         SeedSignature {
-            key: SigningKey::derive(&Secret::new("s"), &timestamp, "us-east-1"),
+            key: SigningKey::derive(&Secret::new("s"), &timestamp, "us-east-1", "s3"),
             timestamp,
-            scope: scope(&timestamp, "us-east-1"),
+            scope: scope(&timestamp, "us-east-1", "s3"),
             signature: Signature::from_mac(&[7; 32]),
         }
     }

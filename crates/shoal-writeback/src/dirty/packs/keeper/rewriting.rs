@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use shoal_base::encoding::Malformed;
 use shoal_base::send_permit::SendPermit;
+use shoal_net::clock;
 use shoal_net::endpoint::s3::{S3Client, SendOptions};
 use shoal_net::link;
 use shoal_pack::table::{DamagedBlock, Entry, Map, Names, Packed, Row, TableBuilder};
@@ -166,7 +167,10 @@ impl Keeper {
     /// Writes objects as a new pack, and moves them in the map.
     async fn write(&self, writer: &str, moving: Vec<Moving>) -> Result<(), NotMoved> {
         let unknown = || NotWritten::from(LakeWriteError::UnknownWriter(writer.into()));
-        let identity = self.identities.get(writer).ok_or_else(unknown)?;
+        let identity = self
+            .identities
+            .named(writer, clock::utc_now())
+            .ok_or_else(unknown)?;
         let keeper = self.map.at_lake.keeper();
         let client = S3Client {
             account: keeper.endpoint.account_for(&Caller::Identity(identity)),

@@ -1,0 +1,244 @@
+//! Temporary keys, which all nodes of a cluster know.
+//!
+//! The node that gets one from STS sends it to all nodes before the client has it, so that no request comes
+//! ahead of it. A node that was away then asks the others when a request names a key that it does not know.
+//! Each node keeps the keys in memory and, sealed, in a journal on its disk: clients go on with the keys that
+//! they have when all nodes have started anew. Expired keys are forgotten.
+
+mod sealed;
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lru::LruCache;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use shoal_net::clock;
+use shoal_net::shutdown::Shutdown;
+use shoal_s3::identity::Identities;
+use shoal_s3::temporary_key::TemporaryKey;
+use shoal_store::journal::{Journal, JournalError};
+use shoal_store::{FileRoom, Store};
+
+use self::sealed::Sealer;
+use super::cooperation::Cooperation;
+use super::peer::Peer;
+
+/// Path at which nodes send each other temporary keys.
+pub const KEYS: &str = "/keys";
+
+/// Maximum number of bytes of a message and of its answer. A token of AWS may have 20,000 characters.
+pub const MESSAGE_BYTES_MAX: usize = 128 << 10;
+
+/// The time that another node may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The interval at which expired keys are forgotten.
+const SWEEP: Duration = Duration::from_secs(30);
+
+/// Access keys that no node knows are remembered: at most this number, each for this time.
+const UNKNOWN: NonZeroUsize = NonZeroUsize::new(4096).expect("it is not 0");
+const UNKNOWN_TIME: Duration = Duration::from_secs(1);
+
+/// How long a node that is not a member any more may still have keys that the others do not know: it may be
+/// cut off and not gone. Few keys live longer.
+const MISSED_TIME: Duration = Duration::from_hours(1);
+
+/// The number of unknown access keys for which the others are asked at a time.
+const LANES: usize = 16;
+
+/// A message from one node to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Message {
+    /// A sealed key to keep.
+    Take(Vec<u8>),
+    /// An access key, to be answered with its sealed key.
+    Find(String),
+}
+
+/// What a node finds out about an access key that it does not know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A node knows it, and now this one does.
+    Known,
+    /// No node knows it.
+    Unknown,
+    /// Some node that may know it does not answer, or is not a member just now.
+    Unsure,
+}
+
+/// The temporary keys of this node, and what it exchanges with others.
+pub struct SharedKeys {
+    identities: Arc<Identities>,
+    cooperation: Arc<Cooperation>,
+    sealer: Sealer,
+    journal: Mutex<Journal>,
+    /// Access keys that no node knows, and when that was found out.
+    unknown: Mutex<LruCache<String, Duration>>,
+    /// Requests with one unknown access key wait in one lane.
+    lanes: [tokio::sync::Mutex<()>; LANES],
+}
+
+impl SharedKeys {
+    /// Opens the journal in `store` and adds its keys to `identities`. `secrets` are those of the cluster.
+    ///
+    /// # Errors
+    ///
+    /// The journal cannot be read.
+    pub fn open<'s>(
+        identities: &Arc<Identities>,
+        cooperation: &Arc<Cooperation>,
+        secrets: impl IntoIterator<Item = &'s str>,
+        store: &Store,
+    ) -> Result<Arc<Self>, JournalError> {
+        let (sealer, now) = (Sealer::new(secrets), clock::utc_now());
+        let mut other = 0_usize;
+        let path = store.node_folder().join("keys");
+        let journal = Journal::open(&path, FileRoom::new(store), |sealed| match sealer.open(sealed) {
+            Some(key) if key.expires > now => {
+                identities.learn(key);
+            }
+            Some(_) => {}
+            None => other += 1,
+        })?;
+        if other > 0 {
+            tracing::warn!(
+                keys = other,
+                "temporary keys were sealed under another secret of the cluster; their clients need new ones"
+            );
+        }
+        Ok(Arc::new(Self {
+            identities: Arc::clone(identities),
+            cooperation: Arc::clone(cooperation),
+            sealer,
+            journal: Mutex::new(journal),
+            unknown: Mutex::new(LruCache::new(UNKNOWN)),
+            lanes: Default::default(),
+        }))
+    }
+
+    /// Keeps a key that STS gave, and sends it to all nodes that can be reached. Returns false if there is no
+    /// place for it.
+    pub async fn share(&self, key: TemporaryKey) -> bool {
+        let sealed = self.sealer.seal(&key);
+        if !self.keep(key, &sealed) {
+            return false;
+        }
+        let message = written(&Message::Take(sealed));
+        let peers = self.cooperation.peers();
+        let sent = peers
+            .iter()
+            .filter(|peer| peer.is_reachable())
+            .map(|peer| ask(peer, message.clone()));
+        join_all(sent).await;
+        true
+    }
+
+    /// Asks the other nodes for an access key that this one does not know.
+    pub async fn find(&self, access_key: &str) -> Found {
+        let lane = access_key
+            .bytes()
+            .fold(0, |sum, byte| (sum * 31 + usize::from(byte)) % LANES);
+        let Ok(_place) = tokio::time::timeout(PATIENCE, self.lanes[lane].lock()).await else {
+            return Found::Unsure;
+        };
+        if self.identities.get(access_key).is_some() {
+            return Found::Known;
+        }
+        let now = clock::monotonic();
+        let found_out = self.unknown.lock().get(access_key).copied();
+        if found_out.is_some_and(|at| now.saturating_sub(at) < UNKNOWN_TIME) {
+            return Found::Unknown;
+        }
+        let message = written(&Message::Find(access_key.into()));
+        let peers = self.cooperation.peers();
+        let answers = join_all(peers.iter().map(|peer| ask(peer, message.clone()))).await;
+        let found = answers.iter().flatten().any(|sealed| self.take(sealed));
+        if found && self.identities.get(access_key).is_some() {
+            return Found::Known;
+        }
+        if answers.iter().any(Option::is_none) || self.cooperation.misses_a_member(MISSED_TIME) {
+            return Found::Unsure;
+        }
+        self.unknown.lock().put(access_key.into(), now);
+        Found::Unknown
+    }
+
+    /// Answers another node: with a sealed key, or with nothing.
+    pub fn answer(&self, message: &[u8]) -> Option<Vec<u8>> {
+        match postcard::from_bytes(message).ok()? {
+            Message::Take(sealed) => {
+                self.take(&sealed);
+                Some(Vec::new())
+            }
+            Message::Find(access_key) => {
+                let key = self
+                    .identities
+                    .get(&access_key)
+                    .and_then(|identity| identity.temporary.clone());
+                Some(key.map_or_else(Vec::new, |key| self.sealer.seal(&key)))
+            }
+        }
+    }
+
+    /// Forgets expired keys until this node stops.
+    pub async fn run(self: Arc<Self>, stopping: Shutdown) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(SWEEP) => {}
+                () = stopping.begun() => return,
+            }
+            if self.identities.forget_expired(clock::utc_now()) {
+                self.write_anew();
+            }
+        }
+    }
+
+    /// Keeps a sealed key of another node. Returns true if it is one and has a place.
+    fn take(&self, sealed: &[u8]) -> bool {
+        let key = self
+            .sealer
+            .open(sealed)
+            .filter(|key| key.expires > clock::utc_now());
+        key.is_some_and(|key| self.keep(key, sealed))
+    }
+
+    fn keep(&self, key: TemporaryKey, sealed: &[u8]) -> bool {
+        let access_key = key.account.access_key.clone();
+        let was_known = self.identities.get(&access_key).is_some();
+        if !self.identities.learn(key) {
+            return false;
+        }
+        self.unknown.lock().pop(&access_key);
+        if !was_known && let Err(error) = self.journal.lock().append(sealed) {
+            tracing::warn!(%error, "a temporary key is in memory only; a restart of all nodes forgets it");
+        }
+        true
+    }
+
+    /// Writes the journal anew, so that no expired key stays on the disk.
+    fn write_anew(&self) {
+        let mut journal = self.journal.lock();
+        let keys = self.identities.temporary_keys();
+        if let Err(error) = journal.rewrite(keys.iter().map(|key| self.sealer.seal(key))) {
+            tracing::warn!(%error, "expired temporary keys are still on the disk, sealed");
+        }
+    }
+}
+
+fn written(message: &Message) -> Vec<u8> {
+    postcard::to_stdvec(message).expect("memory takes every message")
+}
+
+/// Returns the answer of another node; `None` if there was none.
+async fn ask(peer: &Peer, message: Vec<u8>) -> Option<Vec<u8>> {
+    match peer.ask(KEYS, message, MESSAGE_BYTES_MAX, PATIENCE).await {
+        Ok(answer) => Some(answer.to_vec()),
+        Err(error) => {
+            tracing::debug!(peer = peer.name, %error, "temporary keys were not exchanged");
+            None
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Temporary keys: what STS (AWS's Security Token Service, or that of another lake) gives a client for a
+//! time.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use shoal_base::secret::Secret;
+
+use super::identity::{Account, Identity, Known};
+
+/// Maximum number of temporary keys: some 100 MiB with the longest tokens in use.
+pub const TEMPORARY_KEYS_MAX: usize = 32 << 10;
+
+/// Maximum number of payers; the keys beyond share one more.
+const PAYERS_MAX: usize = 1024;
+
+/// Ends the role in the name of a principal. No role session name has it.
+const MARK: char = '#';
+
+/// A key pair and a session token that STS gave a client for a time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TemporaryKey {
+    /// The key pair and the token, with which the client signs here, and this node at the lake.
+    pub account: Arc<Account>,
+    /// The key is refused from this time on, by the clock of this node.
+    pub expires: SystemTime,
+    /// Whom STS gave the key: [`principal`]. All keys of one principal may do the same.
+    pub principal: Arc<str>,
+}
+
+/// Returns the name of a principal: its role (an ARN, or `""` if the token alone decides), the subject of its
+/// token, and a digest of everything else that STS considers.
+pub fn principal(role: &str, subject: &str, digest: u64) -> String {
+    let subject = subject.replace(MARK, "_");
+    format!("{role}{MARK}{subject}{MARK}{digest:016x}")
+}
+
+impl TemporaryKey {
+    /// Returns the session token.
+    pub fn token(&self) -> &Secret {
+        let token = self.account.session_token.as_ref();
+        token.expect("the account of a temporary key has a token")
+    }
+
+    /// Returns the role, if the key has one.
+    pub fn role(&self) -> Option<&str> {
+        role_of(&self.principal).filter(|role| !role.is_empty())
+    }
+
+    /// Returns the name of the payer that is charged: all keys of a role count as one.
+    pub fn payer_name(&self) -> &str {
+        self.role().unwrap_or(&self.principal)
+    }
+}
+
+/// Returns the role in the name of a principal; `None` if the name is none of a principal.
+fn role_of(name: &str) -> Option<&str> {
+    // The ARN of a role may contain the mark. A subject and a digest do not.
+    let (rest, digest) = name.rsplit_once(MARK)?;
+    let (role, _) = rest.rsplit_once(MARK)?;
+    let is_digest = digest.len() == 16 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_digest.then_some(role)
+}
+
+/// The temporary keys of a node.
+#[derive(Debug, Default)]
+pub(super) struct TemporaryKeys {
+    by_access_key: Known,
+    /// The one that lives longest of each principal and of each role.
+    by_name: HashMap<Arc<str>, Arc<Identity>>,
+    /// The payers, by name.
+    payers: HashMap<Arc<str>, u32>,
+}
+
+impl TemporaryKeys {
+    pub(super) fn get(&self, access_key: &str) -> Option<&Arc<Identity>> {
+        self.by_access_key.get(access_key)
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<TemporaryKey>> {
+        let keys = self.by_access_key.values();
+        keys.filter_map(|identity| identity.temporary.clone()).collect()
+    }
+
+    pub(super) fn named(&self, name: &str, now: SystemTime) -> Option<Arc<Identity>> {
+        let of = |name: &str| {
+            self.by_name
+                .get(name)
+                .filter(|found| !found.has_expired(now))
+                .cloned()
+        };
+        of(name).or_else(|| of(role_of(name)?))
+    }
+
+    /// Adds a numbered identity. Returns false if there is no place for it.
+    pub(super) fn add(&mut self, identity: Identity) -> bool {
+        let is_new = !self.by_access_key.contains_key(&identity.access_key);
+        if is_new && self.by_access_key.len() >= TEMPORARY_KEYS_MAX {
+            return false;
+        }
+        let Some(key) = identity.temporary.clone() else {
+            return false;
+        };
+        let identity = Arc::new(identity);
+        for name in [Some(&*key.principal), key.role()]
+            .into_iter()
+            .flatten()
+            .map(Arc::from)
+        {
+            let longest = self.by_name.entry(name).or_insert_with(|| Arc::clone(&identity));
+            if longest
+                .temporary
+                .as_ref()
+                .is_none_or(|other| other.expires <= key.expires)
+            {
+                *longest = Arc::clone(&identity);
+            }
+        }
+        self.by_access_key.insert(identity.access_key.clone(), identity);
+        true
+    }
+
+    /// Returns the payer with a name, which is `index` if there is none yet.
+    pub(super) fn payer(&mut self, index: u32, name: &str) -> u32 {
+        let has_its_own = self.payers.len() < PAYERS_MAX || self.payers.contains_key(name);
+        let name = if has_its_own { name } else { "" };
+        *self.payers.entry(name.into()).or_insert(index)
+    }
+
+    pub(super) fn forget_expired(&mut self, now: SystemTime) -> bool {
+        let before = self.by_access_key.len();
+        self.by_access_key
+            .retain(|_, identity| !identity.has_expired(now));
+        self.by_name.retain(|_, identity| !identity.has_expired(now));
+        self.by_access_key.len() < before
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::identity::{Caller, Identities};
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn key(access_key: &str, role: &str, subject: &str, expires: u64) -> TemporaryKey {
+        TemporaryKey {
+            account: Arc::new(Account {
+                session_token: Some(Secret::new("token")),
+                ..Account::new(access_key, "secret")
+            }),
+            expires: at(expires),
+            principal: principal(role, subject, 7).into(),
+        }
+    }
+
+    fn named(identities: &Identities, name: &str, now: u64) -> Option<String> {
+        let found = identities.named(name, at(now));
+        found.map(|identity| identity.access_key.clone())
+    }
+
+    #[test]
+    fn the_key_that_lives_longest_goes_on_for_its_principal_and_then_for_its_role() {
+        let identities = Identities::default();
+        for (access_key, subject, expires) in [("K1", "one", 10), ("K3", "one", 30), ("K2", "one", 20)] {
+            assert!(identities.learn(key(access_key, "role/a#b", subject, expires)));
+        }
+        assert!(identities.learn(key("K4", "role/a#b", "two", 40)));
+        let one = principal("role/a#b", "one", 7);
+        assert_eq!(named(&identities, &one, 5).as_deref(), Some("K3"));
+        assert_eq!(
+            named(&identities, &one, 30).as_deref(),
+            Some("K4"),
+            "another key of the role"
+        );
+        assert_eq!(named(&identities, "role/a#b", 5).as_deref(), Some("K4"));
+        assert_eq!(named(&identities, &one, 40), None);
+        assert_eq!(named(&identities, "role/a", 5), None);
+        // Keys without a role have nothing in common.
+        assert!(identities.learn(key("K5", "", "three", 40)));
+        assert_eq!(
+            named(&identities, &principal("", "three", 7), 5).as_deref(),
+            Some("K5")
+        );
+        assert_eq!(named(&identities, &principal("", "four", 7), 5), None);
+        assert_eq!(named(&identities, "", 5), None);
+    }
+
+    #[test]
+    fn expired_keys_are_forgotten_and_all_keys_of_a_role_are_one_payer() {
+        let identities = Identities::default();
+        for (access_key, role, expires) in [("K1", "a", 10), ("K2", "a", 20), ("K3", "b", 20)] {
+            assert!(identities.learn(key(access_key, role, "s", expires)));
+        }
+        let caller = |access_key| identities.get(access_key).map(Caller::Identity);
+        let callers = ["K1", "K2", "K3"].map(|access_key| caller(access_key).unwrap());
+        assert_eq!(callers[0].payer(), callers[1].payer());
+        assert_ne!(callers[0].payer(), callers[2].payer());
+        assert_ne!(
+            callers[0].id(),
+            callers[1].id(),
+            "a session policy may narrow one of them"
+        );
+        assert_eq!(callers[0].payer_name(), "a");
+        assert!(identities.forget_expired(at(10)));
+        assert!(!identities.forget_expired(at(19)));
+        assert!(caller("K1").is_none() && caller("K2").is_some());
+        assert_eq!(identities.temporary_keys().len(), 2);
+    }
+
+    #[test]
+    fn a_key_that_comes_again_stays_the_same_caller_and_never_replaces_an_identity_of_the_configuration() {
+        let identities = Identities::new([Identity::new("AK", "lasting")]);
+        assert!(!identities.learn(key("AK", "a", "s", 10)));
+        assert!(identities.learn(key("K1", "a", "s", 10)));
+        let first = identities.get("K1").unwrap();
+        assert!(identities.learn(key("K1", "a", "s", 10)));
+        assert!(Arc::ptr_eq(&first, &identities.get("K1").unwrap()));
+        assert!(identities.get("AK").unwrap().temporary.is_none());
+        assert!(first.is_called("a") && first.is_called(&principal("a", "s", 7)) && !first.is_called("K1"));
+    }
+
+    #[test]
+    fn beyond_a_bound_keys_have_no_place_until_others_expire() {
+        let identities = Identities::default();
+        for index in 0..TEMPORARY_KEYS_MAX {
+            let role = format!("role-{}", index % (PAYERS_MAX + 7));
+            assert!(identities.learn(key(&index.to_string(), &role, "s", 10 + (index % 2) as u64)));
+        }
+        assert!(!identities.learn(key("more", "a", "s", 20)));
+        let payer = |role: usize| Caller::Identity(identities.get(&role.to_string()).unwrap()).payer();
+        assert_eq!(
+            payer(PAYERS_MAX + 1),
+            payer(PAYERS_MAX + 5),
+            "late roles share a payer"
+        );
+        assert_ne!(payer(0), payer(PAYERS_MAX + 1));
+        assert!(identities.forget_expired(at(10)));
+        assert!(identities.learn(key("more", "a", "s", 20)));
+    }
+}

@@ -1,0 +1,280 @@
+//! Answers of STS: a temporary key, or an error.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use sha2::{Digest as _, Sha256};
+use shoal_base::secret::Secret;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::{Action, NAMESPACE, StsRequest};
+use crate::identity::Account;
+use crate::temporary_key::{TemporaryKey, principal};
+use crate::xml::{Element, Malformed, shown};
+
+/// The temporary key of an answer, and whom STS gave it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StsAnswer {
+    /// The key pair and the session token.
+    pub account: Account,
+    /// The end of the key, by the clock of STS.
+    pub expiration: SystemTime,
+    /// The subject that STS found in a token.
+    subject: String,
+    /// What else STS says about whom it gave the key: the assumed role, the audience, the provider.
+    said: Vec<String>,
+}
+
+impl StsAnswer {
+    /// Reads an answer.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Malformed`] if it holds no complete temporary key.
+    pub fn read(xml: &[u8]) -> Result<Self, Malformed> {
+        let root = Element::from_answer(xml)?;
+        let result = root
+            .children()
+            .find(|child| child.name().ends_with("Result"))
+            .ok_or(Malformed)?;
+        let credentials = result.child("Credentials").ok_or(Malformed)?;
+        let text = |name: &str| {
+            credentials
+                .text_of(name)
+                .filter(|text| !text.is_empty())
+                .ok_or(Malformed)
+        };
+        let expiration = OffsetDateTime::parse(&text("Expiration")?, &Rfc3339).map_err(|_| Malformed)?;
+        let said = |name: &str| result.text_of(name).unwrap_or_default();
+        let assumed = result
+            .child("AssumedRoleUser")
+            .and_then(|assumed| assumed.text_of("Arn"));
+        Ok(Self {
+            account: Account {
+                session_token: Some(Secret::new(text("SessionToken")?)),
+                ..Account::new(&text("AccessKeyId")?, &text("SecretAccessKey")?)
+            },
+            expiration: expiration.into(),
+            subject: said("SubjectFromWebIdentityToken"),
+            said: vec![assumed.unwrap_or_default(), said("Audience"), said("Provider")],
+        })
+    }
+
+    /// Returns the key that `request` of `asker` got; `asker` is the identity that signed it, or `""`. The
+    /// key expires here as long after `now` as it does after `sts_now` by the clock of STS.
+    pub fn key(
+        self,
+        request: &StsRequest,
+        asker: &str,
+        now: SystemTime,
+        sts_now: SystemTime,
+    ) -> TemporaryKey {
+        let left = self.expiration.duration_since(sts_now).unwrap_or(Duration::ZERO);
+        // With `GetSessionToken`, it is the identity itself, for a time.
+        let principal = if request.action() == Action::SessionToken {
+            asker.into()
+        } else {
+            self.principal(request, asker)
+        };
+        TemporaryKey {
+            account: Arc::new(self.account),
+            expires: now + left,
+            principal: principal.into(),
+        }
+    }
+
+    fn principal(&self, request: &StsRequest, asker: &str) -> String {
+        let mut hasher = Sha256::new();
+        request.add_scope(&mut hasher);
+        for text in &self.said {
+            hasher.update((text.len() as u64).to_le_bytes());
+            hasher.update(text);
+        }
+        let digest = hasher.finalize();
+        let digest = u64::from_be_bytes(*digest.first_chunk().expect("SHA-256 has 32 bytes"));
+        let subjects = [&*self.subject, request.value("LDAPUsername"), asker];
+        let subject = subjects.into_iter().find(|subject| !subject.is_empty());
+        principal(request.role(), subject.unwrap_or_default(), digest)
+    }
+}
+
+/// An error of STS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StsError {
+    /// The code, such as `InvalidIdentityToken`.
+    pub code: String,
+    /// The sentence.
+    pub message: String,
+}
+
+impl StsError {
+    /// Reads an error, in the form of AWS or in that of S3, which Ceph uses.
+    pub fn read(xml: &[u8]) -> Option<Self> {
+        let root = Element::from_answer(xml).ok()?;
+        let error = if root.name() == "Error" {
+            &root
+        } else {
+            root.child("Error")?
+        };
+        Some(Self {
+            code: error.text_of("Code").unwrap_or_default().trim().into(),
+            message: error.text_of("Message").unwrap_or_default(),
+        })
+    }
+}
+
+/// Returns an error document in the form of AWS's STS.
+pub fn error_document(code: &str, message: &str, is_of_client: bool, request_id: &str) -> String {
+    let root = Element::root_in("ErrorResponse", NAMESPACE);
+    let error = Element::new("Error")
+        .with_leaf("Type", if is_of_client { "Sender" } else { "Receiver" })
+        .with_leaf("Code", code)
+        .with_leaf("Message", shown(message));
+    root.with(error).with_leaf("RequestId", request_id).to_document()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::{any, proptest};
+
+    use super::*;
+
+    /// The example of AWS's reference of `AssumeRoleWithWebIdentity`, shortened.
+    const AWS: &str = r#"<AssumeRoleWithWebIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/">
+  <AssumeRoleWithWebIdentityResult>
+    <SubjectFromWebIdentityToken>amzn1.account.AF6RHO7KZU5XRVQJGXK6HB56KR2A</SubjectFromWebIdentityToken>
+    <Audience>client.5498841531868486423.1548@apps.example.com</Audience>
+    <AssumedRoleUser>
+      <Arn>arn:aws:sts::123456789012:assumed-role/FederatedWebIdentityRole/app1</Arn>
+      <AssumedRoleId>AROACLKWSDQRAOEXAMPLE:app1</AssumedRoleId>
+    </AssumedRoleUser>
+    <Credentials>
+      <SessionToken>AQoDYXdzEE0a8ANXXXXXXXXNO1ewxE5TijQyp+IEXAMPLE</SessionToken>
+      <SecretAccessKey>wJalrXUtnFEMI/K7MDENG/bPxRfiCYzEXAMPLEKEY</SecretAccessKey>
+      <Expiration>2014-10-24T23:00:23Z</Expiration>
+      <AccessKeyId>ASgeIAIOSFODNN7EXAMPLE</AccessKeyId>
+    </Credentials>
+    <Provider>www.amazon.com</Provider>
+  </AssumeRoleWithWebIdentityResult>
+  <ResponseMetadata><RequestId>ad4156e9-bce1-11e2-82e6-6b6efEXAMPLE</RequestId></ResponseMetadata>
+</AssumeRoleWithWebIdentityResponse>"#;
+
+    const ROLE: &str = "arn:aws:iam::123456789012:role/FederatedWebIdentityRole";
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn principal_of(xml: &str, request: &StsRequest) -> String {
+        let key = StsAnswer::read(xml.as_bytes())
+            .unwrap()
+            .key(request, "", at(0), at(0));
+        key.principal.to_string()
+    }
+
+    #[test]
+    fn the_example_of_aws_is_read_and_ends_by_the_clock_of_sts() {
+        let answer = StsAnswer::read(AWS.as_bytes()).unwrap();
+        assert_eq!(answer.expiration, at(1_414_191_623));
+        let request = StsRequest::web_identity(ROLE, "app1", "token", None);
+        // This clock is an hour ahead.
+        let key = answer.key(&request, "", at(1_414_191_623), at(1_414_188_023));
+        assert_eq!(key.expires, at(1_414_195_223));
+        assert_eq!(key.account.access_key, "ASgeIAIOSFODNN7EXAMPLE");
+        assert_eq!(
+            key.token().expose(),
+            "AQoDYXdzEE0a8ANXXXXXXXXNO1ewxE5TijQyp+IEXAMPLE"
+        );
+        assert_eq!(key.role(), Some(ROLE));
+        assert!(
+            key.principal
+                .contains("#amzn1.account.AF6RHO7KZU5XRVQJGXK6HB56KR2A#"),
+            "{}",
+            key.principal
+        );
+    }
+
+    #[test]
+    fn keys_are_of_one_principal_only_if_sts_knows_no_difference() {
+        let request = StsRequest::web_identity(ROLE, "app1", "token", None);
+        let later = StsRequest::web_identity(ROLE, "app1", "next token", Some(Duration::from_hours(2)));
+        let first = principal_of(AWS, &request);
+        assert_eq!(first, principal_of(&AWS.replace("NO1ewx", "other"), &later));
+        for (from, to) in [
+            ("www.amazon.com", "other.com"),
+            ("client.5", "client.6"),
+            ("/app1<", "/app2<"),
+        ] {
+            assert_ne!(first, principal_of(&AWS.replace(from, to), &request), "{from}");
+        }
+        assert_ne!(
+            first,
+            principal_of(AWS, &StsRequest::web_identity(ROLE, "app2", "token", None))
+        );
+    }
+
+    #[test]
+    fn a_session_of_an_identity_is_that_identity_and_a_role_of_one_names_it() {
+        let without_subject = AWS.replace("SubjectFromWebIdentityToken", "Other");
+        let answer = StsAnswer::read(without_subject.as_bytes()).unwrap();
+        let form = |action: &str| format!("Action={action}&Version=2011-06-15&RoleArn=r&RoleSessionName=s");
+        let key = |action: &str| {
+            let request = StsRequest::parse(form(action).as_bytes()).unwrap();
+            answer
+                .clone()
+                .key(&request, "AK", at(0), at(0))
+                .principal
+                .to_string()
+        };
+        assert_eq!(key("GetSessionToken"), "AK");
+        assert!(key("AssumeRole").starts_with("r#AK#"), "{}", key("AssumeRole"));
+    }
+
+    #[test]
+    fn an_answer_without_a_whole_key_is_none() {
+        for part in [
+            "SessionToken",
+            "SecretAccessKey",
+            "AccessKeyId",
+            "Expiration",
+            "Credentials",
+        ] {
+            let without = AWS
+                .replace(&format!("<{part}>"), "<Other>")
+                .replace(&format!("</{part}>"), "</Other>");
+            assert_eq!(StsAnswer::read(without.as_bytes()), Err(Malformed), "{part}");
+        }
+        assert_eq!(
+            StsAnswer::read(AWS.replace("2014-10-24T", "yesterday ").as_bytes()),
+            Err(Malformed)
+        );
+    }
+
+    #[test]
+    fn errors_of_aws_and_of_s3_are_read_and_those_of_this_node_are_like_those_of_aws() {
+        let written = error_document("InvalidIdentityToken", "a < b", true, "1");
+        let expected = StsError {
+            code: "InvalidIdentityToken".into(),
+            message: "a < b".into(),
+        };
+        assert_eq!(StsError::read(written.as_bytes()), Some(expected));
+        assert!(
+            written.contains("<Type>Sender</Type>") && written.contains(NAMESPACE),
+            "{written}"
+        );
+        let of_s3 = StsError::read(b"<Error><Code>AccessDenied</Code></Error>").unwrap();
+        assert_eq!(
+            (of_s3.code.as_str(), of_s3.message.as_str()),
+            ("AccessDenied", "")
+        );
+        assert_eq!(StsError::read(AWS.as_bytes()), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = (StsAnswer::read(&bytes), StsError::read(&bytes));
+        }
+    }
+}
