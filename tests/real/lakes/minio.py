@@ -31,11 +31,16 @@ def binary() -> Path:
     return go_binary("minio", MODULE)
 
 
-def start(folder: Path, users: Sequence[User] = (), address: str = "127.0.0.1") -> Lake:
+def start(
+    folder: Path,
+    users: Sequence[User] = (),
+    address: str = "127.0.0.1",
+    environment: Mapping[str, str] | None = None,
+) -> Lake:
     """One MinIO on one folder. It has one account; `users` are names in it that may do everything."""
     data = folder / "data"
     data.mkdir(parents=True)
-    return _serve(folder, data, users, address)
+    return _serve(folder, data, users, address, environment)
 
 
 def _serve(

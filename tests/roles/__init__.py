@@ -1,0 +1,1 @@
+"""Clients with temporary keys of roles."""
