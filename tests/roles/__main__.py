@@ -1,10 +1,8 @@
-"""Runs the clients: `python -m roles --shoal BIN [--keep]`."""
+"""Runs the clients: `python -m roles --shoal BIN [--lake NAME] [--keep]`."""
 
 from __future__ import annotations
 
 import argparse
-import base64
-import hashlib
 import json
 import os
 import shlex
@@ -17,19 +15,17 @@ from urllib.request import Request, urlopen
 import boto3
 from botocore.client import BaseClient
 from botocore.config import Config
-from real.lakes import REGION, LakeUnavailable, minio
+from real.lakes import REGION, Lake, LakeUnavailable
 from real.processes import run
 from real.report import Difference, Report
 from real.scratch import scratch
 
 from .cluster import Cluster
 from .issuer import Issuer
+from .lakes import LAKES, Roles
 
 BUCKET = "roles"
 BYTES = b"some bytes" * 500_000
-
-# A role that may do everything, and one that may write and not read; each is that of one client id.
-ROLES = {"ETL": "readwrite", "BLIND": "writeonly"}
 
 # What a client does with the credentials and endpoints of its environment; the last argument is what it writes.
 BOTO3 = """
@@ -59,49 +55,42 @@ def main() -> int:
     """Parses, runs, counts."""
     parser = argparse.ArgumentParser(prog="tests/roles/run.sh", description=__doc__)
     parser.add_argument("--shoal", type=Path, required=True, help="the binary")
+    parser.add_argument("--lake", choices=LAKES, help="only this lake")
     parser.add_argument("--keep", action="store_true", help="keep logs and data")
     arguments = parser.parse_args()
     report, issuer = Report(), Issuer()
+    names = [arguments.lake] if arguments.lake else list(LAKES)
     try:
         with scratch("shoal-roles-", arguments.keep) as folder:
-            prove(report, arguments.shoal.resolve(), folder, issuer)
-    except LakeUnavailable as reason:
-        report.skip("minio", str(reason))
+            for name in names:
+                try:
+                    with LAKES[name](folder / name, issuer) as (lake, roles):
+                        prove(report, lake, roles, arguments.shoal.resolve(), folder / f"{name}-nodes", issuer)
+                except LakeUnavailable as reason:
+                    report.skip(name, str(reason))
     finally:
         issuer.stop()
     return report.finish()
 
 
-def prove(report: Report, binary: Path, folder: Path, issuer: Issuer) -> None:
-    """Runs all clients at three nodes in front of one MinIO with two roles."""
-    configuration = f"{issuer.url}/.well-known/openid-configuration"
-    environment = {}
-    for role, policy in ROLES.items():
-        environment[f"MINIO_IDENTITY_OPENID_CONFIG_URL_{role}"] = configuration
-        environment[f"MINIO_IDENTITY_OPENID_CLIENT_ID_{role}"] = role
-        environment[f"MINIO_IDENTITY_OPENID_ROLE_POLICY_{role}"] = policy
-    with minio.start(folder / "minio", environment=environment) as lake:
-        owner = boto3.client(
-            "s3",
-            endpoint_url=lake.url,
-            region_name=REGION,
-            aws_access_key_id=lake.account.access_key,
-            aws_secret_access_key=lake.account.secret_key,
-        )
-        owner.create_bucket(Bucket=BUCKET)
-        owner.put_object(Bucket=BUCKET, Key="hot", Body=BYTES)
-        with Cluster(binary, folder, lake, [arn("ETL"), arn("BLIND")]) as cluster:
-            Clients(report, binary, cluster, issuer, folder).run()
-            with report.check("nodes", "have no secret in their logs"):
-                logs = "".join(node.log.read_text(errors="replace") for node in cluster.nodes)
-                shown = [each for each in ("eyJ", "SecretAccessKey", "ERROR", "panicked") if each in logs]
-                expect(shown, [])
-
-
-def arn(role: str) -> str:
-    """Returns the ARN that MinIO gives the role of an OpenID provider: it follows from the client id."""
-    digest = hashlib.sha1(role.encode(), usedforsecurity=False).digest()
-    return "arn:minio:iam:::role/" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
+def prove(report: Report, lake: Lake, roles: Roles, binary: Path, folder: Path, issuer: Issuer) -> None:
+    """Runs all clients at three nodes in front of one lake with two roles."""
+    print(f"-- {lake.name} {lake.version}", flush=True)
+    owner = boto3.client(
+        "s3",
+        endpoint_url=lake.url,
+        region_name=REGION,
+        aws_access_key_id=lake.account.access_key,
+        aws_secret_access_key=lake.account.secret_key,
+    )
+    owner.create_bucket(Bucket=BUCKET)
+    owner.put_object(Bucket=BUCKET, Key="hot", Body=BYTES)
+    with Cluster(binary, folder, lake, [roles["ETL"], roles["BLIND"]]) as cluster:
+        Clients(report, lake.name, binary, cluster, issuer, roles, folder).run()
+        with report.check(lake.name, "nodes", "have no secret in their logs"):
+            logs = "".join(node.log.read_text(errors="replace") for node in cluster.nodes)
+            shown = [each for each in ("eyJ", "SecretAccessKey", "ERROR", "panicked") if each in logs]
+            expect(shown, [])
 
 
 def expect(found: object, expected: object) -> None:
@@ -113,36 +102,38 @@ def expect(found: object, expected: object) -> None:
 class Clients:
     """What clients do, each in a process of its own with nothing but its environment."""
 
-    def __init__(self, report: Report, binary: Path, cluster: Cluster, issuer: Issuer, folder: Path) -> None:
-        self._report, self._binary, self._cluster = report, binary, cluster
-        self._issuer, self._folder = issuer, folder
+    def __init__(
+        self, report: Report, lake: str, binary: Path, cluster: Cluster, issuer: Issuer, roles: Roles, folder: Path
+    ) -> None:
+        self._report, self._lake, self._binary, self._cluster = report, lake, binary, cluster
+        self._issuer, self._roles, self._folder = issuer, roles, folder
 
     def run(self) -> None:
         """Runs all of them."""
         container, sts = self._container("ETL"), self._sts("ETL")
         for name, environment in (("endpoint of credentials", container), ("STS", sts)):
-            with self._report.check("boto3", name):
+            with self._report.check(self._lake, "boto3", name):
                 expect(self._python(BOTO3, environment, BUCKET, "a", "b"), f"a {len(BYTES)}\nb {len(BYTES)}\n")
-            with self._report.check("polars", name):
+            with self._report.check(self._lake, "polars", name):
                 expect(self._python(POLARS, environment, BUCKET, "table.parquet"), "table.parquet 3\n")
-        with self._report.check("aws-cli", "credential_process"):
+        with self._report.check(self._lake, "aws-cli", "credential_process"):
             self._aws_cli()
-        with self._report.check("presigned URL", "of a role, at another node"):
+        with self._report.check(self._lake, "presigned URL", "of a role, at another node"):
             self._presigned()
-        with self._report.check("two roles", "one may not read what is cached"):
+        with self._report.check(self._lake, "two roles", "one may not read what is cached"):
             refused = self._python(READ, self._container("BLIND"), BUCKET, "hot")
             expect(refused, "AccessDenied\n")
             expect(self._python(READ, container, BUCKET, "hot"), f"{len(BYTES)}\n")
-        with self._report.check("token", "for another audience"):
+        with self._report.check(self._lake, "token", "for another audience"):
             environment = self._container("ETL", audience="another")
             refused = self._python(READ, environment, BUCKET, "hot")
             if "Error" not in refused and "Exception" not in refused:
                 raise Difference(refused)
-        with self._report.check("role", "that is not listed"):
+        with self._report.check(self._lake, "role", "that is not listed"):
             refused = self._python(READ, self._container("OTHER"), BUCKET, "hot")
             if "does not list it" not in refused:
                 raise Difference(refused)
-        with self._report.check("restart of all nodes", "a client goes on with the key that it has"):
+        with self._report.check(self._lake, "restart of all nodes", "a client goes on with the key that it has"):
             self._restart()
 
     def _token(self, role: str, audience: str | None = None) -> Path:
@@ -165,7 +156,7 @@ class Clients:
 
     def _container(self, role: str, audience: str | None = None) -> dict[str, str]:
         """The environment of a pod that gets its key from the first node and works at the second."""
-        url = f"{self._cluster.sts_url(0)}/v1/credentials?role={quote(arn(role), safe='')}"
+        url = f"{self._cluster.sts_url(0)}/v1/credentials?role={quote(self._roles[role], safe='')}"
         return {
             **self._common(1),
             "AWS_CONTAINER_CREDENTIALS_FULL_URI": url,
@@ -177,7 +168,7 @@ class Clients:
         return {
             **self._common(2),
             "AWS_ENDPOINT_URL_STS": self._cluster.sts_url(1),
-            "AWS_ROLE_ARN": arn(role),
+            "AWS_ROLE_ARN": self._roles[role],
             "AWS_WEB_IDENTITY_TOKEN_FILE": str(self._token(role)),
         }
 
@@ -190,7 +181,7 @@ class Clients:
     def _aws_cli(self) -> None:
         process = [
             *(str(self._binary), "credentials", "--node", self._cluster.sts_url(2)),
-            *("--role", arn("ETL"), "--token-file", str(self._token("ETL"))),
+            *("--role", self._roles["ETL"], "--token-file", str(self._token("ETL"))),
         ]
         configuration = self._folder / "aws-config"
         configuration.write_text(f"[default]\ncredential_process = {shlex.join(process)}\n")

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import jwt
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
 
 KEY_ID = "1"
 
@@ -18,7 +24,9 @@ class Issuer:
 
     def __init__(self) -> None:
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        self._certificate = _certificate(self._key)
         public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(self._key.public_key()))
+        public["x5c"] = [base64.b64encode(self._certificate.public_bytes(Encoding.DER)).decode()]
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), _pages(self, public))
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
@@ -26,6 +34,11 @@ class Issuer:
     def url(self) -> str:
         """Returns the name of the issuer, which is its URL."""
         return f"http://127.0.0.1:{self._server.server_port}"
+
+    @property
+    def thumbprint(self) -> str:
+        """Returns the SHA-1 of its certificate, by which Ceph knows the provider."""
+        return self._certificate.fingerprint(hashes.SHA1()).hex().upper()
 
     def token(self, subject: str, audience: str, life_s: int = 3600, **claims: object) -> str:
         """Returns a signed token."""
@@ -38,7 +51,17 @@ class Issuer:
         self._server.shutdown()
 
 
-def _pages(issuer: Issuer, public: dict[str, str]) -> type[BaseHTTPRequestHandler]:
+def _certificate(key: rsa.RSAPrivateKey) -> x509.Certificate:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "issuer of a test")])
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = (
+        builder.serial_number(1).not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+    )
+    return builder.sign(key, hashes.SHA256())
+
+
+def _pages(issuer: Issuer, public: dict[str, object]) -> type[BaseHTTPRequestHandler]:
     class Pages(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             about = {

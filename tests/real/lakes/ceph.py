@@ -216,18 +216,21 @@ class Cluster:
         return Process([*command, "-f", "-c", str(self.conf)], log=self.folder / "log" / f"{name}.out")
 
 
-def start(folder: Path, users: Sequence[User] = ()) -> Lake:
-    """Builds a cluster of one OSD in about half a minute, with `users` beside the account of the proof."""
+def start(folder: Path, users: Sequence[User] = (), gateway: str = "", capabilities: str = "") -> Lake:
+    """Builds a cluster of one OSD in about half a minute, with `users` beside the account of the proof.
+
+    `gateway` are further lines of its configuration, `capabilities` are those of the account.
+    """
     require_programs()
-    return _running(Cluster(folder), 1, users)
+    return _running(Cluster(folder, gateway=gateway), 1, users, capabilities)
 
 
-def _running(cluster: Cluster, osds: int, users: Sequence[User]) -> Lake:
+def _running(cluster: Cluster, osds: int, users: Sequence[User], capabilities: str = "") -> Lake:
     url, account = f"http://{cluster.network.address}:{cluster.rgw_port}", Account(ACCESS_KEY, SECRET_KEY)
     lake = Lake("ceph", version(), url, account, knows_checksums=False, processes=[cluster])
     try:
         cluster.begin(osds)
-        for user in (User(lake.account, "lake", "lake", "lake@example.com"), *users):
+        for user in (User(lake.account, "lake", "lake", "lake@example.com", capabilities=capabilities), *users):
             create_user(cluster.conf, user)
     except BaseException:
         lake.stop()

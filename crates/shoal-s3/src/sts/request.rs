@@ -165,9 +165,9 @@ impl StsRequest {
 
     /// Returns the form that is sent to STS: the same parameters, written once more.
     pub fn form(&self) -> String {
-        form_urlencoded::Serializer::new(String::new())
-            .extend_pairs(&self.parameters)
-            .finish()
+        let mut form = form_urlencoded::Serializer::new(String::new());
+        // Ceph does not take a plus for a blank. A plus itself is an escape here.
+        form.extend_pairs(&self.parameters).finish().replace('+', "%20")
     }
 
     /// Returns a digest of the whole request. Requests with the same one get the same key.
@@ -235,6 +235,7 @@ mod tests {
         assert_eq!(request.action(), Action::WebIdentity);
         assert_eq!(request.role(), "arn:aws:iam::1:role/etl");
         assert_eq!(request.value("RoleSessionName"), "a b/c");
+        assert!(request.form().contains("a%20b%2Fc"), "{}", request.form());
         assert_eq!(StsRequest::parse(request.form().as_bytes()), Ok(request));
     }
 
