@@ -74,7 +74,7 @@ impl Default for KeyCache {
 impl KeyCache {
     /// The most access keys that are remembered. Deriving a key again costs microseconds, so a full cache is
     /// simply emptied.
-    const CAPACITY: usize = 4096;
+    const CAPACITY: usize = 32 << 10;
 
     /// Creates a cache for a service.
     pub fn of(service: &'static str) -> Self {
