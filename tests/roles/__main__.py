@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
@@ -16,7 +17,7 @@ import boto3
 from botocore.client import BaseClient
 from botocore.config import Config
 from real.lakes import REGION, Lake, LakeUnavailable
-from real.processes import run
+from real.processes import Process, free_port, run
 from real.report import Difference, Report
 from real.scratch import scratch
 
@@ -118,6 +119,8 @@ class Clients:
                 expect(self._python(POLARS, environment, BUCKET, "table.parquet"), "table.parquet 3\n")
         with self._report.check(self._lake, "aws-cli", "credential_process"):
             self._aws_cli()
+        with self._report.check(self._lake, "boto3", "sidecar on loopback"):
+            self._sidecar()
         with self._report.check(self._lake, "presigned URL", "of a role, at another node"):
             self._presigned()
         with self._report.check(self._lake, "two roles", "one may not read what is cached"):
@@ -189,6 +192,26 @@ class Clients:
         command = [Path(sys.executable).with_name("aws"), "s3", "ls", f"s3://{BUCKET}/hot"]
         listed = run([str(part) for part in command], env=environment)
         expect(listed.split()[2:], [str(len(BYTES)), "hot"])
+
+    def _sidecar(self) -> None:
+        port = free_port()
+        command = [
+            *(self._binary, "credentials", "--node", self._cluster.sts_url(0), "--role", self._roles["ETL"]),
+            *("--token-file", self._token("ETL"), "--listen", f"127.0.0.1:{port}"),
+        ]
+        sidecar = Process.listening(command, self._folder / "sidecar.log", port)
+        try:
+            url = f"http://127.0.0.1:{port}/"
+            environment = {**self._common(1), "AWS_CONTAINER_CREDENTIALS_FULL_URI": url}
+            expect(self._python(READ, environment, BUCKET, "hot"), f"{len(BYTES)}\n")
+            rebound = Request(url, headers={"Host": "evil.example.com"})
+            try:
+                with urlopen(rebound, timeout=10) as answer:
+                    raise Difference(f"a page of another site got {answer.status}")
+            except HTTPError as refusal:
+                expect(refusal.code, 421)
+        finally:
+            sidecar.stop()
 
     def _key(self) -> dict[str, str]:
         url = self._container("ETL")["AWS_CONTAINER_CREDENTIALS_FULL_URI"]

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use http::{Method, Request, StatusCode};
 use hyper::service::service_fn;
+use shoal_net::http::allowed_hosts::AllowedHosts;
 use shoal_net::http::connection::ClientBody;
 use shoal_net::http::listener;
 use shoal_net::http::pages::{self, LIMITS, Page, page, text};
 use shoal_net::metrics::{self, ConnectionMetrics, render};
 use shoal_net::shutdown::Shutdown;
-use shoal_node::admin::allowed_hosts::AllowedHosts;
 use tokio::net::TcpListener;
 
 use super::Shared;

@@ -29,7 +29,6 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use self::parts::Parts;
-use crate::admin::allowed_hosts::AllowedHosts;
 use crate::admin::auth::AdminAuth;
 use crate::admin::reloads::ReloadHistory;
 use crate::admin::server::Admin;
@@ -39,6 +38,7 @@ use crate::core::{self, Addresses, Core};
 use crate::credentials::{CredentialsServer, Relay};
 use crate::front::serve::Front;
 use crate::handoff::Handoff;
+use shoal_net::http::allowed_hosts::AllowedHosts;
 
 /// How long a node waits at start for the nodes that start with it, which usually takes less than a second.
 const OTHERS_PATIENCE: Duration = Duration::from_secs(10);

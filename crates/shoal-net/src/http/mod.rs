@@ -1,5 +1,6 @@
 //! HTTP on sockets: listeners, connections, TLS.
 
+pub mod allowed_hosts;
 pub mod connection;
 pub mod expectation;
 pub mod listener;

@@ -1,6 +1,5 @@
 //! The pages for operators: health, metrics, status. Their port is separate from the S3 port.
 
-pub mod allowed_hosts;
 pub(crate) mod auth;
 pub mod client;
 pub mod explain;

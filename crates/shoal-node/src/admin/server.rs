@@ -21,12 +21,12 @@ use shoal_s3::uri::S3Uri;
 use shoal_writeback::{OrderRefused, PackOrder};
 use tokio::net::TcpListener;
 
-use super::allowed_hosts::AllowedHosts;
 use super::auth::{AdminAuth, Wish};
 use super::explain::{BLOCKS_MAX, ExplainQuery};
 use super::observer::Observer;
 use super::other_nodes::OtherPage;
 use super::task_pages::{TaskPage, json_page, message_page};
+use shoal_net::http::allowed_hosts::AllowedHosts;
 
 /// Returns what a request with this method does to a path; `None` if there is no such path.
 fn wish(path: &str, method: &Method) -> Option<Wish> {

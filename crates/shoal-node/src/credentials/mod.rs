@@ -3,6 +3,8 @@
 
 mod relay;
 mod server;
+mod sidecar;
 
 pub(crate) use self::relay::Relay;
 pub(crate) use self::server::CredentialsServer;
+pub use self::sidecar::{KeySource, serve_keys};

@@ -31,6 +31,12 @@ impl Failure {
         Self::one(FAILED, Tone::Error, format!("{what}: {why}"), hint)
     }
 
+    /// Returns the messages without their hints.
+    pub(super) fn text(&self) -> String {
+        let messages = self.messages.iter().map(|(what, _)| what.as_str());
+        messages.collect::<Vec<_>>().join("; ")
+    }
+
     /// Creates a failure for a command line that is invalid.
     pub(super) fn misused(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::one(REFUSED, Tone::Error, what.into(), Some(hint.into()))

@@ -5,9 +5,9 @@
 //! public Internet, so addresses, names without a dot and names of private networks are safe. Other names
 //! must be configured.
 
+use crate::http::pages::{Page, text};
 use http::header::HOST;
 use http::{Request, StatusCode};
-use shoal_net::http::pages::{Page, text};
 
 /// Top-level names that no registry assigns (RFC 6761, RFC 6762, and ICANN's decision about `internal`).
 const PRIVATE: [&str; 4] = ["localhost", "local", "internal", "test"];
