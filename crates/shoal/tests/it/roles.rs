@@ -14,8 +14,9 @@ use self::sts::{Sts, TemporaryKey};
 use crate::client::{Call, Client, Reply};
 use crate::cluster::{Cluster, SECRET, Wire};
 use crate::gate::refused;
-use crate::lake::{ACCESS_KEY, Access, Lake, SECRET_KEY};
+use crate::lake::{ACCESS_KEY, Access, Lake, Request, SECRET_KEY};
 use crate::node::{Node, OTHER_KEY, OTHER_SECRET, lake};
+use crate::tasks::{carry_out, order, post};
 use crate::waiting::until;
 
 const ETL: &str = "arn:aws:iam::1:role/etl";
@@ -417,6 +418,27 @@ async fn an_identity_assumes_a_role_with_its_own_key_pair_and_never_with_that_of
         assert_eq!(reply.status, StatusCode::FORBIDDEN, "{}", reply.text());
     }
     assert_eq!((asked, sts.asked().len()), (3, 0));
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_task_runs_in_the_name_of_a_role_by_its_latest_key() {
+    let (node, sts, lake) = node(|_| ()).await;
+    lake.put("b", "k", "bytes");
+    let mut prefetch = order("prefetch", "s3://b/");
+    prefetch["identity"] = ETL.into();
+    let refused = post(&node, &prefetch).await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{}", refused.text());
+    sts.accept("pod-token", "s");
+    key(&node, ETL, "pod-token").await;
+    sts.keys_live(Duration::from_hours(2));
+    let latest = key(&node, ETL, "pod-token").await;
+    lake.forget_requests();
+    let done = carry_out(&node, &prefetch).await;
+    assert_eq!(done["state"], "done", "{done:#}");
+    let asked = lake.requests();
+    let in_name = |request: &Request| request.header("x-amz-security-token") == Some(&*latest.token);
+    assert!(!asked.is_empty() && asked.iter().all(in_name), "{asked:#?}");
     node.stop().await;
 }
 

@@ -63,15 +63,14 @@ impl TaskParts {
         }
     }
 
-    /// Returns the caller with a name. The error is a predicate, whose subject is this node.
+    /// Returns the caller with a name, or with the access key by which another node names it. The error is a
+    /// predicate, whose subject is this node.
     pub(in crate::tasks) fn caller(&self, name: Option<&str>) -> Result<Caller, String> {
         let Some(name) = name else {
             return Ok(Caller::Anonymous);
         };
-        let identity = self
-            .identities
-            .named(name, clock::utc_now())
-            .map(Caller::Identity);
+        let named = || self.identities.named(name, clock::utc_now());
+        let identity = self.identities.get(name).or_else(named).map(Caller::Identity);
         identity.ok_or_else(|| {
             format!("has no [[identity]] with the access key {name:?}, and no temporary key of such a role")
         })
