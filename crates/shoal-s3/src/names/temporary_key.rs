@@ -9,8 +9,9 @@ use shoal_base::secret::Secret;
 
 use super::identity::{Account, Identity, Known};
 
-/// Maximum number of temporary keys: some 100 MiB with the longest tokens in use.
+/// Maximum number of temporary keys, and of bytes of their tokens, whose length STS alone decides.
 pub const TEMPORARY_KEYS_MAX: usize = 32 << 10;
+const TOKEN_BYTES_MAX: usize = 64 << 20;
 
 /// Maximum number of payers; the keys beyond share one more.
 const PAYERS_MAX: usize = 1024;
@@ -67,6 +68,7 @@ fn role_of(name: &str) -> Option<&str> {
 #[derive(Debug, Default)]
 pub(super) struct TemporaryKeys {
     by_access_key: Known,
+    token_bytes: usize,
     /// The one that lives longest of each principal and of each role.
     by_name: HashMap<Arc<str>, Arc<Identity>>,
     /// The payers, by name.
@@ -95,13 +97,17 @@ impl TemporaryKeys {
 
     /// Adds a numbered identity. Returns false if there is no place for it.
     pub(super) fn add(&mut self, identity: Identity) -> bool {
-        let is_new = !self.by_access_key.contains_key(&identity.access_key);
-        if is_new && self.by_access_key.len() >= TEMPORARY_KEYS_MAX {
-            return false;
-        }
         let Some(key) = identity.temporary.clone() else {
             return false;
         };
+        let replaced = self.by_access_key.get(&identity.access_key);
+        let token_bytes = self.token_bytes - replaced.map_or(0, |identity| token_bytes(identity));
+        let token_bytes = token_bytes + key.token().expose().len();
+        let is_crowded = replaced.is_none() && self.by_access_key.len() >= TEMPORARY_KEYS_MAX;
+        if is_crowded || token_bytes > TOKEN_BYTES_MAX {
+            return false;
+        }
+        self.token_bytes = token_bytes;
         let identity = Arc::new(identity);
         for name in [Some(&*key.principal), key.role()]
             .into_iter()
@@ -133,8 +139,18 @@ impl TemporaryKeys {
         self.by_access_key
             .retain(|_, identity| !identity.has_expired(now));
         self.by_name.retain(|_, identity| !identity.has_expired(now));
+        self.token_bytes = self
+            .by_access_key
+            .values()
+            .map(|identity| token_bytes(identity))
+            .sum();
         self.by_access_key.len() < before
     }
+}
+
+fn token_bytes(identity: &Identity) -> usize {
+    let key = identity.temporary.as_ref();
+    key.map_or(0, |key| key.token().expose().len())
 }
 
 #[cfg(test)]
@@ -242,5 +258,22 @@ mod tests {
         assert_ne!(payer(0), payer(PAYERS_MAX + 1));
         assert!(identities.forget_expired(at(10)));
         assert!(identities.learn(key("more", "a", "s", 20)));
+    }
+
+    #[test]
+    fn tokens_have_room_of_their_own_which_expired_ones_give_back() {
+        let identities = Identities::default();
+        let long = |access_key, expires| TemporaryKey {
+            account: Arc::new(Account {
+                session_token: Some(Secret::new("t".repeat(TOKEN_BYTES_MAX / 2))),
+                ..Account::new(access_key, "secret")
+            }),
+            ..key(access_key, "a", "s", expires)
+        };
+        assert!(identities.learn(long("K1", 10)) && identities.learn(long("K2", 20)));
+        assert!(!identities.learn(key("K3", "a", "s", 20)));
+        assert!(identities.learn(long("K2", 30)), "it replaces itself");
+        assert!(identities.forget_expired(at(10)));
+        assert!(identities.learn(key("K3", "a", "s", 20)));
     }
 }
