@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 use http::StatusCode;
 use serde_json::Value;
 use shoal_base::secret::Secret;
+use shoal_net::clock;
 use shoal_node::config::{Config, FreshnessMode, WriteMode, WriteRule};
 
 use self::sts::{Sts, TemporaryKey};
@@ -51,6 +52,13 @@ async fn node_of_account() -> (Node, Sts, Lake) {
         config.lake.secret_key = Some(Secret::new(SECRET_KEY));
     };
     node(change).await
+}
+
+/// Three nodes with an STS.
+async fn cluster() -> (Cluster, Sts) {
+    let lake = lake().await;
+    let sts = Sts::start(&lake).await;
+    (Cluster::in_front_of(lake, 3, with(&sts)).await, sts)
 }
 
 /// Asks a node for a key as SDKs in containers do.
@@ -103,9 +111,7 @@ impl TemporaryKey {
 
 #[tokio::test]
 async fn a_key_of_a_role_is_known_to_all_nodes_before_its_client_has_it() {
-    let lake = lake().await;
-    let sts = Sts::start(&lake).await;
-    let cluster = Cluster::in_front_of(lake, 3, with(&sts)).await;
+    let (cluster, sts) = cluster().await;
     sts.accept("pod-token", "system:serviceaccount:ns:etl");
     cluster.lake.put("b", "k", "bytes");
     for (from, to) in [(0, 1), (1, 2), (2, 0)] {
@@ -294,16 +300,29 @@ async fn keys_outlive_sts_and_a_restart_of_all_nodes_and_lie_sealed_on_the_disk(
 }
 
 #[tokio::test]
+async fn a_key_that_expired_while_the_node_was_down_leaves_its_disk() {
+    let (node, sts, _lake) = node(|_| ()).await;
+    sts.accept("pod-token", "s");
+    sts.keys_live(Duration::from_secs(1));
+    key(&node, ETL, "pod-token").await;
+    let stopped = node.halt().await;
+    let end = clock::utc_now() + Duration::from_secs(2);
+    until("the key has expired", async || clock::utc_now() > end).await;
+    let node = stopped.start().await;
+    let journal = std::fs::metadata(node.store_path().join("node/keys")).unwrap();
+    assert_eq!(journal.len(), 0);
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn a_node_that_was_away_asks_the_others_for_a_key_that_it_does_not_know() {
-    let lake = lake().await;
-    let sts = Sts::start(&lake).await;
-    let cluster = Cluster::in_front_of(lake, 3, with(&sts)).await;
+    let (cluster, sts) = cluster().await;
     sts.accept("pod-token", "s");
     cluster.lake.put("b", "k", "bytes");
     cluster.ways.iter().for_each(|way| way.becomes(Wire::Cut));
     let key = key(&cluster.nodes[0], ETL, "pod-token").await;
     for members in [3, 1] {
-        // It cannot say that nobody knows the key, whether it sees the others or takes them for dead.
+        // Another node may know the key, whether the others are members just now or not.
         let reply = key.get(&cluster.nodes[2], "/b/k").await;
         refused(&reply, StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable");
         if members == 3 {
@@ -339,9 +358,7 @@ async fn many_pods_with_one_token_cost_sts_one_request_at_a_time() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_pods_with_tokens_of_their_own_get_keys_a_few_at_a_time() {
-    let lake = lake().await;
-    let sts = Sts::start(&lake).await;
-    let cluster = Cluster::in_front_of(lake, 3, with(&sts)).await;
+    let (cluster, sts) = cluster().await;
     cluster.lake.put("b", "k", "bytes");
     let pods = (0..1000).map(async |pod: usize| {
         let token = format!("token-{pod}");

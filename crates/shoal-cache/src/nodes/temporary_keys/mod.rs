@@ -3,7 +3,7 @@
 //! The node that gets one from STS sends it to all nodes before the client has it, so that no request comes
 //! ahead of it. A node that was away then asks the others when a request names a key that it does not know.
 //! Each node keeps the keys in memory and, sealed, in a journal on its disk: clients go on with the keys that
-//! they have when all nodes have started anew. Expired keys are forgotten.
+//! they have after a restart of all nodes. Expired keys are forgotten.
 
 mod sealed;
 
@@ -29,7 +29,7 @@ use super::peer::Peer;
 /// Path at which nodes send each other temporary keys.
 pub const KEYS: &str = "/keys";
 
-/// Maximum number of bytes of a message and of its answer. A token of AWS may have 20,000 characters.
+/// Maximum number of bytes of a message and of its answer: far more than any token of STS has.
 pub const MESSAGE_BYTES_MAX: usize = 128 << 10;
 
 /// The time that another node may take to answer.
@@ -58,7 +58,7 @@ enum Message {
     Find(String),
 }
 
-/// What a node finds out about an access key that it does not know.
+/// The outcome of asking the other nodes for an access key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     /// A node knows it, and now this one does.
@@ -94,13 +94,13 @@ impl SharedKeys {
         store: &Store,
     ) -> Result<Arc<Self>, JournalError> {
         let (sealer, now) = (Sealer::new(secrets), clock::utc_now());
-        let mut other = 0_usize;
+        let (mut other, mut expired) = (0_usize, 0_usize);
         let path = store.node_folder().join("keys");
         let journal = Journal::open(&path, FileRoom::new(store), |sealed| match sealer.open(sealed) {
             Some(key) if key.expires > now => {
                 identities.learn(key);
             }
-            Some(_) => {}
+            Some(_) => expired += 1,
             None => other += 1,
         })?;
         if other > 0 {
@@ -109,14 +109,18 @@ impl SharedKeys {
                 "temporary keys were sealed under another secret of the cluster; their clients need new ones"
             );
         }
-        Ok(Arc::new(Self {
+        let keys = Self {
             identities: Arc::clone(identities),
             cooperation: Arc::clone(cooperation),
             sealer,
             journal: Mutex::new(journal),
             unknown: Mutex::new(LruCache::new(UNKNOWN)),
             lanes: Default::default(),
-        }))
+        };
+        if expired > 0 {
+            keys.rewrite_journal();
+        }
+        Ok(Arc::new(keys))
     }
 
     /// Keeps a key that STS gave, and sends it to all nodes that can be reached. Returns false if there is no
@@ -191,7 +195,7 @@ impl SharedKeys {
                 () = stopping.begun() => return,
             }
             if self.identities.forget_expired(clock::utc_now()) {
-                self.write_anew();
+                self.rewrite_journal();
             }
         }
     }
@@ -218,8 +222,8 @@ impl SharedKeys {
         true
     }
 
-    /// Writes the journal anew, so that no expired key stays on the disk.
-    fn write_anew(&self) {
+    /// Rewrites the journal, so that no expired key stays on the disk.
+    fn rewrite_journal(&self) {
         let mut journal = self.journal.lock();
         let keys = self.identities.temporary_keys();
         if let Err(error) = journal.rewrite(keys.iter().map(|key| self.sealer.seal(key))) {
