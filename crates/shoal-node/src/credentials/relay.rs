@@ -175,7 +175,7 @@ impl Relay {
         }
         self.outcomes().count("foreign");
         let message = "The access key is known at this node only: requests with it go to the lake in the name of \
-                       another account, whose keys the node gives to nobody.";
+                       another account, and the node gives no keys of that account.";
         Err(NoKey::new(StatusCode::FORBIDDEN, "AccessDenied", message))
     }
 

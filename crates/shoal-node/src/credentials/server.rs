@@ -130,7 +130,7 @@ impl CredentialsServer {
         let query =
             query.map_err(|error| NoKey::new(StatusCode::BAD_REQUEST, "InvalidArgument", error.message))?;
         let role = query.get("role").unwrap_or_default();
-        let request = StsRequest::web_identity(role, &subject(token), token, None);
+        let request = StsRequest::web_identity(role, &subject(token), token);
         self.relay.exchange(request, None).await
     }
 

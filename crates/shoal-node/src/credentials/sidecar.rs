@@ -20,7 +20,7 @@ use shoal_net::http::allowed_hosts::AllowedHosts;
 /// Returns a key in the form that SDKs read, or says why there is none.
 pub type KeySource = Arc<dyn Fn() -> BoxFuture<'static, Result<Value, String>> + Send + Sync>;
 
-/// Answers each GET at a loopback address with a key of `source`, until the process is told to stop. Who
+/// Answers each GET at a loopback address with a key of `source`, until `stopping` begins. Every client that
 /// reaches the address gets the key.
 pub async fn serve_keys(listener: TcpListener, source: KeySource, stopping: Shutdown) {
     let connection = move |_: RemoteEnd| {

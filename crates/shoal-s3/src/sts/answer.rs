@@ -22,7 +22,7 @@ pub struct StsAnswer {
     pub expiration: SystemTime,
     /// The subject that STS found in a token.
     subject: String,
-    /// What else STS says about whom it gave the key: the assumed role, the audience, the provider.
+    /// The assumed role, the audience and the provider, as STS names them.
     said: Vec<String>,
 }
 
@@ -177,7 +177,7 @@ mod tests {
     fn the_example_of_aws_is_read_and_ends_by_the_clock_of_sts() {
         let answer = StsAnswer::read(AWS.as_bytes()).unwrap();
         assert_eq!(answer.expiration, at(1_414_191_623));
-        let request = StsRequest::web_identity(ROLE, "app1", "token", None);
+        let request = StsRequest::web_identity(ROLE, "app1", "token");
         // This clock is an hour ahead.
         let key = answer.key(&request, "", at(1_414_191_623), at(1_414_188_023));
         assert_eq!(key.expires, at(1_414_195_223));
@@ -197,8 +197,8 @@ mod tests {
 
     #[test]
     fn keys_are_of_one_principal_only_if_sts_knows_no_difference() {
-        let request = StsRequest::web_identity(ROLE, "app1", "token", None);
-        let later = StsRequest::web_identity(ROLE, "app1", "next token", Some(Duration::from_hours(2)));
+        let request = StsRequest::web_identity(ROLE, "app1", "token");
+        let later = StsRequest::web_identity(ROLE, "app1", "next token");
         let first = principal_of(AWS, &request);
         assert_eq!(first, principal_of(&AWS.replace("NO1ewx", "other"), &later));
         for (from, to) in [
@@ -210,7 +210,7 @@ mod tests {
         }
         assert_ne!(
             first,
-            principal_of(AWS, &StsRequest::web_identity(ROLE, "app2", "token", None))
+            principal_of(AWS, &StsRequest::web_identity(ROLE, "app2", "token"))
         );
     }
 

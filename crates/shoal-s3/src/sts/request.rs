@@ -1,7 +1,6 @@
 //! Requests to STS: forms of parameters.
 
 use std::fmt;
-use std::time::Duration;
 
 use sha2::{Digest as _, Sha256};
 
@@ -27,7 +26,7 @@ const NOT_OF_SCOPE: [&str; 10] = [
     "TokenCode",
 ];
 
-/// What a client asks STS for, if the node passes it on.
+/// A request of a client that the node passes on to STS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// `AssumeRoleWithWebIdentity`: proven by the token of an identity provider.
@@ -125,7 +124,7 @@ impl StsRequest {
 
     /// Asks for a key of `role` by the token of an identity provider. Without a role, the token alone
     /// decides.
-    pub fn web_identity(role: &str, subject: &str, token: &str, duration: Option<Duration>) -> Self {
+    pub fn web_identity(role: &str, subject: &str, token: &str) -> Self {
         let mut parameters = vec![
             ("Action", Action::WebIdentity.as_str().to_owned()),
             ("Version", VERSION.to_owned()),
@@ -134,9 +133,6 @@ impl StsRequest {
         ];
         if !role.is_empty() {
             parameters.push(("RoleArn", role.to_owned()));
-        }
-        if let Some(duration) = duration {
-            parameters.push(("DurationSeconds", duration.as_secs().to_string()));
         }
         Self {
             action: Action::WebIdentity,
@@ -262,21 +258,19 @@ mod tests {
 
     #[test]
     fn no_secret_is_printed() {
-        let request = StsRequest::web_identity("arn:x", "s", "e.y.J", None);
+        let request = StsRequest::web_identity("arn:x", "s", "e.y.J");
         assert!(!format!("{request:?}").contains("e.y.J"));
     }
 
     #[test]
     fn the_subject_names_the_session_in_the_words_of_sts() {
-        let request = StsRequest::web_identity("r", "system:serviceaccount:ns:etl/ä", "t", None);
+        let request = StsRequest::web_identity("r", "system:serviceaccount:ns:etl/ä", "t");
         assert_eq!(
             request.value("RoleSessionName"),
             "shoal-system-serviceaccount-ns-etl--"
         );
         assert_eq!(session_name(&"x".repeat(100)).len(), SESSION_NAME_MAX);
-        assert_eq!(StsRequest::web_identity("", "s", "t", None).role(), "");
-        let hour = StsRequest::web_identity("r", "s", "t", Some(Duration::from_hours(1)));
-        assert_eq!(hour.value("DurationSeconds"), "3600");
+        assert_eq!(StsRequest::web_identity("", "s", "t").role(), "");
     }
 
     #[test]

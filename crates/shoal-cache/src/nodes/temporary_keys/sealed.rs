@@ -28,7 +28,7 @@ pub(super) struct Sealer {
     random: SystemRandom,
 }
 
-/// What is sealed. `expires_ms` counts from 1970.
+/// The content of a sealed key. `expires_ms` counts from 1970.
 #[derive(Deserialize, Serialize)]
 struct Plain<'a> {
     access_key: &'a str,
