@@ -217,8 +217,12 @@ impl BlockServer {
                 }
                 Caller::Identity(identity.ok_or(ServeOutcome::Misunderstood)?)
             }
+            CallerName::Unverified => Caller::Unverified,
         };
-        let account = self.core.lake.account_for(&caller);
+        let account = match caller {
+            Caller::Unverified => self.core.lake.credentials.own().ok_or(ServeOutcome::NotHeld)?,
+            _ => self.core.lake.account_for(&caller),
+        };
         Ok(ReadContext::of_peer(
             account,
             caller,

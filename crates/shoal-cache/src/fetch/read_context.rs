@@ -74,6 +74,11 @@ impl ReadContext {
         self
     }
 
+    /// Returns true if the node can ask the lake for any part of the object: it may sign for the caller.
+    pub fn is_signable(&self) -> bool {
+        !matches!(self.account, LakeAccount::AsSent)
+    }
+
     /// Returns the target of requests to the lake: the object in path style, with only its `versionId`.
     pub fn target(&self) -> &PathAndQuery {
         &self.forwarded().target

@@ -122,8 +122,14 @@ impl Default for Grants {
 impl Grants {
     /// Returns the version last seen, current or not.
     pub fn version(&self, object: ObjectId) -> Option<Arc<Version>> {
+        self.known(object).map(|(version, _)| version)
+    }
+
+    /// Returns the version last seen, current or not, and how its headers were requested.
+    pub fn known(&self, object: ObjectId) -> Option<(Arc<Version>, Checksums)> {
         let mut shard = self.shard(object).lock();
-        shard.get(&object).map(|known| Arc::clone(&known.version))
+        let known = shard.get(&object)?;
+        Some((Arc::clone(&known.version), known.checksums))
     }
 
     /// Returns a stamp for a request about an object that is about to be sent.

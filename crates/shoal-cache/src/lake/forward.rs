@@ -17,6 +17,7 @@ use shoal_s3::auth::Verified;
 use shoal_s3::error::S3Error;
 use shoal_s3::etag::names_version;
 use shoal_s3::hop_by_hop::end_to_end;
+use shoal_s3::identity::Caller;
 use shoal_s3::operation::{COPY_SOURCE, Classified, CopySource, Effect, Operation};
 use shoal_s3::payload::{CheckedBody, Outcome};
 
@@ -83,6 +84,13 @@ impl PlainLake {
         } = *admitted;
         let CacheParts { lake, grants, .. } = self.cache();
         let _forgotten = Forget::of(grants, &classified);
+        if matches!(verified.caller, Caller::Unverified) {
+            let expects_continue = expects_continue(parts.version, &parts.headers);
+            let mut request = self.as_sent.request(&parts, classified.operation, body)?;
+            request.expects_continue = expects_continue && !matches!(request.body, RequestBody::Empty);
+            let answered = lake.send_with(request, SendOptions::permitted_by(permit.as_ref()));
+            return answered.await.map_err(|error| errors::unanswered(&error));
+        }
         let caller = verified.caller.id();
         let (account, payer) = (lake.account_for(&verified.caller), verified.caller.payer());
         let target = target(lake, &classified, &verified)?;
@@ -165,7 +173,7 @@ fn target(lake: &Endpoint, classified: &Classified, verified: &Verified) -> Resu
         Some(LakeAccount::Signed(account) | LakeAccount::Brought(account, _)) => {
             classified.target_in_name(&account.access_key)
         }
-        Some(LakeAccount::Anonymous) | None => classified.target(),
+        Some(LakeAccount::Anonymous | LakeAccount::AsSent) | None => classified.target(),
     }
 }
 

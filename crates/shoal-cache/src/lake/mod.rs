@@ -5,6 +5,7 @@
 //! as `TieredLake` of `shoal-writeback` about objects that the lake does not have yet, and pass the rest on
 //! to the lake within.
 
+mod as_sent;
 pub mod errors;
 mod forward;
 pub mod health;
@@ -26,6 +27,7 @@ use shoal_s3::object::{ObjectName, Uncacheable, Version};
 use shoal_s3::operation::Classified;
 use shoal_s3::xml::ListedObject;
 
+pub use self::as_sent::AsSent;
 pub use self::plain::PlainLake;
 pub use self::request::{NoBytes, ReadRequest};
 pub use self::survey::{LakeRefusal, PAGE_KEYS, PackPlace, PageRequest, Wanted};

@@ -16,7 +16,7 @@ use shoal_s3::read_head::Question;
 use shoal_s3::xml::ListedObject;
 
 use super::{
-    Asked, Lake, LakeQuestion, LakeRefusal, PackPlace, PageRequest, PinOutcome, Pinned, ReadError,
+    AsSent, Asked, Lake, LakeQuestion, LakeRefusal, PackPlace, PageRequest, PinOutcome, Pinned, ReadError,
     ReadRequest, Wanted, Write,
 };
 use crate::exchange::location::Addresses;
@@ -43,6 +43,8 @@ pub struct PlainLake {
     /// Objects that are opened for the first time, each by one read. Like nginx's `proxy_cache_lock`, other
     /// reads wait until it finishes.
     pub opening: Underway,
+    /// Requests that the lake gets as they came.
+    pub as_sent: AsSent,
 }
 
 impl Lake for PlainLake {
@@ -59,7 +61,10 @@ impl Lake for PlainLake {
     }
 
     fn pin<'a>(&'a self, request: &'a ReadRequest) -> BoxFuture<'a, Result<PinOutcome, ReadError>> {
-        self.pin_now(request).boxed()
+        match &request.as_sent {
+            Some(client) => self.pin_as_sent(request, client).boxed(),
+            None => self.pin_now(request).boxed(),
+        }
     }
 
     fn ask<'a>(
@@ -212,7 +217,7 @@ impl PlainLake {
             // version.
             if request.only_if_cached
                 || !self.cache().cooperation.is_alone()
-                || self.knows(request.object).await
+                || self.known_version(request.object).await.is_some()
             {
                 return self.ask_for_version(request, stamp).await;
             }
@@ -236,18 +241,20 @@ impl PlainLake {
         }
         let grants = &self.cache().grants;
         let (version, checksums) = grants.granted(request.caller, request.object, stamp, within)?;
-        let is_enough = checksums == Checksums::Requested || !wants_checksums(request);
+        let is_enough = checksums == Checksums::Requested || !request.wants_checksums();
         is_enough.then_some(version)
     }
 
-    /// Returns true if a version of the object is known, so that some of its blocks may be cached.
-    async fn knows(&self, object: ObjectId) -> bool {
-        if self.cache().grants.version(object).is_some() {
-            return true;
+    /// Returns a version of the object, of which some blocks may be cached, and how its headers were
+    /// requested.
+    pub(super) async fn known_version(&self, object: ObjectId) -> Option<(Arc<Version>, Checksums)> {
+        let known = self.cache().grants.known(object);
+        if known.is_some() {
+            return known;
         }
         // Blocks of another size cannot be used; eviction removes them eventually.
-        let described = self.cache().store.describe(object).await;
-        described.is_some_and(|version| version.block_bytes == self.cache().block_bytes)
+        let stored = self.cache().store.describe(object).await?;
+        (stored.block_bytes == self.cache().block_bytes).then_some((stored, Checksums::NotRequested))
     }
 
     /// Asks the lake in one request whether this caller may read the object, which version is current, and
@@ -260,7 +267,7 @@ impl PlainLake {
         request: &ReadRequest,
         stamp: QuestionStamp,
     ) -> Result<PinOutcome, ReadError> {
-        if is_of_page(request) && wants_checksums(request) {
+        if is_of_page(request) && request.wants_checksums() {
             return self.open(request, stamp).await;
         }
         let head = self
@@ -359,11 +366,6 @@ impl PlainLake {
         );
         Ok((version, range))
     }
-}
-
-/// Returns true if the client asked for checksums of the whole object.
-fn wants_checksums(request: &ReadRequest) -> bool {
-    request.checksum_mode && request.range == RangeRequest::Whole
 }
 
 /// Returns true if the request comes from a web page, so that the lake's CORS rules apply.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http::request::Parts;
 use shoal_policy::ObjectId;
 use shoal_s3::conditions::{Conditions, Evaluation};
 use shoal_s3::identity::CallerId;
@@ -34,6 +35,9 @@ pub struct ReadRequest {
     /// How far an answer of the lake also applies to another read. If it is plain, no header affects the
     /// permission to read, and other requests may reuse the grant.
     pub question: Question,
+    /// The head of the client's request, if the lake judges it as it came. The [context](Self::context) is
+    /// then that of this node.
+    pub as_sent: Option<Arc<Parts>>,
 }
 
 impl ReadRequest {
@@ -59,6 +63,11 @@ impl ReadRequest {
         }
         let range = self.range.resolve(version.size_bytes);
         range.map_err(|_| NoBytes::Unsatisfiable)
+    }
+
+    /// Returns true if the client asked for checksums of the whole object.
+    pub fn wants_checksums(&self) -> bool {
+        self.checksum_mode && self.range == RangeRequest::Whole
     }
 
     /// Returns true if a node can honour all headers of the request without the lake.

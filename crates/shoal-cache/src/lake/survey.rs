@@ -93,6 +93,7 @@ impl PlainLake {
             only_if_cached: false,
             checksum_mode: false,
             question: Question::Plain,
+            as_sent: None,
         };
         let stamp = self.stamp_now(&request);
         let answer = self.send(&request, request.context.request(Method::HEAD)).await;

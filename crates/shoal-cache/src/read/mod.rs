@@ -14,6 +14,7 @@ pub use self::answer::GetAnswer;
 
 use crate::blocks::{BlockReader, BlockStream, ReadAheadWindow, Reading, cached};
 use crate::fetch::Fetcher;
+use crate::grants::is_refusal;
 use crate::lake::{Lake, NoBytes, PinOutcome, Pinned, ReadError, ReadRequest};
 use crate::nodes::obtain::{KeptBytes, Obtain};
 use crate::single_flight::FetchError;
@@ -67,6 +68,10 @@ impl ObjectReader {
             match (self.start(request, pinned).await, kept) {
                 (Err(error @ FetchError::Kept(_)), Some(kept)) => unread = Some((kept, error)),
                 (Err(FetchError::Changed), _) => self.fetcher.parts.grants.invalidate_object(request.name()),
+                // The lake permits the caller to read it, but not this node.
+                (Err(FetchError::Status(status)), _) if request.as_sent.is_some() && is_refusal(status) => {
+                    return Ok(GetAnswer::Bypass(Uncacheable::NodeAccount));
+                }
                 (started, _) => return answered(started),
             }
         }

@@ -56,7 +56,7 @@ pub(super) struct InMemory {
 
 /// The bytes of the write, in order.
 #[derive(Default)]
-pub(super) struct CopiedBody {
+pub(crate) struct CopiedBody {
     /// The number of bytes that it has once it is complete.
     pub(super) size_bytes: u64,
     /// The blocks that are on disk or being written there.
@@ -93,7 +93,7 @@ impl BodyCopy {
     }
 
     /// Returns the copied bytes if they are the complete object.
-    pub(super) fn finish(&self) -> Result<CopiedBody, Uncached> {
+    pub(crate) fn finish(&self) -> Result<CopiedBody, Uncached> {
         let mut state = self.0.lock();
         if let Some(why) = state.lost {
             return Err(why);

@@ -99,8 +99,15 @@ impl WriteThrough {
         let copied = copy.finish()?;
         let version = Version::from_write(object, answer, copied.size_bytes, self.fetcher.parts.block_bytes);
         // Only a missing ETag is left as the reason, because the size was checked before.
-        let version = Arc::new(version.map_err(|_| Uncached::NoEtag)?);
-        let pending = self.pending_commits.begin(object);
+        let version = version.map_err(|_| Uncached::NoEtag)?;
+        self.cache(copied, Arc::new(version), spread);
+        Ok(())
+    }
+
+    /// Starts a task that caches a complete copy of the bytes of a version. Until it is done, reads of the
+    /// object through this node wait, for up to a second.
+    pub(crate) fn cache(self: &Arc<Self>, copied: CopiedBody, version: Arc<Version>, spread: Spread) {
+        let pending = self.pending_commits.begin(version.object);
         let (this, underway) = (Arc::clone(self), Arc::clone(&self.underway));
         tokio::spawn(async move {
             let landing = this.finish(copied, &version, Urgency::Late).await;
@@ -113,7 +120,6 @@ impl WriteThrough {
             }
             drop(underway);
         });
-        Ok(())
     }
 
     /// Starts a task that offers this node's blocks of a version to their homes.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, EXPECT, HOST};
+use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use sha2::{Digest as _, Sha256};
@@ -27,7 +27,8 @@ pub struct EndpointRequest {
     /// The target in path style (`/bucket/key?query`), sent unchanged.
     pub target: PathAndQuery,
     /// End-to-end headers, see [`end_to_end`](shoal_s3::hop_by_hop::end_to_end). `Endpoint::send` adds host,
-    /// length, date and signature, and disables content encoding unless `Accept-Encoding` is set.
+    /// length, date and signature, and disables content encoding unless `Accept-Encoding` is set. A request
+    /// [as the client sent it](LakeAccount::AsSent) brings its own.
     pub headers: HeaderMap,
     /// The body.
     pub body: RequestBody,
@@ -95,18 +96,23 @@ impl EndpointRequest {
         options: SendOptions<'_>,
     ) -> (Box<Head>, RequestBody) {
         let mut headers = self.headers;
-        headers.insert(HOST, host.clone());
+        // A signature of the client covers these headers as they came.
+        if !matches!(self.account, LakeAccount::AsSent) {
+            headers.insert(HOST, host.clone());
+            headers.remove(CONTENT_LENGTH);
+        }
         // The node reads most responses itself and supports no encoding. Without this header some lakes
         // compress them.
         headers
             .entry(ACCEPT_ENCODING)
             .or_insert(HeaderValue::from_static("identity"));
-        headers.remove(CONTENT_LENGTH);
         if let Some(length) = self.body.content_length(&self.method) {
-            headers.insert(CONTENT_LENGTH, length.into());
+            headers.entry(CONTENT_LENGTH).or_insert(length.into());
         }
         if self.expects_continue {
-            headers.insert(EXPECT, HeaderValue::from_static("100-continue"));
+            headers
+                .entry(EXPECT)
+                .or_insert(HeaderValue::from_static("100-continue"));
         }
         let head = Head {
             context: RequestContext {
@@ -195,6 +201,14 @@ pub(super) struct Head {
     pub(super) answer: Option<Box<Flow>>,
 }
 
+impl Head {
+    /// Returns true if the client has signed the request.
+    fn is_signed(&self) -> bool {
+        let query = self.context.target.query().unwrap_or_default();
+        self.headers.contains_key(AUTHORIZATION) || query.contains("Signature=")
+    }
+}
+
 /// Signs requests for one region.
 pub(super) struct Signing {
     region: String,
@@ -216,6 +230,10 @@ impl Signing {
     /// Signs a request at the current time. Returns it without its body, and the seed for signed chunks.
     pub(super) fn sign(&self, head: &Head) -> Result<(Request<()>, Option<SeedSignature>), EndpointError> {
         let (target, mut headers) = (&head.context.target, head.headers.clone());
+        if matches!(head.account, LakeAccount::AsSent) && !head.is_signed() {
+            let reason = "the node has no account at the lake for a client whose key it does not know";
+            return Err(head.context.failed(Failure::Unsignable, reason));
+        }
         let signed = head.account.signer().map(|(account, _)| {
             let signer = Signer {
                 account,

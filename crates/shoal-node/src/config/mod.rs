@@ -19,7 +19,9 @@ pub use load::{FILE_VARIABLE, Loaded, Sources};
 pub use problem::{ConfigError, Problem, Provenance};
 pub(crate) use render::differences;
 pub use role::Role;
-pub use sections::{AdminConfig, Anonymous, Log, Lookup, LookupPlace, S3Config, StsConfig};
+pub use sections::{
+    AdminConfig, Anonymous, Log, Lookup, LookupPlace, S3Config, StsConfig, UnknownIdentities,
+};
 pub use settings::{SETTINGS, Setting};
 pub use value::units::{parse_size, parse_time};
 

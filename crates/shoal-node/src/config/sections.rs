@@ -16,6 +16,17 @@ words! {
     }
 }
 
+words! {
+    /// How the node treats requests whose signature it cannot verify, because it does not know the key or the
+    /// algorithm.
+    pub enum UnknownIdentities {
+        /// The node refuses them at once.
+        Refuse = "refuse",
+        /// The lake gets each as it came, and judges it.
+        Lake = "lake",
+    }
+}
+
 /// The port where the node serves S3 to clients.
 #[derive(Clone, Debug, PartialEq)]
 pub struct S3Config {
@@ -25,6 +36,8 @@ pub struct S3Config {
     pub domain: Option<String>,
     /// How the node treats anonymous requests.
     pub anonymous: Anonymous,
+    /// How the node treats requests whose signature it cannot verify.
+    pub unknown_identities: UnknownIdentities,
     /// PEM certificate chain; reloaded when the file changes.
     pub tls_cert: Option<PathBuf>,
     /// PEM private key.
@@ -37,6 +50,7 @@ impl Default for S3Config {
             listen: SocketAddr::from(([127, 0, 0, 1], 9000)),
             domain: None,
             anonymous: Anonymous::Forward,
+            unknown_identities: UnknownIdentities::Refuse,
             tls_cert: None,
             tls_key: None,
         }

@@ -82,6 +82,7 @@ settings! {
     s3 listen => config.s3.listen, "Where clients speak S3: address and port";
     s3 domain => config.s3.domain, "Domain of virtual-host style (bucket.domain); path style always works";
     s3 anonymous => config.s3.anonymous, "Requests without credentials: forward (the lake decides) or refuse (403 before anything else)";
+    s3 unknown_identities => config.s3.unknown_identities, "Requests signed with keys that the node does not know: refuse (403), or lake (the lake gets each as it came, and judges it)";
     s3 tls_cert => config.s3.tls_cert, "PEM certificate chain; reloaded without a restart";
     s3 tls_key => config.s3.tls_key, "PEM private key of that certificate";
 

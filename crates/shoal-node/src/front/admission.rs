@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use http::Request;
+use shoal_cache::exchange::Admitted;
 use shoal_cache::exchange::record::{Record, Subject};
-use shoal_cache::exchange::{Admitted, host};
 use shoal_cache::temporary_keys::Found;
 use shoal_net::clock;
 use shoal_net::fair::in_flight::Overloaded;
@@ -15,6 +15,7 @@ use shoal_s3::auth::Refusal;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::operation::classify;
 
+use crate::config::UnknownIdentities;
 use crate::front::serve::Front;
 
 impl Front {
@@ -25,7 +26,7 @@ impl Front {
         remote: &RemoteEnd,
         record: &mut Record,
     ) -> Result<Box<Admitted>, S3Error> {
-        let admitted = match self.admit(request, remote, record) {
+        let admitted = match self.admit(request, remote, record, Others::NotAsked) {
             Ok(admitted) => admitted,
             Err(NotAdmitted::Refused(error)) => return Err(error),
             Err(NotAdmitted::UnknownKey(unknown)) => {
@@ -51,21 +52,19 @@ impl Front {
             Some(keys) => keys.find(&access_key).await,
             None => Found::Unknown,
         };
-        let error = match found {
-            Found::Known => match self.admit(request, remote, record) {
-                Ok(admitted) => return Ok(admitted),
-                Err(NotAdmitted::Refused(error)) => return Err(error),
-                // It has just expired.
-                Err(NotAdmitted::UnknownKey(_)) => Refusal::UnknownTemporaryKey(access_key).into(),
-            },
-            Found::Unknown => Refusal::UnknownTemporaryKey(access_key).into(),
-            Found::Unsure => {
-                let why = "A node that may know the access key did not answer. Please try again.";
-                S3Error::new(ErrorCode::ServiceUnavailable, why)
-            }
-        };
-        self.core.metrics.connections.refusals.count(error.code.as_str());
-        Err(error)
+        if matches!(found, Found::Unsure)
+            && self.core.config.s3.unknown_identities == UnknownIdentities::Refuse
+        {
+            let why = "A node that may know the access key did not answer. Please try again.";
+            let error = S3Error::new(ErrorCode::ServiceUnavailable, why);
+            self.core.metrics.connections.refusals.count(error.code.as_str());
+            return Err(error);
+        }
+        match self.admit(request, remote, record, Others::Asked) {
+            Ok(admitted) => Ok(admitted),
+            Err(NotAdmitted::Refused(error)) => Err(error),
+            Err(NotAdmitted::UnknownKey(_)) => unreachable!("the other nodes are asked once"),
+        }
     }
 
     /// Classifies a request and verifies its caller. Every request passes here.
@@ -74,12 +73,12 @@ impl Front {
         request: Request<ClientBody>,
         remote: &RemoteEnd,
         record: &mut Record,
+        others: Others,
     ) -> Result<Box<Admitted>, NotAdmitted> {
         let (parts, body) = request.into_parts();
         let target = parts.uri.path_and_query().ok_or_else(no_target)?;
         // The host names a bucket in virtual-host style only.
-        let domain = self.core.config.s3.domain.as_deref();
-        let host = domain.and_then(|_| host(&parts));
+        let (host, domain) = self.hosts.of(&parts).unzip();
         let classified = classify(&parts.method, target, host, &parts.headers, domain)?;
         record.operation = classified.operation;
         let now = clock::utc_now();
@@ -87,15 +86,21 @@ impl Front {
         let refusals = &self.core.metrics.connections.refusals;
         let refused = |error: &S3Error| refusals.count(error.code.as_str());
         let verified = match self.gate.admit(&parts, now) {
-            Err(Refusal::UnknownTemporaryKey(access_key)) if self.core.keys.is_some() => {
+            Err(Refusal::UnknownTemporaryKey(access_key))
+                if self.core.keys.is_some() && others == Others::NotAsked =>
+            {
                 let request = Request::from_parts(parts, body);
                 return Err(NotAdmitted::UnknownKey(Box::new(UnknownKey {
                     access_key,
                     request,
                 })));
             }
-            admitted => admitted.map_err(S3Error::from).inspect_err(refused)?,
+            admitted => admitted
+                .or_else(|refusal| self.gate.admit_unverified(&parts, refusal))
+                .map_err(S3Error::from)
+                .inspect_err(refused)?,
         };
+        self.hosts.permit(&parts, &verified.caller).inspect_err(refused)?;
         remote.payer.set(verified.caller.payer());
         let parts = Arc::new(parts);
         if self.writes_access_log.load(Ordering::Relaxed) {
@@ -123,6 +128,13 @@ enum NotAdmitted {
     Refused(S3Error),
     /// Another node may know the temporary key.
     UnknownKey(Box<UnknownKey>),
+}
+
+/// The other nodes, which may know a temporary key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Others {
+    NotAsked,
+    Asked,
 }
 
 struct UnknownKey {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Method, Request, Response, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use shoal_base::chance;
 use shoal_cache::coherence::Coherence;
 use shoal_cache::exchange::record::Record;
@@ -13,24 +13,28 @@ use shoal_cache::exchange::{Admitted, ResponseBody, respond};
 use shoal_cache::freshness::FreshnessRules;
 use shoal_cache::lake::{Lake, Verdict, Write, judged};
 use shoal_cache::read::ObjectReader;
-use shoal_cache::write::{WriteRules, lifetime_in};
+use shoal_cache::write::{WriteMode, WriteRules, lifetime_in};
 use shoal_net::clock;
 use shoal_net::http::connection::ClientBody;
 use shoal_net::http::expectation::expects_continue;
 use shoal_net::http::listener::RemoteEnd;
 use shoal_s3::auth::Gate;
-use shoal_s3::error::S3Error;
+use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::error_xml::RequestId;
+use shoal_s3::hop_by_hop::MODE_HEADER;
+use shoal_s3::identity::Caller;
 use shoal_s3::object::ObjectName;
 use shoal_s3::operation::{Effect, Operation};
 
-use crate::config::Anonymous;
+use crate::config::{Anonymous, UnknownIdentities};
 use crate::core::Core;
+use crate::front::hosts::Hosts;
 
 /// Serves S3 requests: dispatches each to its handler.
 pub struct Front {
     pub(super) core: Arc<Core>,
     pub(super) gate: Gate,
+    pub(super) hosts: Hosts,
     /// Reads from the cache and from the lake of clients.
     pub(super) reader: ObjectReader,
     pub(super) freshness: ArcSwap<FreshnessRules>,
@@ -42,12 +46,16 @@ impl Front {
     /// Creates a front for clients of `lake`.
     pub(crate) fn new(core: &Arc<Core>, lake: &Arc<dyn Lake>) -> Self {
         let config = &core.config;
-        let gate = Gate::new(Arc::clone(&core.identities), &config.lake.region);
+        let mut gate = Gate::new(Arc::clone(&core.identities), &config.lake.region);
+        if config.s3.anonymous == Anonymous::Refuse {
+            gate = gate.without_anonymous();
+        }
+        if config.s3.unknown_identities == UnknownIdentities::Lake {
+            gate = gate.leaving_unknown_to_lake();
+        }
         Self {
-            gate: match config.s3.anonymous {
-                Anonymous::Forward => gate,
-                Anonymous::Refuse => gate.without_anonymous(),
-            },
+            gate,
+            hosts: Hosts::new(&config.s3, core.lake.url()),
             reader: ObjectReader {
                 lake: Arc::clone(lake),
                 fetcher: Arc::clone(&core.fetcher),
@@ -159,6 +167,10 @@ impl Front {
         match (admitted.classified.operation, admitted.classified.object.clone()) {
             (Operation::GetObject, Some(name)) => self.get(admitted, name, record).await,
             (Operation::HeadObject, Some(name)) => Box::pin(self.head(admitted, name, record)).await,
+            _ if matches!(admitted.verified.caller, Caller::Unverified) => {
+                refuse_mode(&admitted.parts.headers)?;
+                self.lake().forward(admitted).await
+            }
             (_, Some(name)) if self.lake().keeps_upload(&admitted.classified) => {
                 self.lake().of_upload(admitted, &name).await
             }
@@ -197,6 +209,18 @@ impl Front {
             _ => self.lake().forward(admitted).await,
         }
     }
+}
+
+/// Refuses a write that the node would carry out in the name of its sender.
+fn refuse_mode(headers: &HeaderMap) -> Result<(), S3Error> {
+    let mode = headers
+        .get(MODE_HEADER)
+        .filter(|mode| *mode != WriteMode::Around.as_str());
+    mode.map_or(Ok(()), |_| {
+        let message = "x-shoal-write: the node must know the access key of a write that it caches or writes \
+                       back. It forwards this one unread: leave the header out.";
+        Err(S3Error::new(ErrorCode::InvalidRequest, message))
+    })
 }
 
 #[cfg(test)]

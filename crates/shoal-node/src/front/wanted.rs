@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::{Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 use shoal_cache::exchange::record::Record;
 use shoal_cache::exchange::respond::{self, CacheStatus, ResponseOptions};
 use shoal_cache::exchange::{Admitted, ResponseBody};
@@ -10,9 +10,10 @@ use shoal_cache::freshness::Reuse;
 use shoal_cache::lake::{NoBytes, ReadRequest, errors};
 use shoal_cache::read_context::ReadContext;
 use shoal_net::clock;
-use shoal_net::endpoint::Endpoint;
+use shoal_net::endpoint::{Endpoint, LakeAccount};
 use shoal_s3::auth::Credentials;
 use shoal_s3::error::{ErrorCode, S3Error};
+use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Uncacheable, Version};
 use shoal_s3::range::RangeRequest;
 use shoal_s3::read_head::{Question, ReadHead};
@@ -43,14 +44,22 @@ impl Wanted {
             Question::Referred if admitted.verified.credentials == Credentials::Header => Question::Plain,
             question => question,
         };
+        let is_unverified = matches!(caller, Caller::Unverified);
+        let question = if is_unverified {
+            // A yes is valid for this request only.
+            question.max(Question::Particular)
+        } else {
+            question
+        };
         let reusable = question == Question::Plain && !head.cache_control.no_cache;
         let object = name.id(lake.url());
-        let context = ReadContext::new(
-            lake.account_for(caller),
-            caller.clone(),
-            Arc::clone(&admitted.parts),
-            name,
-        );
+        let context = if is_unverified {
+            let account = lake.credentials.own().unwrap_or(LakeAccount::AsSent);
+            ReadContext::of_peer(account, caller.clone(), Some(name), HeaderMap::new())
+        } else {
+            let client = Arc::clone(&admitted.parts);
+            ReadContext::new(lake.account_for(caller), caller.clone(), client, name)
+        };
         let request = ReadRequest {
             caller: caller.id(),
             object,
@@ -61,6 +70,7 @@ impl Wanted {
             only_if_cached: head.cache_control.only_if_cached,
             checksum_mode: head.checksum_mode,
             question,
+            as_sent: is_unverified.then(|| Arc::clone(&admitted.parts)),
         };
         Ok(Self {
             request,

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use futures_util::future::FutureExt;
 use hyper::service::service_fn;
 use parking_lot::Mutex;
+use shoal_base::chance;
 use shoal_cache::exchange::location;
-use shoal_cache::lake::{Lake, PlainLake};
+use shoal_cache::lake::{AsSent, Lake, PlainLake};
 use shoal_cache::lake_health::LakeHealthCheck;
 use shoal_cache::single_flight::Underway;
 use shoal_net::http::connection::ClientBody;
@@ -64,6 +65,7 @@ impl Parts {
             through: Arc::clone(&core.write_through),
             addresses: Arc::clone(&addresses),
             opening: Underway::default(),
+            as_sent: AsSent::new(chance::bits()),
         });
         let lake = Arc::new(PackedLake {
             dirty: Arc::clone(&dirty),

@@ -10,6 +10,7 @@ mod location;
 mod presigned;
 mod proven;
 mod refusal;
+mod unverified;
 
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ use http::{HeaderMap, HeaderName, Method};
 
 pub use location::Credentials;
 pub use refusal::{Defect, Refusal};
+pub use unverified::SignedHeaders;
 
 use self::claim::{CONTENT_SHA256, Claim};
 use self::header::Authorization;
@@ -60,6 +62,8 @@ pub struct Gate {
     proven: ProvenUrls,
     /// True if requests without credentials are accepted.
     accepts_anonymous: bool,
+    /// True if the lake judges the requests that this gate cannot verify.
+    leaves_unknown_to_lake: bool,
 }
 
 impl Gate {
@@ -71,6 +75,7 @@ impl Gate {
             keys: KeyCache::default(),
             proven: ProvenUrls::default(),
             accepts_anonymous: true,
+            leaves_unknown_to_lake: false,
         }
     }
 
@@ -86,6 +91,13 @@ impl Gate {
     #[must_use]
     pub fn without_anonymous(mut self) -> Self {
         self.accepts_anonymous = false;
+        self
+    }
+
+    /// Lets the lake judge requests with a key or an algorithm that this gate does not know.
+    #[must_use]
+    pub fn leaving_unknown_to_lake(mut self) -> Self {
+        self.leaves_unknown_to_lake = true;
         self
     }
 
@@ -129,6 +141,20 @@ impl Gate {
         }
     }
 
+    /// Admits a request that was rejected with `refusal`, if the lake is to judge it.
+    ///
+    /// # Errors
+    ///
+    /// Fails with `refusal` if the request is not for the lake to judge, or with the reason why the node does
+    /// not forward it.
+    pub fn admit_unverified(&self, parts: &Parts, refusal: Refusal) -> Result<Verified, Refusal> {
+        if self.leaves_unknown_to_lake && refusal.is_of_unknown() {
+            unverified::admit(parts, refusal)
+        } else {
+            Err(refusal)
+        }
+    }
+
     /// Admits a presigned URL that was verified before, if its identity is the same and its time has not
     /// passed.
     fn admit_again(&self, url: &PlainUrl<'_>, now: SystemTime) -> Option<Verified> {
@@ -157,28 +183,22 @@ impl Gate {
         host: &[u8],
         now: SystemTime,
     ) -> Result<Verified, Refusal> {
-        if !is_scope(
-            claim.credential.scope(),
-            &claim.timestamp,
-            &self.region,
-            self.keys.service(),
-        ) {
-            let service = self.keys.service();
-            return Err(claim
-                .credential
-                .refuse_scope(&self.region, service, &claim.timestamp));
+        let identity = self.identities.get(claim.credential.access_key());
+        let (region, service) = (&self.region, self.keys.service());
+        // A key that only the lake knows may be of another region.
+        let is_for_lake = identity.is_none() && self.leaves_unknown_to_lake;
+        let scope = claim.credential.scope();
+        if !is_for_lake && !is_scope(scope, &claim.timestamp, region, service) {
+            return Err(claim.credential.refuse_scope(region, service, &claim.timestamp));
         }
-        let identity = self
-            .identities
-            .get(claim.credential.access_key())
-            .ok_or_else(|| {
-                let access_key = claim.credential.access_key().into();
-                if claim.token.is_some() {
-                    Refusal::UnknownTemporaryKey(access_key)
-                } else {
-                    Refusal::UnknownAccessKey(access_key)
-                }
-            })?;
+        let identity = identity.ok_or_else(|| {
+            let access_key = claim.credential.access_key().into();
+            if claim.token.is_some() {
+                Refusal::UnknownTemporaryKey(access_key)
+            } else {
+                Refusal::UnknownAccessKey(access_key)
+            }
+        })?;
         check_kind(claim, &identity)?;
         check_time(claim.location, claim.timestamp.time(), now)?;
         check_signed_headers(&parts.headers, claim)?;

@@ -134,6 +134,18 @@ pub struct Defect {
 }
 
 impl Refusal {
+    /// Returns true if the node cannot verify the signature, and the lake may: it is of an unknown key, or of
+    /// an unknown algorithm.
+    pub(super) fn is_of_unknown(&self) -> bool {
+        matches!(
+            self,
+            Self::UnknownAccessKey(_)
+                | Self::UnknownTemporaryKey(_)
+                | Self::UnsupportedSignatureVersion
+                | Self::UnsupportedAlgorithm
+        )
+    }
+
     pub(super) fn malformed(location: Credentials, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::malformed_in(location, detail.into(), None)
     }

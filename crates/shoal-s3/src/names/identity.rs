@@ -126,6 +126,9 @@ pub enum Caller {
     Anonymous,
     /// Signed by a known identity.
     Identity(Arc<Identity>),
+    /// Signed in a way that this node cannot verify, by all senders of such requests together: the lake
+    /// judges each request, and a yes is valid for that request only.
+    Unverified,
 }
 
 /// Identifies a caller in grants and per-identity limits.
@@ -135,6 +138,8 @@ pub struct CallerId(pub u32);
 /// Payer IDs of work without a client, and of clients without a verified request; higher than any identity's.
 const OF_THE_NODE: u32 = u32::MAX - 1;
 const NOT_VERIFIED: u32 = u32::MAX - 2;
+/// The ID of all senders whose signatures only the lake can verify.
+const OF_THE_UNVERIFIED: u32 = u32::MAX - 3;
 
 /// The node itself, for example when it flushes dirty objects to the lake.
 pub const NODE: Payer = Payer {
@@ -154,22 +159,24 @@ impl Caller {
         match self {
             Self::Anonymous => CallerId(u32::MAX),
             Self::Identity(identity) => CallerId(identity.index),
+            Self::Unverified => CallerId(OF_THE_UNVERIFIED),
         }
     }
 
-    /// Its name in logs: that of the identity, or `anonymous`.
+    /// Its name in logs: that of the identity, `anonymous` or `unverified`.
     pub fn name(&self) -> &str {
         match self {
             Self::Anonymous => "anonymous",
             Self::Identity(identity) => identity.name(),
+            Self::Unverified => "unverified",
         }
     }
 
     /// The payer that is charged for the caller's work: all anonymous callers together count as one identity,
-    /// and so do all temporary keys of a role.
+    /// and so do all unverified ones, and all temporary keys of a role.
     pub fn payer(&self) -> Payer {
         match self {
-            Self::Anonymous => Payer {
+            Self::Anonymous | Self::Unverified => Payer {
                 id: self.id().0,
                 share: 1,
             },
@@ -185,6 +192,7 @@ impl Caller {
         match self {
             Self::Anonymous => "anonymous",
             Self::Identity(identity) => identity.payer_name(),
+            Self::Unverified => "unverified",
         }
     }
 }

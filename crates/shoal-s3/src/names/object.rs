@@ -223,6 +223,8 @@ words! {
         RequestBody = "request-body",
         /// The object has more blocks than an index can count.
         TooLarge = "too-large",
+        /// The lake permits the client to read the object, but not the account of the node.
+        NodeAccount = "node-account",
         /// The received bytes are not the object that the lake describes.
         Mismatch = "mismatch",
     }

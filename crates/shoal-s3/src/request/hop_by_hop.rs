@@ -57,6 +57,22 @@ pub fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     })
 }
 
+/// The headers of a client's request that is forwarded with the client's signature, in their order and
+/// number: those that it covers, and all others that are not of one connection or for this node.
+///
+/// `Content-Length` is kept, because the body is forwarded as it came.
+pub fn with_signed(headers: &HeaderMap, is_signed: impl Fn(&HeaderName) -> bool) -> HeaderMap {
+    let named = named_by_connection(headers);
+    retain(headers, |name| {
+        is_signed(name)
+            || name == CONTENT_LENGTH
+            || !is_hop_by_hop(name)
+                && name != EXPECT
+                && !OF_THE_NODE.contains(name)
+                && !named.iter().any(|n| n == name.as_str())
+    })
+}
+
 /// The headers of the endpoint's response that are returned to the client, in their order and number.
 ///
 /// `Content-Length` is kept, because HEAD responses need it, and so is `Date`.
@@ -99,7 +115,7 @@ pub(crate) fn retain(headers: &HeaderMap, keep: impl Fn(&HeaderName) -> bool) ->
 mod tests {
     use http::HeaderValue;
 
-    use super::{HeaderMap, HeaderName, end_to_end, end_to_end_of_response};
+    use super::{HeaderMap, HeaderName, end_to_end, end_to_end_of_response, with_signed};
 
     fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
         pairs
@@ -133,6 +149,28 @@ mod tests {
             ("x-shoal-job", "etl"),
         ]);
         assert_eq!(end_to_end(&sent), HeaderMap::new());
+    }
+
+    #[test]
+    fn what_is_signed_passes_whatever_it_is() {
+        let sent = headers(&[
+            ("connection", "x-hop"),
+            ("x-hop", "1"),
+            ("te", "trailers"),
+            ("host", "lake"),
+            ("expect", "100-continue"),
+            ("authorization", "AWS4"),
+            ("content-length", "3"),
+            ("x-shoal-job", "etl"),
+        ]);
+        let names = |is_signed: bool| {
+            let kept = with_signed(&sent, |_| is_signed);
+            kept.keys()
+                .map(|name| name.as_str().to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(true).len(), sent.len());
+        assert_eq!(names(false), ["host", "authorization", "content-length"]);
     }
 
     #[test]

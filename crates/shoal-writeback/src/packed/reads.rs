@@ -235,6 +235,7 @@ impl PackedLake {
             only_if_cached: true,
             checksum_mode: false,
             question: request.question,
+            as_sent: None,
         }
     }
 

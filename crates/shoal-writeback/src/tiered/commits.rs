@@ -53,7 +53,7 @@ impl CommitBound {
     fn take(&self, caller: &Caller, changes: usize, now: Instant) -> Option<Duration> {
         let payer = caller.payer();
         let rate = match caller {
-            Caller::Anonymous => OF_STRANGERS,
+            Caller::Anonymous | Caller::Unverified => OF_STRANGERS,
             Caller::Identity(_) => OF_IDENTITY.saturating_mul(payer.share),
         };
         let mut paid_at = self.paid_at.lock();

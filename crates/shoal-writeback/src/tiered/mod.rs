@@ -30,7 +30,7 @@ use shoal_cache::read_context::ReadContext;
 use shoal_cache::write::WriteMode;
 use shoal_net::endpoint::Endpoint;
 use shoal_policy::ObjectId;
-use shoal_s3::error::S3Error;
+use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::operation::{Classified, CopySource, Effect, Operation};
@@ -85,7 +85,12 @@ impl Lake for TieredLake {
 
     fn pin<'a>(&'a self, request: &'a ReadRequest) -> BoxFuture<'a, Result<PinOutcome, ReadError>> {
         if self.may_be_dirty(request.name()) {
-            self.pin_by_entry(request).boxed()
+            let permitted = permit_unverified(&request.context.caller);
+            async move {
+                permitted?;
+                self.pin_by_entry(request).await
+            }
+            .boxed()
         } else {
             self.parts.within.pin(request)
         }
@@ -97,7 +102,12 @@ impl Lake for TieredLake {
         is_answerable: bool,
     ) -> BoxFuture<'a, Result<Asked, ReadError>> {
         if self.may_be_dirty(request.name()) {
-            self.ask_by_entry(request, is_answerable).boxed()
+            let permitted = permit_unverified(&request.context.caller);
+            async move {
+                permitted?;
+                self.ask_by_entry(request, is_answerable).await
+            }
+            .boxed()
         } else {
             self.parts.within.ask(request, is_answerable)
         }
@@ -314,7 +324,9 @@ impl TieredLake {
     {
         let caller = admitted.verified.caller.clone();
         let bucket = admitted.classified.bucket.clone();
-        let permitted = self.permit_names(&admitted.classified);
+        let permitted = self
+            .permit_names(&admitted.classified)
+            .and_then(|()| self.permit_sender(&admitted));
         let answered = answer(admitted);
         let noted = async move {
             permitted?;
@@ -334,6 +346,30 @@ impl TieredLake {
         let copied = classified.copy_source.iter().flat_map(CopySource::objects);
         let mut names = classified.object.iter().chain(copied);
         names.try_for_each(|name| self.parts.dirty.entries.packs.permit(name))
+    }
+
+    /// Checks that the sender of a request about names that may be dirty is known: the node asks the lake
+    /// questions in the sender's name before it acts on them.
+    fn permit_sender(&self, admitted: &Admitted) -> Result<(), S3Error> {
+        let Classified {
+            bucket,
+            object,
+            copy_source,
+            query,
+            ..
+        } = &admitted.classified;
+        let prefix = query.get("prefix").unwrap_or_default();
+        let is_of_bucket = object.is_none() || is_form(admitted);
+        let bucket = bucket.as_deref().filter(|_| is_of_bucket);
+        let mut copied = copy_source.iter().flat_map(CopySource::objects);
+        let may_be_dirty = object.as_ref().is_some_and(|name| self.may_be_dirty(name))
+            || copied.any(|name| self.may_be_dirty(name))
+            || bucket.is_some_and(|bucket| self.may_be_dirty_below(bucket, prefix.as_bytes()));
+        if may_be_dirty {
+            permit_unverified(&admitted.verified.caller)
+        } else {
+            Ok(())
+        }
     }
 
     /// Sends a request about one object to the lake, after flushing the objects that the request needs. A
@@ -356,4 +392,14 @@ impl TieredLake {
         }
         self.parts.send(change, admitted, write).await
     }
+}
+
+/// Refuses a caller whom this node does not know, on behalf of a rule that writes back.
+fn permit_unverified(caller: &Caller) -> Result<(), S3Error> {
+    if !matches!(caller, Caller::Unverified) {
+        return Ok(());
+    }
+    let message = "The name is below a prefix that is written back. There the node must know the access key \
+                   of the request: the lake may not have the newest bytes.";
+    Err(S3Error::new(ErrorCode::AccessDenied, message))
 }

@@ -40,6 +40,7 @@ mod tasks;
 mod through;
 mod tls;
 mod understood;
+mod unverified;
 mod waiting;
 mod whole;
 mod write;

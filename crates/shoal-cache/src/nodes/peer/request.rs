@@ -50,6 +50,9 @@ pub enum CallerName {
     Anonymous,
     /// The identity that signs with this access key.
     AccessKey(Arc<str>),
+    /// A caller that the lake has just allowed to read the version, and whose key no node knows: the lake is
+    /// asked in the account of the node.
+    Unverified,
 }
 
 impl From<&Caller> for CallerName {
@@ -57,6 +60,7 @@ impl From<&Caller> for CallerName {
         match caller {
             Caller::Anonymous => Self::Anonymous,
             Caller::Identity(identity) => Self::AccessKey(identity.access_key.as_str().into()),
+            Caller::Unverified => Self::Unverified,
         }
     }
 }

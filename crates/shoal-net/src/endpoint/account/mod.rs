@@ -6,7 +6,8 @@
 //! 3. the account from the AWS chain (environment, profile, web identity, container, instance),
 //! 4. the identity's own key pair.
 //!
-//! A request of an anonymous client is never signed.
+//! A request of an anonymous client is never signed, and that of a client whose signature the node cannot
+//! verify keeps it.
 
 mod check;
 mod credential_chain;
@@ -31,6 +32,8 @@ use super::LakeConfig;
 pub enum LakeAccount {
     /// Not signed.
     Anonymous,
+    /// Signed by the client for the endpoint: the request is sent as it came.
+    AsSent,
     /// Signed with the caller's own key pair.
     Signed(Arc<Account>),
     /// Signed with a key pair that this node provides for the caller.
@@ -71,7 +74,7 @@ impl LakeAccount {
     /// Returns the key pair and its owner, if the request is signed.
     pub fn signer(&self) -> Option<(&Arc<Account>, Owner)> {
         match self {
-            Self::Anonymous => None,
+            Self::Anonymous | Self::AsSent => None,
             Self::Signed(account) => Some((account, Owner::Client)),
             Self::Brought(account, owner) => Some((account, *owner)),
         }
@@ -125,8 +128,10 @@ impl NodeCredentials {
 
     /// Returns the account that signs the requests of `caller`.
     pub fn account_for(&self, caller: &Caller) -> LakeAccount {
-        let Caller::Identity(identity) = caller else {
-            return LakeAccount::Anonymous;
+        let identity = match caller {
+            Caller::Anonymous => return LakeAccount::Anonymous,
+            Caller::Unverified => return LakeAccount::AsSent,
+            Caller::Identity(identity) => identity,
         };
         if let Some(key) = &identity.temporary {
             return LakeAccount::Signed(Arc::clone(&key.account));
@@ -173,7 +178,7 @@ mod tests {
 
     fn signer(credentials: &NodeCredentials, caller: &Caller) -> String {
         match credentials.account_for(caller) {
-            LakeAccount::Anonymous => "nobody".into(),
+            LakeAccount::Anonymous | LakeAccount::AsSent => "nobody".into(),
             LakeAccount::Signed(account) | LakeAccount::Brought(account, _) => account.access_key.clone(),
         }
     }
@@ -205,6 +210,7 @@ mod tests {
             chain: None,
         };
         assert_eq!(signer(&credentials, &Caller::Anonymous), "nobody");
+        assert_eq!(signer(&credentials, &Caller::Unverified), "nobody");
     }
 
     #[tokio::test]

@@ -34,7 +34,12 @@ pub struct LakeBody {
     reopening: Option<Reopening>,
     /// Paces the body, if the link is metered.
     flow: Option<Box<Flow>>,
+    /// Gets each piece of the body.
+    copier: Option<BodyCopier>,
 }
+
+/// Gets each piece of a body while it passes.
+pub type BodyCopier = Box<dyn FnMut(Bytes) + Send>;
 
 impl LakeBody {
     pub(super) fn new(
@@ -54,6 +59,7 @@ impl LakeBody {
             resumption: None,
             reopening: None,
             flow: None,
+            copier: None,
         };
         body.release_at_end();
         body
@@ -75,6 +81,13 @@ impl LakeBody {
     #[must_use]
     pub fn paced_by(mut self, flow: Option<Box<Flow>>) -> Self {
         self.flow = flow;
+        self
+    }
+
+    /// Returns the same body, of which `copier` gets each piece.
+    #[must_use]
+    pub fn copied_by(mut self, copier: BodyCopier) -> Self {
+        self.copier = Some(copier);
         self
     }
 
@@ -204,6 +217,9 @@ impl Body for LakeBody {
             match frame {
                 Some(Ok(frame)) => {
                     body.received(frame.data_ref().map_or(0, Bytes::len));
+                    if let (Some(copier), Some(data)) = (&mut body.copier, frame.data_ref()) {
+                        copier(data.clone());
+                    }
                     return Poll::Ready(Some(Ok(frame)));
                 }
                 Some(Err(error)) => {

@@ -16,7 +16,9 @@ use shoal_registry::Lifetime;
 use toml::Value as Toml;
 
 use super::problem::Fault;
-use super::{Anonymous, Bandwidth, CooperationMode, Fallback, FreshnessMode, SplitRule, WriteMode};
+use super::{
+    Anonymous, Bandwidth, CooperationMode, Fallback, FreshnessMode, SplitRule, UnknownIdentities, WriteMode,
+};
 use units::{format_size, format_time, parse_size, parse_time};
 
 /// An untyped value of a setting.
@@ -132,6 +134,9 @@ texts! {
     Anonymous: |text: &str| word(text, Self::ALL, Self::as_str),
         |anonymous: &Self| anonymous.as_str(),
         "write \"forward\" or \"refuse\"";
+    UnknownIdentities: |text: &str| word(text, Self::ALL, Self::as_str),
+        |unknown: &Self| unknown.as_str(),
+        "write \"refuse\" or \"lake\"";
     CooperationMode: |text: &str| word(text, Self::ALL, Self::as_str),
         |mode: &Self| mode.as_str(),
         "write \"solo\", \"hierarchy\" or \"directory\"";

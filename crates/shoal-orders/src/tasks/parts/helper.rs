@@ -101,6 +101,7 @@ impl TaskHelper {
         let access_key = match &caller {
             CallerName::Anonymous => None,
             CallerName::AccessKey(key) => Some(&**key),
+            CallerName::Unverified => return Err("a task needs an identity that the node knows".into()),
         };
         let caller = self.parts.caller(access_key).map_err(|why| format!("it {why}"))?;
         let name = name.ok_or("it has no name of the object")?;

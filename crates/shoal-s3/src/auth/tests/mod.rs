@@ -4,6 +4,7 @@ mod both;
 mod header;
 mod presigned;
 mod published;
+mod unverified;
 
 use std::time::{Duration, SystemTime};
 

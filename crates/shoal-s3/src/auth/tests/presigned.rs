@@ -146,7 +146,7 @@ fn a_preflight_of_a_presigned_url_is_unsigned_and_names_an_account() {
     let asked = |question: &Parts| verify(question).unwrap();
     let named = |verified: Verified| match verified.named {
         Some(Caller::Identity(identity)) => Some(identity.index),
-        Some(Caller::Anonymous) | None => None,
+        Some(Caller::Anonymous | Caller::Unverified) | None => None,
     };
     let verified = asked(&question);
     assert!(matches!(verified.caller, Caller::Anonymous));
