@@ -116,6 +116,7 @@ clients() {
   step 'real clients at real lakes' tests/real/run.sh
   step 'real clients at nodes that write back' tests/real/run.sh --write-back --lake versitygw
   step 'clients with roles' tests/roles/run.sh
+  step 'clients with unknown keys' tests/unknown/run.sh
   step 'Spark and Hadoop at nodes that write back' tests/hadoop/run.sh
   step 'the Python client of admin ports, and its examples' clients/python/tests/run.sh
   step 'experiments, each with one seed and larger blocks' experiments/run.sh --quick

@@ -8,7 +8,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use http::header::{ACCEPT_ENCODING, ETAG, HOST, IF_MATCH, IF_NONE_MATCH, LAST_MODIFIED, VIA};
+use http::header::{
+    ACCEPT_ENCODING, ETAG, HOST, IF_MATCH, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, LAST_MODIFIED, VIA,
+};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt as _;
@@ -19,7 +21,7 @@ use shoal_s3::conditions::CONDITIONAL_HEADERS;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::hop_by_hop::with_signed;
 use shoal_s3::identity::Caller;
-use shoal_s3::object::{Version, of_caller};
+use shoal_s3::object::{Uncacheable, Version, of_caller};
 use shoal_s3::operation::Operation;
 use shoal_s3::range::ByteRange;
 
@@ -35,6 +37,8 @@ pub struct AsSent {
     via: HeaderValue,
     /// True once the lake has ignored an `If-None-Match` beside an `If-Match`.
     ignores_pairs: AtomicBool,
+    /// True once the lake has sent a 304 without a date.
+    sends_no_dates: AtomicBool,
 }
 
 /// A request of a client, with the client's signature.
@@ -61,6 +65,7 @@ impl AsSent {
         Self {
             via: via.expect("digits are a header value"),
             ignores_pairs: AtomicBool::new(false),
+            sends_no_dates: AtomicBool::new(false),
         }
     }
 
@@ -155,7 +160,7 @@ impl SignedRequest<'_> {
 
     /// Returns the read with the question if the object is still `version`; `None` if the client has signed
     /// conditions that do not allow it. The node evaluates the conditions that the client has not signed.
-    fn confirm(&self, version: &Version, allows_pairs: bool) -> Option<Confirmation> {
+    fn confirm(&self, version: &Version, lake: &AsSent) -> Option<Confirmation> {
         let mut request = self.read();
         let mut is_pair = false;
         for name in CONDITIONAL_HEADERS {
@@ -167,10 +172,16 @@ impl SignedRequest<'_> {
                 return None;
             }
         }
-        if is_pair && !allows_pairs {
+        if is_pair && lake.ignores_pairs.load(Ordering::Relaxed) {
             return None;
         }
         request.headers.insert(IF_NONE_MATCH, version.etag_header());
+        if lake.sends_no_dates.load(Ordering::Relaxed) {
+            let date = version.headers.get(LAST_MODIFIED).cloned();
+            request
+                .headers
+                .extend(date.map(|date| (IF_UNMODIFIED_SINCE, date)));
+        }
         Some(Confirmation { request, is_pair })
     }
 }
@@ -185,31 +196,70 @@ impl PlainLake {
         let stamp = self.stamp_now(request);
         let sent = self.as_sent.prepare(client, Operation::GetObject)?;
         if let Some(version) = self.version_to_confirm(request).await
-            && let Some(question) =
-                sent.confirm(&version, !self.as_sent.ignores_pairs.load(Ordering::Relaxed))
+            && let Some(outcome) = self.pin_confirmed(request, &sent, version, stamp).await?
         {
+            return Ok(outcome);
+        }
+        let response = self.send(request, sent.read()).await?;
+        Ok(self.answered(request, response, stamp, &sent).await)
+    }
+
+    /// Asks the lake if a version is current. Returns `None` if its answer does not say so, and brings no
+    /// bytes either.
+    async fn pin_confirmed(
+        &self,
+        request: &ReadRequest,
+        sent: &SignedRequest<'_>,
+        version: Arc<Version>,
+        stamp: QuestionStamp,
+    ) -> Result<Option<PinOutcome>, ReadError> {
+        let lake = &self.as_sent;
+        // A lake that sends no dates is asked once more, with a condition about the date.
+        for _ in 0..2 {
+            let Some(question) = sent.confirm(&version, lake) else {
+                return Ok(None);
+            };
+            let is_dated = question.request.headers.contains_key(IF_UNMODIFIED_SINCE);
             let response = self.send(request, question.request).await?;
+            let headers = response.headers();
             match response.status() {
-                StatusCode::NOT_MODIFIED if confirms(&version, response.headers()) => {
-                    self.remember(request, &version, stamp);
-                    return Ok(PinOutcome::Version(Pinned {
-                        caller_headers: Some(Box::new(of_caller(response.headers()))),
-                        ..Pinned::granted(version)
-                    }));
+                StatusCode::NOT_MODIFIED if !is_dated && !headers.contains_key(LAST_MODIFIED) => {
+                    lake.sends_no_dates.store(true, Ordering::Relaxed);
                 }
-                // Its headers have changed, or the lake took the pair of conditions in its own way.
-                StatusCode::NOT_MODIFIED | StatusCode::PRECONDITION_FAILED => {}
-                status => {
-                    let is_same = response.headers().get(ETAG) == Some(&version.etag_header());
-                    if question.is_pair && status.is_success() && is_same {
-                        self.as_sent.ignores_pairs.store(true, Ordering::Relaxed);
+                StatusCode::NOT_MODIFIED if confirms(&version, headers) => {
+                    if !self.may_bring(request, &version).await {
+                        return Ok(Some(PinOutcome::Bypass(Uncacheable::NodeAccount)));
                     }
-                    return Ok(self.answered(request, response, stamp, &sent));
+                    self.remember(request, &version, stamp);
+                    return Ok(Some(PinOutcome::Version(Pinned {
+                        caller_headers: Some(Box::new(of_caller(headers))),
+                        ..Pinned::granted(version)
+                    })));
+                }
+                // Its headers have changed, or the lake took two conditions in its own way.
+                StatusCode::NOT_MODIFIED | StatusCode::PRECONDITION_FAILED => return Ok(None),
+                status => {
+                    let is_same = headers.get(ETAG) == Some(&version.etag_header());
+                    if question.is_pair && status.is_success() && is_same {
+                        lake.ignores_pairs.store(true, Ordering::Relaxed);
+                    }
+                    return Ok(Some(self.answered(request, response, stamp, sent).await));
                 }
             }
         }
-        let response = self.send(request, sent.read()).await?;
-        Ok(self.answered(request, response, stamp, &sent))
+        Ok(None)
+    }
+
+    /// Returns true if the node can bring all bytes of a read: it has them, or its own account may read the
+    /// version. A response that begins with cached bytes would otherwise break off behind them.
+    async fn may_bring(&self, request: &ReadRequest, version: &Version) -> bool {
+        match request.locate(version) {
+            Ok(range) if !self.holds(version, range).all(|is_held| is_held) => {
+                let own = self.version_of_own_account(request).await;
+                own.is_some_and(|own| own.id == version.id)
+            }
+            Ok(_) | Err(_) => true,
+        }
     }
 
     /// Returns the version that is probably current, if a confirmation by the lake would be enough to answer
@@ -234,7 +284,7 @@ impl PlainLake {
             return self.version_of_own_account(request).await;
         }
         let range = request.locate(&version).ok()?;
-        (is_described && self.holds_all(&version, range)).then_some(version)
+        (is_described && self.holds(&version, range).all(|is_held| is_held)).then_some(version)
     }
 
     /// Asks the lake for the version in the account of this node, so that nodes that cache together fetch its
@@ -254,11 +304,11 @@ impl PlainLake {
         version.ok().map(Arc::new)
     }
 
-    /// Returns true if this node has all blocks of a range.
-    fn holds_all(&self, version: &Version, range: ByteRange) -> bool {
+    /// Returns for each block of a range if this node has it.
+    fn holds(&self, version: &Version, range: ByteRange) -> impl Iterator<Item = bool> {
         let first = (range.start / version.block_bytes) as u32;
         let end = range.end.div_ceil(version.block_bytes) as u32;
-        (first..end).all(|index| self.fetcher.holds(version.block(index)))
+        (first..end).map(|index| self.fetcher.holds(version.block(index)))
     }
 
     /// Remembers a version that the lake has confirmed, as one to ask about. Grants nothing.
@@ -276,7 +326,7 @@ impl PlainLake {
     }
 
     /// Passes the lake's answer on, by way of the cache if it brings whole blocks.
-    fn answered(
+    async fn answered(
         &self,
         request: &ReadRequest,
         response: Response<LakeBody>,
@@ -296,9 +346,11 @@ impl PlainLake {
         if !request.context.is_signable() {
             return PinOutcome::Relay(Box::new(self.copied(version, range, response)));
         }
-        if !ends_with_block {
+        let has_some = self.holds(&version, range).any(|is_held| is_held);
+        if !ends_with_block || (has_some && !self.may_bring(request, &version).await) {
             return PinOutcome::Relay(Box::new(response));
         }
+        let headers = response.headers();
         let caller_headers = Some(Box::new(of_caller(headers)));
         let stream_handle = self
             .fetcher

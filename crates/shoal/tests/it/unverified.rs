@@ -315,6 +315,51 @@ async fn an_account_that_may_not_read_the_object_costs_no_read() {
 }
 
 #[tokio::test]
+async fn a_response_does_not_break_off_behind_the_blocks_that_the_node_has() {
+    let node = node(with_account).await;
+    let bytes = Content::synthetic(4 * BLOCK, 3);
+    node.lake.put("b", "k", Object::new(bytes.clone()));
+    node.lake.deny(ACCESS_KEY, Access::Read, "b");
+    let first = guest(&node).get("/b/k").range("bytes=0-65535").send().await;
+    assert_eq!(first.body, bytes.read(0..65_536));
+    stored(&node, 1).await;
+    for _ in 0..2 {
+        let whole = guest(&node).get("/b/k").send().await;
+        assert_eq!((whole.status, &whole.body), (StatusCode::OK, &bytes.all()));
+        let part = guest(&node).get("/b/k").range("bytes=0-131071").send().await;
+        assert_eq!(part.body, bytes.read(0..131_072));
+    }
+}
+
+#[tokio::test]
+async fn a_lake_whose_304_has_no_date_is_asked_about_the_date() {
+    let node = node(with_account).await;
+    let put = |kind: &str, day: u64| {
+        let time = std::time::UNIX_EPOCH + Duration::from_hours(24 * day);
+        let object = Object::new("bytes").modified_at(time);
+        node.lake.put("b", "k", object.header("x-amz-meta-kind", kind));
+    };
+    node.lake.misbehave(
+        Fault::new()
+            .without_header("last-modified")
+            .when(is_question)
+            .always(),
+    );
+    put("a", 1);
+    guest(&node).get("/b/k").send().await;
+    stored(&node, 1).await;
+    node.lake.forget_requests();
+    for questions in [2, 3] {
+        let reply = guest(&node).get("/b/k").send().await;
+        assert_eq!((cached(&reply), reply.text()), ("REVALIDATED", "bytes"));
+        assert_eq!(node.lake.requests().len(), questions);
+    }
+    put("b", 2);
+    let reply = guest(&node).get("/b/k").send().await;
+    assert_eq!(reply.header("x-amz-meta-kind"), Some("b"));
+}
+
+#[tokio::test]
 async fn checksums_are_cached_once_a_client_has_asked_for_them() {
     let node = node(with_account).await;
     let object = Object::new("bytes").header("x-amz-checksum-crc32", "AAAAAA==");

@@ -4,8 +4,17 @@
 use http::HeaderName;
 use http::header;
 
-/// Parameters that do not turn a GET or HEAD into another operation, beside [`response_override`].
-const OF_READS: [&str; 3] = ["versionId", "partNumber", "x-id"];
+/// Parameters that do not turn a GET or HEAD into another operation, beside [`response_override`]. The last
+/// four are the credentials of signature version 2, which only the lake can verify.
+const OF_READS: [&str; 7] = [
+    "versionId",
+    "partNumber",
+    "x-id",
+    "AWSAccessKeyId",
+    "Expires",
+    "Signature",
+    "x-amz-security-token",
+];
 
 /// Parameters of a listing of objects.
 const OF_LISTS: [&str; 12] = [

@@ -1,0 +1,1 @@
+"""Clients whose keys no node knows."""

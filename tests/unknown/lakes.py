@@ -1,0 +1,118 @@
+"""Lakes with a second user, the guest: it may do everything in one bucket, and nothing in another."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import boto3
+from botocore.client import BaseClient
+from botocore.config import Config
+from minio import MinioAdmin
+from minio.credentials import StaticProvider
+from real.lakes import REGION, Account, Lake, User, ceph, minio
+
+# The name that both lakes know as their own, beside the address.
+NAME = "lake.test"
+SHARED, CLOSED = "shared", "closed"
+GUEST = Account("guestkey", "guestsecret")
+_ROLE = "arn:aws:iam:::role/of-the-guest"
+
+
+@dataclass(frozen=True)
+class GuestLake:
+    """A lake and its guest."""
+
+    lake: Lake
+    guest: Account = GUEST
+
+    @property
+    def named_url(self) -> str:
+        """Returns the lake's URL by its name, which nobody resolves by himself."""
+        return f"http://{NAME}:{self.port}"
+
+    @property
+    def port(self) -> int:
+        """Returns the lake's port."""
+        port = urlsplit(self.lake.url).port
+        if port is None:
+            raise ValueError(self.lake.url)
+        return port
+
+    def client(self, account: Account | None = None, service: str = "s3") -> BaseClient:
+        """Returns a client of the lake itself; of the owner, unless another account is named."""
+        return _client(self.lake, account or self.lake.account, service)
+
+    def temporary_key(self) -> dict[str, str]:
+        """Returns a key of the guest with a session token, which the lake's STS gives."""
+        sts = self.client(self.guest, "sts")
+        key: dict[str, str] = sts.assume_role(RoleArn=_ROLE, RoleSessionName="guest")["Credentials"]
+        return key
+
+
+@contextmanager
+def _minio(folder: Path) -> Iterator[GuestLake]:
+    with minio.start(folder, environment={"MINIO_DOMAIN": NAME}) as lake:
+        _make_buckets(lake)
+        provider = StaticProvider(lake.account.access_key, lake.account.secret_key)
+        admin = MinioAdmin(endpoint=urlsplit(lake.url).netloc, credentials=provider, secure=False)
+        admin.user_add(GUEST.access_key, GUEST.secret_key)
+        rights = {"Effect": "Allow", "Action": ["s3:*"], "Resource": _of_bucket(SHARED)}
+        admin.policy_add("guest", policy={"Version": "2012-10-17", "Statement": [rights]})
+        admin.attach_policy(["guest"], user=GUEST.access_key)
+        yield GuestLake(lake)
+
+
+@contextmanager
+def _ceph(folder: Path) -> Iterator[GuestLake]:
+    gateway = f"rgw_sts_key = sixteen letters!\nrgw_s3_auth_use_sts = true\nrgw_dns_name = {NAME}"
+    guest = User(GUEST, "guest", "guest", "guest@example.com")
+    with ceph.start(folder, [guest], gateway=gateway, capabilities="roles=*") as lake:
+        _make_buckets(lake)
+        # The owner as well: he may not read what others put into his bucket.
+        principals = {"AWS": ["arn:aws:iam:::user/guest", "arn:aws:iam:::user/lake"]}
+        rights = {"Effect": "Allow", "Action": ["s3:*"], "Resource": _of_bucket(SHARED)}
+        owner = _client(lake, lake.account, "s3")
+        owner.put_bucket_policy(Bucket=SHARED, Policy=_policy({**rights, "Principal": principals}))
+        trust = {
+            "Effect": "Allow",
+            "Principal": {"AWS": ["arn:aws:iam:::user/guest"]},
+            "Action": ["sts:AssumeRole"],
+        }
+        iam, role = _client(lake, lake.account, "iam"), _ROLE.rpartition("/")[2]
+        iam.create_role(RoleName=role, AssumeRolePolicyDocument=_policy(trust))
+        iam.put_role_policy(RoleName=role, PolicyName="rights", PolicyDocument=_policy(rights))
+        yield GuestLake(lake)
+
+
+def _make_buckets(lake: Lake) -> None:
+    owner = _client(lake, lake.account, "s3")
+    for bucket in (SHARED, CLOSED):
+        owner.create_bucket(Bucket=bucket)
+
+
+def _client(lake: Lake, account: Account, service: str) -> BaseClient:
+    return boto3.client(
+        service,
+        endpoint_url=lake.url,
+        region_name=REGION,
+        aws_access_key_id=account.access_key,
+        aws_secret_access_key=account.secret_key,
+        config=Config(request_checksum_calculation="when_required"),
+    )
+
+
+def _of_bucket(bucket: str) -> list[str]:
+    return [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"]
+
+
+def _policy(statement: dict[str, object]) -> str:
+    # Ceph does not take a plus in a form for a blank.
+    return json.dumps({"Version": "2012-10-17", "Statement": [statement]}, separators=(",", ":"))
+
+
+LAKES: dict[str, Callable[[Path], AbstractContextManager[GuestLake]]] = {"minio": _minio, "ceph": _ceph}
