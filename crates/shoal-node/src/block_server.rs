@@ -215,6 +215,10 @@ impl BlockServer {
                     Box::pin(keys.find(key)).await;
                     identity = identities.get(key);
                 }
+                if let (None, Some(sources)) = (&identity, &self.core.key_sources) {
+                    Box::pin(sources.find(key)).await;
+                    identity = identities.get(key);
+                }
                 Caller::Identity(identity.ok_or(ServeOutcome::Misunderstood)?)
             }
             CallerName::Unverified => Caller::Unverified,

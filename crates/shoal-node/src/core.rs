@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use shoal_base::causes;
 use shoal_cache::cache_events::EventExchange;
 use shoal_cache::coherence::Coherence;
 use shoal_cache::cooperation::{Cooperation, CooperationMode};
@@ -17,12 +18,12 @@ use shoal_cache::write::{WriteRules, WriteThrough};
 use shoal_net::channel::Channel;
 use shoal_net::endpoint::Endpoint;
 use shoal_net::fair::in_flight::InFlight;
+use shoal_net::key_source::KeySources;
 use shoal_net::metrics::Metrics;
 use shoal_orders::bulletin::Bulletin;
 use shoal_orders::tasks::OrderFiles;
 use shoal_s3::identity::Identities;
 use shoal_store::Store;
-use shoal_store::journal::JournalError;
 
 use crate::config::Config;
 
@@ -47,6 +48,8 @@ pub(crate) struct Core {
     pub(crate) identities: Arc<Identities>,
     /// The temporary keys that all nodes share; `None` if clients cannot get any.
     pub(crate) keys: Option<Arc<SharedKeys>>,
+    /// The services that know the secrets of further clients; `None` without any.
+    pub(crate) key_sources: Option<Arc<KeySources>>,
     /// Sends and receives messages between nodes.
     pub(crate) messages: Arc<Messages>,
     /// Tracks changes to coherent objects; `None` if no object is coherent.
@@ -72,7 +75,8 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// The temporary keys on the disk cannot be read.
+    /// The temporary keys on the disk cannot be read, or a key source cannot be used as configured. The text
+    /// says what to do.
     pub(crate) fn new(
         config: Config,
         addresses: Addresses,
@@ -81,7 +85,7 @@ impl Core {
         directory: Option<Arc<BlockDirectory>>,
         bulletin: Arc<Bulletin>,
         order_files: OrderFiles,
-    ) -> Result<Self, JournalError> {
+    ) -> Result<Self, String> {
         let limits = &config.limits;
         let split = Split::new(
             Arc::clone(&store),
@@ -119,9 +123,20 @@ impl Core {
             .sts
             .is_on()
             .then(|| SharedKeys::open(&identities, cooperation, config.cooperation.secrets(), store));
+        let keys = keys.transpose().map_err(|error| format!(
+            "the temporary keys of clients cannot be opened: {error}\nhint: the node needs to read and write node/keys in [store] path; without that file clients need new keys"
+        ))?;
+        let key_sources =
+            KeySources::new(&config.key_sources, &config.lake, limits, &identities).map_err(|error| {
+                format!(
+                    "a [[key_source]] cannot be used: {}\nhint: see its url and ca_file",
+                    causes::line(&error)
+                )
+            })?;
         Ok(Self {
             addresses,
-            keys: keys.transpose()?,
+            keys,
+            key_sources,
             identities,
             messages,
             events,

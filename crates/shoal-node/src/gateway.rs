@@ -118,9 +118,7 @@ impl Gateway {
         ))?;
         let shared = Arc::clone(&store);
         let core = Core::new(config, addresses, lake, shared, directory, bulletin, order_files);
-        let core = Arc::new(core.map_err(|error| format!(
-            "the temporary keys of clients cannot be opened: {error}\nhint: the node needs to read and write node/keys in [store] path; without that file clients need new keys"
-        ))?);
+        let core = Arc::new(core?);
         let parts = Parts::new(Arc::clone(&core)).await?;
         let (stop, stopping) = shutdown::channel();
         let (stop_tiers, tiers_stopping) = shutdown::channel();

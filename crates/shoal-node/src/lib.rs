@@ -25,6 +25,6 @@ pub mod config;
 // The parts that the others share.
 mod core;
 
-pub use credentials::{KeySource, serve_keys};
+pub use credentials::{KeyGetter, serve_keys};
 pub use gateway::{Gateway, GatewayError};
 pub use handoff::{HandoffPhase, HandoffProgress};

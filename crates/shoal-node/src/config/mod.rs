@@ -27,6 +27,7 @@ pub use value::units::{parse_size, parse_time};
 
 use shoal_store::StoreConfig;
 
+pub use shoal_net::key_source::{KeySourceConfig, KeySourceKind};
 pub use shoal_registry::Lifetime;
 pub use shoal_s3::identity::Identity;
 
@@ -79,4 +80,6 @@ pub struct Config {
     pub log: Log,
     /// `[[identity]]`: the clients that may sign requests to this node.
     pub identities: Vec<Identity>,
+    /// Services that know the secrets of further clients.
+    pub key_sources: Vec<KeySourceConfig>,
 }

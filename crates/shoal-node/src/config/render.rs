@@ -6,8 +6,8 @@ use toml::Value as Toml;
 use super::settings::{ConfigDraft, LISTS, SECTIONS, of_section};
 use super::value::Value;
 use super::{
-    Config, FreshnessRule, Identity, LookupPlace, RegistryConfig, Role, TierConfig, TierStoreConfig,
-    WriteMode, WriteRule,
+    Config, FreshnessRule, Identity, KeySourceConfig, LookupPlace, RegistryConfig, Role, TierConfig,
+    TierStoreConfig, WriteMode, WriteRule,
 };
 
 type Pairs = Vec<(&'static str, Option<Toml>)>;
@@ -77,6 +77,7 @@ impl Config {
             list("lookup.place", &self.lookup.places, place_pairs),
             list("tier", &self.tiers, tier_pairs),
             list("identity", &self.identities, identity_pairs),
+            list("key_source", &self.key_sources, key_source_pairs),
         ];
         let mut all = Vec::new();
         for name in read_by(role) {
@@ -194,6 +195,19 @@ fn identity_pairs(identity: &Identity) -> Pairs {
     ))
 }
 
+fn key_source_pairs(source: &KeySourceConfig) -> Pairs {
+    let account = source.account.as_ref();
+    Pairs::from(pairs!(
+        "kind": source.kind,
+        "url": source.url,
+        "ca_file": source.ca_file,
+        "headers": source.headers,
+        "access_key": account.map(|account| account.access_key.clone()),
+        "secret_key": account.map(|account| account.secret_key.clone()),
+        "cache_time": source.cache_time,
+    ))
+}
+
 fn to_json(pairs: Pairs) -> Json {
     pairs
         .into_iter()
@@ -221,6 +235,7 @@ pub(crate) fn differences(one: &Config, other: &Config) -> Vec<String> {
         ("[[write.rule]]", one.write.rules != other.write.rules),
         ("[[tier]]", one.tiers != other.tiers),
         ("[[identity]]", one.identities != other.identities),
+        ("[[key_source]]", one.key_sources != other.key_sources),
     ];
     let others = others.into_iter().filter(|(_, differ)| *differ);
     names.chain(others.map(|(name, _)| name.into())).collect()

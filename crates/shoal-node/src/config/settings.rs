@@ -159,7 +159,7 @@ settings! {
 }
 
 /// The sections of the file in the order in which they are printed.
-pub(super) const SECTIONS: [&str; 15] = [
+pub(super) const SECTIONS: [&str; 16] = [
     "node",
     "s3",
     "sts",
@@ -175,10 +175,11 @@ pub(super) const SECTIONS: [&str; 15] = [
     "lookup",
     "log",
     "identity",
+    "key_source",
 ];
 
 /// The sections that are lists of tables.
-pub(super) const LISTS: [&str; 2] = ["tier", "identity"];
+pub(super) const LISTS: [&str; 3] = ["tier", "identity", "key_source"];
 
 macro_rules! removed {
     ($($section:ident $key:ident => $hint:literal;)*) => {

@@ -7,4 +7,4 @@ mod sidecar;
 
 pub(crate) use self::relay::Relay;
 pub(crate) use self::server::CredentialsServer;
-pub use self::sidecar::{KeySource, serve_keys};
+pub use self::sidecar::{KeyGetter, serve_keys};

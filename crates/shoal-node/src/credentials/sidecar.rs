@@ -18,11 +18,11 @@ use tokio::net::TcpListener;
 use shoal_net::http::allowed_hosts::AllowedHosts;
 
 /// Returns a key in the form that SDKs read, or says why there is none.
-pub type KeySource = Arc<dyn Fn() -> BoxFuture<'static, Result<Value, String>> + Send + Sync>;
+pub type KeyGetter = Arc<dyn Fn() -> BoxFuture<'static, Result<Value, String>> + Send + Sync>;
 
 /// Answers each GET at a loopback address with a key of `source`, until `stopping` begins. Every client that
 /// reaches the address gets the key.
-pub async fn serve_keys(listener: TcpListener, source: KeySource, stopping: Shutdown) {
+pub async fn serve_keys(listener: TcpListener, source: KeyGetter, stopping: Shutdown) {
     let connection = move |_: RemoteEnd| {
         let source = Arc::clone(&source);
         service_fn(move |request| {
@@ -41,7 +41,7 @@ pub async fn serve_keys(listener: TcpListener, source: KeySource, stopping: Shut
     .await;
 }
 
-async fn respond(source: &KeySource, request: &Request<ClientBody>) -> Page {
+async fn respond(source: &KeyGetter, request: &Request<ClientBody>) -> Page {
     // A page of another site must not read keys by a name that it points here.
     if let Some(refusal) = AllowedHosts::default().refuse(request) {
         return refusal;

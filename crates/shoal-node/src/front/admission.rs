@@ -11,6 +11,7 @@ use shoal_net::clock;
 use shoal_net::fair::in_flight::Overloaded;
 use shoal_net::http::connection::ClientBody;
 use shoal_net::http::listener::RemoteEnd;
+use shoal_net::key_source::Sourced;
 use shoal_s3::auth::Refusal;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::operation::classify;
@@ -40,22 +41,27 @@ impl Front {
         Ok(admitted)
     }
 
-    /// Admits a request with a temporary key that this node does not know, if another node does.
+    /// Admits a request with an access key that this node does not know, if another node or a key source
+    /// knows it.
     async fn admit_late(
         &self,
         unknown: Box<UnknownKey>,
         remote: &RemoteEnd,
         record: &mut Record,
     ) -> Result<Box<Admitted>, S3Error> {
-        let UnknownKey { access_key, request } = *unknown;
-        let found = match &self.core.keys {
-            Some(keys) => keys.find(&access_key).await,
-            None => Found::Unknown,
+        let UnknownKey {
+            access_key,
+            is_temporary,
+            request,
+        } = *unknown;
+        let is_sure = match (&self.core.keys, &self.core.key_sources) {
+            (Some(keys), _) if is_temporary => keys.find(&access_key).await != Found::Unsure,
+            (_, Some(sources)) if !is_temporary => sources.find(&access_key).await != Sourced::Unsure,
+            _ => true,
         };
-        if matches!(found, Found::Unsure)
-            && self.core.config.s3.unknown_identities == UnknownIdentities::Refuse
-        {
-            let why = "A node that may know the access key did not answer. Please try again.";
+        if !is_sure && self.core.config.s3.unknown_identities == UnknownIdentities::Refuse {
+            let who = if is_temporary { "A node" } else { "A key source" };
+            let why = format!("{who} that may know the access key did not answer. Please try again.");
             let error = S3Error::new(ErrorCode::ServiceUnavailable, why);
             self.core.metrics.connections.refusals.count(error.code.as_str());
             return Err(error);
@@ -63,7 +69,16 @@ impl Front {
         match self.admit(request, remote, record, Others::Asked) {
             Ok(admitted) => Ok(admitted),
             Err(NotAdmitted::Refused(error)) => Err(error),
-            Err(NotAdmitted::UnknownKey(_)) => unreachable!("the other nodes are asked once"),
+            Err(NotAdmitted::UnknownKey(_)) => unreachable!("the others are asked once"),
+        }
+    }
+
+    /// Returns true if another node or a key source may know an access key that the gate does not know.
+    fn may_be_known(&self, refusal: &Refusal) -> bool {
+        match refusal {
+            Refusal::UnknownTemporaryKey(_) => self.core.keys.is_some(),
+            Refusal::UnknownAccessKey(_) => self.core.key_sources.is_some(),
+            _ => false,
         }
     }
 
@@ -86,12 +101,17 @@ impl Front {
         let refusals = &self.core.metrics.connections.refusals;
         let refused = |error: &S3Error| refusals.count(error.code.as_str());
         let verified = match self.gate.admit(&parts, now) {
-            Err(Refusal::UnknownTemporaryKey(access_key))
-                if self.core.keys.is_some() && others == Others::NotAsked =>
-            {
+            Err(refusal) if others == Others::NotAsked && self.may_be_known(&refusal) => {
+                let is_temporary = matches!(refusal, Refusal::UnknownTemporaryKey(_));
+                let (Refusal::UnknownTemporaryKey(access_key) | Refusal::UnknownAccessKey(access_key)) =
+                    refusal
+                else {
+                    unreachable!("others know access keys only");
+                };
                 let request = Request::from_parts(parts, body);
                 return Err(NotAdmitted::UnknownKey(Box::new(UnknownKey {
                     access_key,
+                    is_temporary,
                     request,
                 })));
             }
@@ -126,11 +146,11 @@ impl Front {
 /// A request that is not admitted yet, or not at all.
 enum NotAdmitted {
     Refused(S3Error),
-    /// Another node may know the temporary key.
+    /// Another node or a key source may know the access key.
     UnknownKey(Box<UnknownKey>),
 }
 
-/// The other nodes, which may know a temporary key.
+/// The other nodes, which may know a temporary key, and the key sources, which may know another.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Others {
     NotAsked,
@@ -139,6 +159,7 @@ enum Others {
 
 struct UnknownKey {
     access_key: Box<str>,
+    is_temporary: bool,
     request: Request<ClientBody>,
 }
 

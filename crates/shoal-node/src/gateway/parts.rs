@@ -111,6 +111,8 @@ impl Parts {
             tokio::spawn(bulletin.run(Arc::clone(&core.cooperation), stop())),
         ];
         work.extend(core.keys.clone().map(|keys| tokio::spawn(keys.run(stop()))));
+        let sources = core.key_sources.clone();
+        work.extend(sources.map(|sources| tokio::spawn(sources.run(stop()))));
         let (keeper, coherence) = (core.keeper.clone(), core.coherence.clone());
         work.extend(keeper.map(|keeper| tokio::spawn(keeper.run(stop()))));
         work.extend(coherence.map(|coherence| tokio::spawn(coherence.run(stop()))));

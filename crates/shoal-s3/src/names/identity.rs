@@ -10,6 +10,7 @@ use parking_lot::RwLock;
 use shoal_base::secret::Secret;
 use shoal_policy::fair::Payer;
 
+use super::sourced_keys::SourcedKeys;
 use super::temporary_key::{TemporaryKey, TemporaryKeys};
 
 /// A key pair that signs requests to an endpoint.
@@ -99,7 +100,7 @@ impl Identity {
     }
 
     /// Returns true if nothing but the numbers differ.
-    fn is_the_same_as(&self, other: &Self) -> bool {
+    pub(super) fn is_the_same_as(&self, other: &Self) -> bool {
         let other = Self {
             index: self.index,
             payer: self.payer,
@@ -197,12 +198,13 @@ impl Caller {
     }
 }
 
-/// All identities, by access key: those of the configuration, and temporary keys. They change while the node
-/// runs.
+/// All identities, by access key: those of the configuration, temporary keys, and those that a service names.
+/// They change while the node runs.
 #[derive(Debug, Default)]
 pub struct Identities {
     known: ArcSwap<Known>,
     temporary: RwLock<TemporaryKeys>,
+    sourced: RwLock<SourcedKeys>,
     /// The index of the next identity that is new or has changed.
     next_index: AtomicU32,
 }
@@ -269,6 +271,29 @@ impl Identities {
         })
     }
 
+    /// Adds an identity that a service names, until a time. One that is as before keeps its index.
+    pub fn learn_sourced(&self, identity: Identity, until: SystemTime) {
+        self.sourced.write().learn(identity, until, |identity| {
+            let numbered = self.numbered(identity);
+            let payer = self.temporary.write().payer(numbered.index, &numbered.access_key);
+            Identity {
+                payer: Some(payer),
+                ..numbered
+            }
+        });
+    }
+
+    /// Removes an identity that its service has withdrawn.
+    pub fn forget_sourced(&self, access_key: &str) {
+        self.sourced.write().forget(access_key);
+    }
+
+    /// Ends those of the identities that a service has named whose time has passed at `now`: the service must
+    /// be asked again.
+    pub fn expire_sourced(&self, now: SystemTime) {
+        self.sourced.write().expire(now);
+    }
+
     /// Forgets the temporary keys that have expired at `now`. Returns true if there were any.
     pub fn forget_expired(&self, now: SystemTime) -> bool {
         self.temporary.write().forget_expired(now)
@@ -277,14 +302,18 @@ impl Identities {
     /// The identity that signs with `access_key`.
     pub fn get(&self, access_key: &str) -> Option<Arc<Identity>> {
         let known = self.known.load().get(access_key).cloned();
-        known.or_else(|| self.temporary.read().get(access_key).cloned())
+        known
+            .or_else(|| self.temporary.read().get(access_key).cloned())
+            .or_else(|| self.sourced.read().get(access_key))
     }
 
     /// The identity in whose name the work of `name` goes on: the one of the configuration with this access
     /// key, else the temporary key that lives longest of those of this principal, else of its role.
     pub fn named(&self, name: &str, now: SystemTime) -> Option<Arc<Identity>> {
         let known = self.known.load().get(name).cloned();
-        known.or_else(|| self.temporary.read().named(name, now))
+        known
+            .or_else(|| self.temporary.read().named(name, now))
+            .or_else(|| self.sourced.read().get(name))
     }
 
     /// All identities of the configuration, in no particular order.

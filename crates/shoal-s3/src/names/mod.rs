@@ -6,6 +6,7 @@ pub mod identity;
 pub mod object;
 pub(crate) mod percent;
 pub mod prefix;
+mod sourced_keys;
 pub mod target;
 pub mod temporary_key;
 pub mod uri;

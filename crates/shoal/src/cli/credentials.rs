@@ -13,7 +13,7 @@ use serde_json::json;
 use shoal_net::http::listener;
 use shoal_net::shutdown;
 use shoal_node::admin::client::{AdminAccess, AdminClient, AdminUrl};
-use shoal_node::{KeySource, serve_keys};
+use shoal_node::{KeyGetter, serve_keys};
 
 use super::block_on;
 use super::failure::Failure;
@@ -105,7 +105,7 @@ impl Credentials {
         let listener = listener.map_err(|error| Failure::new("keys cannot be served", &error))?;
         let (stop, stopping) = shutdown::channel();
         let credentials = Arc::new(self);
-        let source: KeySource = Arc::new(move || {
+        let source: KeyGetter = Arc::new(move || {
             let credentials = Arc::clone(&credentials);
             async move {
                 let key = credentials.get().await.map_err(|failure| failure.text())?;

@@ -20,6 +20,7 @@ mod fairness;
 mod fuzz;
 mod gate;
 mod job;
+mod key_source;
 mod lake;
 mod lake_faults;
 mod lake_itself;

@@ -10,7 +10,7 @@ use super::rules::{Rule, faults, others_reach, rules};
 use super::{Check, Fault};
 use crate::config::problem::Provenance;
 use crate::config::settings::ConfigDraft;
-use crate::config::{Config, CooperationMode, FreshnessMode, WriteMode, WriteRule};
+use crate::config::{Config, CooperationMode, FreshnessMode, UnknownIdentities, WriteMode, WriteRule};
 
 rules! {
     /// Values of single settings that are rarely meant.
@@ -61,7 +61,15 @@ impl<'a> Check<'a> {
     }
 
     fn advise_on_identities(&mut self) {
-        if !self.config.identities.is_empty() || self.config.sts.is_on() {
+        let Config {
+            identities,
+            sts,
+            key_sources,
+            s3,
+            ..
+        } = &self.config;
+        let knows_any = !identities.is_empty() || sts.is_on() || !key_sources.is_empty();
+        if knows_any || s3.unknown_identities == UnknownIdentities::Lake {
             return;
         }
         self.warn(

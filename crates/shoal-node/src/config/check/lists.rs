@@ -3,18 +3,22 @@
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use http::Uri;
 use shoal_base::spelling::suggestion;
 use shoal_s3::uri::S3Uri;
 
 use super::rules::{Rule, faults, rules};
-use super::texts::{ACCESS_KEY_HINT, PLACE_HINT, access_key_fault, is_place};
+use super::texts::{ACCESS_KEY_HINT, PLACE_HINT, access_key_fault, is_place, url_fault};
 use super::tier::has_bucket_of;
 use super::{Check, Entry, Fault, Problem};
 use crate::config::problem::Provenance;
-use crate::config::{Config, CooperationMode, FreshnessMode, Identity, WriteMode, WriteRule};
+use crate::config::{
+    Config, CooperationMode, FreshnessMode, Identity, KeySourceConfig, WriteMode, WriteRule,
+};
 
 /// Maximum share of an identity. Next to it, an identity with share 1 still gets every thousandth turn.
 const SHARE_MAX: u32 = 1000;
@@ -81,6 +85,37 @@ rules! {
     identity share: |identity| (!(1..=SHARE_MAX).contains(&identity.share))
             .then(|| format!("is not between 1 and {SHARE_MAX}")),
         "write 1 for an identity like the others, 2 for one with twice their turns";
+}
+
+rules! {
+    /// The rules for each `[[key_source]]`.
+    KEY_SOURCE_RULES: fn(&KeySourceConfig) -> Vec<Fault>;
+
+    key_source url: |source| source.url.as_deref().and_then(key_source_fault),
+        "write https://host:port/path; http only for a service on this machine";
+    key_source cache_time: |source| (!CACHE_TIMES.contains(&source.cache_time))
+            .then_some("is not between 1s and 1h"),
+        "leave it out for 1m";
+}
+
+/// How long an answer of a key source may hold.
+const CACHE_TIMES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_hours(1);
+
+/// Returns what is wrong with the URL of a key source. Its answers are secrets.
+fn key_source_fault(url: &str) -> Option<&'static str> {
+    let uri = url.parse::<Uri>().unwrap_or_default();
+    let is_local = uri.host().is_some_and(|host| {
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    });
+    if let Some(fault) = url_fault(&uri) {
+        Some(fault)
+    } else if uri.query().is_some() {
+        Some("has a query")
+    } else if uri.scheme_str() == Some("http") && !is_local {
+        Some("is http to another machine, and the answers are secrets")
+    } else {
+        None
+    }
 }
 
 fn is_back(rule: &WriteRule) -> bool {
@@ -168,6 +203,11 @@ impl<'a> Check<'a> {
         for (identity, entry) in self.list("[[identity]]", &config.identities) {
             for row in IDENTITY_RULES {
                 self.refuse(entry, row.key, (row.faults)(identity));
+            }
+        }
+        for (source, entry) in self.list("[[key_source]]", &config.key_sources) {
+            for row in KEY_SOURCE_RULES {
+                self.refuse(entry, row.key, (row.faults)(source));
             }
         }
         let identities = self.list("[[identity]]", &config.identities);

@@ -68,6 +68,12 @@ pub(super) fn is_host_and_port(text: &str) -> bool {
 /// Returns what is wrong with the URL of a server.
 pub(super) fn endpoint_fault(endpoint: &str) -> Option<&'static str> {
     let uri = endpoint.parse::<Uri>().unwrap_or_default();
+    let has_path = uri.path_and_query().is_some_and(|path| path != "/") || endpoint.contains('#');
+    url_fault(&uri).or_else(|| has_path.then_some("has a path or a query"))
+}
+
+/// Returns what is wrong with the scheme and the host of a URL.
+pub(super) fn url_fault(uri: &Uri) -> Option<&'static str> {
     let Some(authority) = uri.authority() else {
         return Some("is not a URL");
     };
@@ -81,8 +87,6 @@ pub(super) fn endpoint_fault(endpoint: &str) -> Option<&'static str> {
         Some("names no host")
     } else if has_colon && authority.port_u16().is_none_or(|port| port == 0) {
         Some("has no valid port")
-    } else if uri.path_and_query().is_some_and(|path| path != "/") || endpoint.contains('#') {
-        Some("has a path or a query")
     } else {
         None
     }

@@ -4,13 +4,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use shoal_base::secret::Secret;
+use shoal_net::key_source;
 use shoal_s3::identity::Account;
 
 use super::file::Entry;
 use super::{Loader, both_secrets};
 use crate::config::problem::Fault;
 use crate::config::value::Value;
-use crate::config::{FreshnessRule, Identity, LookupPlace, PackConfig, WriteRule};
+use crate::config::{
+    FreshnessRule, Identity, KeySourceConfig, KeySourceKind, LookupPlace, PackConfig, WriteRule,
+};
+
+/// Maximum number of headers of a key source.
+const HEADERS_MAX: usize = 16;
 
 /// Reads the keys of one entry. The loader collects what is wrong with them.
 pub(super) struct EntryReader<'a> {
@@ -105,6 +111,51 @@ impl EntryReader<'_> {
             lake_account: lake_account.map(Arc::new),
             ..Identity::new(&access_key?, secret_key?.expose())
         })
+    }
+
+    pub(super) fn key_source(&mut self) -> Option<KeySourceConfig> {
+        let kind: Option<KeySourceKind> = self.require("kind");
+        let is_http = kind == Some(KeySourceKind::Http);
+        let url: Option<String> = if is_http {
+            self.require("url")
+        } else {
+            self.optional("url")
+        };
+        let account = self.account(["access_key", "secret_key", "secret_key_file"]);
+        if kind == Some(KeySourceKind::Ceph) && !self.entry.has("access_key") {
+            let hint = "add access_key and secret_key_file of a user with the capability users=read";
+            self.refuse("", "has no access_key", hint);
+        }
+        let headers = self.headers();
+        let cache_time = self.optional("cache_time");
+        Some(KeySourceConfig {
+            kind: kind?,
+            url: url.map(|url| url.trim_end_matches('/').into()),
+            ca_file: self.optional("ca_file"),
+            headers,
+            account,
+            cache_time: cache_time.unwrap_or(KeySourceConfig::CACHE_TIME),
+        })
+    }
+
+    /// Reads the headers of a key source, which are one secret.
+    fn headers(&mut self) -> Option<Secret> {
+        let text = match self.optional::<PathBuf>("headers_file") {
+            Some(path) if !self.entry.has("headers") => {
+                let provenance = self.entry.origin("headers_file");
+                let lines = self
+                    .loader
+                    .read_secrets("headers_file", &path, provenance, HEADERS_MAX);
+                let lines: Vec<&str> = lines.iter().map(Secret::expose).collect();
+                Some(Secret::new(lines.join("\n")))
+            }
+            _ => self.secret("headers", "headers_file"),
+        };
+        if let Some(Err(line)) = text.as_ref().map(|text| key_source::headers(text.expose())) {
+            let what = format!("has headers whose line {line} is none");
+            self.refuse("headers", &what, "write a name, a colon and a value on each line");
+        }
+        text
     }
 
     /// Reads an account: an access key and its secret, or neither.

@@ -41,6 +41,7 @@ lists! {
     "lookup.place": network topology;
     "identity": access_key secret_key secret_key_file share lake_access_key lake_secret_key
         lake_secret_key_file;
+    "key_source": kind url ca_file headers headers_file access_key secret_key secret_key_file cache_time;
 }
 
 /// The raw value of the setting at `position` in the table, and its origin.
@@ -74,7 +75,7 @@ impl File {
 
     /// Returns true if a secret stands in the file itself.
     pub(in crate::config) fn holds_secrets(&self) -> bool {
-        let secrets = ["secret_key", "lake_secret_key"];
+        let secrets = ["secret_key", "lake_secret_key", "headers"];
         let has_secret = |entry: &Entry| secrets.iter().any(|key| entry.has(key));
         let is_secret = |one: &Assignment| SETTINGS[one.position].is_secret();
         self.assignments.iter().any(is_secret) || self.entries.iter().any(has_secret)

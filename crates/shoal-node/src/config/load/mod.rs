@@ -157,6 +157,7 @@ impl Loader {
         self.draft.config.tiers = self.list(file, "[[tier]]", |entry| entry.tier());
         self.draft.config.lookup.places = self.list(file, "[[lookup.place]]", |entry| entry.place());
         self.draft.config.identities = self.list(file, "[[identity]]", |entry| entry.identity());
+        self.draft.config.key_sources = self.list(file, "[[key_source]]", |entry| entry.key_source());
     }
 
     fn list<T>(&mut self, file: &File, title: &str, read: fn(&mut EntryReader<'_>) -> Option<T>) -> Vec<T> {
@@ -309,10 +310,10 @@ impl Loader {
         };
         let lines: Vec<&str> = text.trim_end_matches(['\n', '\r']).lines().collect();
         if !(1..=most).contains(&lines.len()) || lines.contains(&"") {
-            let what = if most == 1 {
-                "is not one line"
-            } else {
-                "is not one line or two"
+            let what = match most {
+                1 => "is not one line",
+                2 => "is not one line or two",
+                _ => "has no line, an empty one, or too many",
             };
             self.report.problems.push(refuse(what.into()));
             return Vec::new();

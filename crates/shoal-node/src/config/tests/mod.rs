@@ -2,6 +2,7 @@
 
 mod advice;
 mod directory;
+mod key_source;
 mod link;
 mod lookup;
 mod refusals;

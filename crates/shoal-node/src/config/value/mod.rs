@@ -17,7 +17,8 @@ use toml::Value as Toml;
 
 use super::problem::Fault;
 use super::{
-    Anonymous, Bandwidth, CooperationMode, Fallback, FreshnessMode, SplitRule, UnknownIdentities, WriteMode,
+    Anonymous, Bandwidth, CooperationMode, Fallback, FreshnessMode, KeySourceKind, SplitRule,
+    UnknownIdentities, WriteMode,
 };
 use units::{format_size, format_time, parse_size, parse_time};
 
@@ -137,6 +138,9 @@ texts! {
     UnknownIdentities: |text: &str| word(text, Self::ALL, Self::as_str),
         |unknown: &Self| unknown.as_str(),
         "write \"refuse\" or \"lake\"";
+    KeySourceKind: |text: &str| word(text, Self::ALL, Self::as_str),
+        |kind: &Self| kind.as_str(),
+        "write \"http\" or \"ceph\"";
     CooperationMode: |text: &str| word(text, Self::ALL, Self::as_str),
         |mode: &Self| mode.as_str(),
         "write \"solo\", \"hierarchy\" or \"directory\"";

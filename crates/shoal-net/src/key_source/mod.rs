@@ -1,0 +1,295 @@
+//! Services that know the secrets of clients: a node asks them for an access key that it does not know, so
+//! that users who are made while it runs are known at once.
+//!
+//! An answer holds for a time. Then the service is asked again, at the next request with that key.
+
+mod answer;
+mod config;
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, StatusCode};
+use http_body_util::{BodyExt as _, Limited};
+use lru::LruCache;
+use parking_lot::Mutex;
+use shoal_base::causes;
+use shoal_s3::identity::{Identities, Identity, NODE};
+
+pub use self::config::{KeySourceConfig, KeySourceKind};
+
+use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeAccount, LakeConfig, NodeCredentials};
+use crate::limits::Limits;
+use crate::time::clock;
+use crate::time::log_throttle::LogThrottle;
+use crate::time::shutdown::Shutdown;
+
+/// The longest answer in bytes.
+const ANSWER_BYTES_MAX: usize = 256 << 10;
+
+/// How long a request waits for the answer about its key.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Access keys that no service knows, and how long that holds: whoever sends requests with made-up keys costs
+/// a service one question for each key and second.
+const UNKNOWN: NonZeroUsize = NonZeroUsize::new(4096).expect("it is not zero");
+const UNKNOWN_TIME: Duration = Duration::from_secs(1);
+
+/// Services are asked about this many keys at a time, and about one key once.
+const LANES: usize = 16;
+
+/// The longest access key that is asked for.
+const ACCESS_KEY_BYTES_MAX: usize = 128;
+
+/// How often identities whose time has passed are looked for.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// What the services say of an access key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sourced {
+    /// It is an identity of this node now.
+    Known,
+    /// No service knows it.
+    Unknown,
+    /// A service that may know it gives no answer.
+    Unsure,
+}
+
+/// The services of a node.
+pub struct KeySources {
+    sources: Vec<KeySource>,
+    identities: Arc<Identities>,
+    /// Access keys that no service knows, and when that was found out.
+    unknown: Mutex<LruCache<String, Duration>>,
+    /// Requests with one unknown access key wait in one lane.
+    lanes: [tokio::sync::Mutex<()>; LANES],
+}
+
+/// One service.
+struct KeySource {
+    endpoint: Arc<Endpoint>,
+    /// The path of its URL.
+    path: String,
+    headers: HeaderMap,
+    config: KeySourceConfig,
+}
+
+/// Why a service gives no usable answer. It has no secret.
+#[derive(Debug, thiserror::Error)]
+enum NoAnswer {
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    #[error("it answers {0}")]
+    Status(StatusCode),
+    #[error("its answer is too long, or breaks off")]
+    Body,
+    #[error("{0}")]
+    Malformed(&'static str),
+}
+
+impl KeySources {
+    /// Creates the services of a configuration, which add to `identities`; `None` without any.
+    ///
+    /// # Errors
+    ///
+    /// A URL is not valid, or the system has no trusted roots.
+    pub fn new(
+        configs: &[KeySourceConfig],
+        lake: &LakeConfig,
+        limits: &Limits,
+        identities: &Arc<Identities>,
+    ) -> Result<Option<Arc<Self>>, EndpointError> {
+        let source = |config: &KeySourceConfig| KeySource::new(config, lake, limits);
+        let sources: Vec<_> = configs.iter().map(source).collect::<Result<_, _>>()?;
+        let is_any = !sources.is_empty();
+        Ok(is_any.then(|| {
+            Arc::new(Self {
+                sources,
+                identities: Arc::clone(identities),
+                unknown: Mutex::new(LruCache::new(UNKNOWN)),
+                lanes: Default::default(),
+            })
+        }))
+    }
+
+    /// Asks the services for an access key. The first that knows it counts.
+    pub async fn find(&self, access_key: &str) -> Sourced {
+        if !may_be_asked_for(access_key) {
+            return Sourced::Unknown;
+        }
+        let lane = access_key
+            .bytes()
+            .fold(0, |sum, byte| (sum * 31 + usize::from(byte)) % LANES);
+        let Ok(_place) = tokio::time::timeout(PATIENCE, self.lanes[lane].lock()).await else {
+            return Sourced::Unsure;
+        };
+        if self.identities.get(access_key).is_some() {
+            return Sourced::Known;
+        }
+        let now = clock::monotonic();
+        let found_out = self.unknown.lock().get(access_key).copied();
+        if found_out.is_some_and(|at| now.saturating_sub(at) < UNKNOWN_TIME) {
+            return Sourced::Unknown;
+        }
+        let answers = join_all(self.sources.iter().map(|source| source.ask(access_key))).await;
+        let mut is_sure = true;
+        for (source, answer) in self.sources.iter().zip(answers) {
+            match answer {
+                Ok(Some(identity)) => {
+                    let until = clock::utc_now() + source.config.cache_time;
+                    self.identities.learn_sourced(identity, until);
+                    return Sourced::Known;
+                }
+                Ok(None) => {}
+                Err(error) => {
+                    is_sure = false;
+                    source.warn(&error);
+                }
+            }
+        }
+        if !is_sure {
+            return Sourced::Unsure;
+        }
+        self.identities.forget_sourced(access_key);
+        self.unknown.lock().put(access_key.into(), now);
+        Sourced::Unknown
+    }
+
+    /// Ends the time of identities until the node stops.
+    pub async fn run(self: Arc<Self>, stopping: Shutdown) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(SWEEP) => {}
+                () = stopping.begun() => return,
+            }
+            self.identities.expire_sourced(clock::utc_now());
+        }
+    }
+}
+
+/// Returns true if a key may stand in a path as it is. Keys with other characters are in no service.
+fn may_be_asked_for(access_key: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~');
+    (1..=ACCESS_KEY_BYTES_MAX).contains(&access_key.len())
+        && access_key.bytes().all(is_plain)
+        && !access_key.bytes().all(|byte| byte == b'.')
+}
+
+impl KeySource {
+    fn new(config: &KeySourceConfig, lake: &LakeConfig, limits: &Limits) -> Result<Self, EndpointError> {
+        let url = config.url.as_deref().unwrap_or(&lake.endpoint);
+        // The path begins after the host.
+        let host = url.find("://").map_or(0, |scheme| scheme + 3);
+        let path = url[host..].find('/').map_or(url.len(), |path| host + path);
+        let at = LakeConfig {
+            endpoint: url[..path].into(),
+            ca_file: config.ca_file.clone(),
+            bandwidth: None,
+            answer_timeout: PATIENCE,
+            ..lake.clone()
+        };
+        Ok(Self {
+            endpoint: Arc::new(Endpoint::new(&at, limits, NodeCredentials::default())?),
+            path: url[path..].trim_end_matches('/').into(),
+            headers: config
+                .headers
+                .as_ref()
+                .and_then(|text| headers(text.expose()).ok())
+                .unwrap_or_default(),
+            config: config.clone(),
+        })
+    }
+
+    /// Asks for an access key. Returns `None` if the service does not know it, or has suspended it.
+    async fn ask(&self, access_key: &str) -> Result<Option<Identity>, NoAnswer> {
+        let KeySourceConfig { kind, account, .. } = &self.config;
+        let target = match kind {
+            KeySourceKind::Http => format!("{}/{access_key}", self.path),
+            KeySourceKind::Ceph => format!("{}/admin/user?access-key={access_key}&format=json", self.path),
+        };
+        let target =
+            PathAndQuery::try_from(target).map_err(|_| NoAnswer::Malformed("its URL is not valid"))?;
+        let account = account.clone().map(Arc::new);
+        let account = account.map_or(LakeAccount::Anonymous, LakeAccount::Signed);
+        let request = EndpointRequest::new("find_key", Method::GET, target, account, NODE);
+        let response = self
+            .endpoint
+            .send(request.with_headers(self.headers.clone()))
+            .await?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
+            .collect()
+            .await;
+        match status {
+            StatusCode::NOT_FOUND => Ok(None),
+            StatusCode::OK => {
+                let body = body.map_err(|_| NoAnswer::Body)?.to_bytes();
+                answer::read(*kind, access_key, &body).map_err(NoAnswer::Malformed)
+            }
+            status => Err(NoAnswer::Status(status)),
+        }
+    }
+
+    fn warn(&self, error: &NoAnswer) {
+        static LINES: LogThrottle = LogThrottle::new();
+        if let Some(unsaid) = LINES.admit(clock::instant()) {
+            tracing::warn!(
+                source = self.endpoint.url(),
+                error = causes::line(error),
+                unsaid,
+                "a key source gives no answer, and clients with keys of it get 503"
+            );
+        }
+    }
+}
+
+/// Reads headers from the text of a file: a name, a colon and a value on each line.
+///
+/// # Errors
+///
+/// The number of the first line that is none.
+pub fn headers(text: &str) -> Result<HeaderMap, usize> {
+    let mut headers = HeaderMap::new();
+    for (number, line) in (1_usize..).zip(text.lines()) {
+        if line.trim().is_empty() {
+            continue;
+        }
+        let pair = line.split_once(':').and_then(|(name, value)| {
+            let name = name.trim().parse::<http::HeaderName>().ok()?;
+            let mut value = value.trim().parse::<http::HeaderValue>().ok()?;
+            value.set_sensitive(true);
+            Some((name, value))
+        });
+        let (name, value) = pair.ok_or(number)?;
+        headers.append(name, value);
+    }
+    Ok(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{headers, may_be_asked_for};
+
+    #[test]
+    fn a_key_that_could_lead_elsewhere_is_not_asked_for() {
+        for key in ["AKIA1", "a.b-c_d~e", &"k".repeat(128)] {
+            assert!(may_be_asked_for(key), "{key}");
+        }
+        for key in ["", "..", ".", "a/b", "a?b", "a%2e", "a b", "é", &"k".repeat(129)] {
+            assert!(!may_be_asked_for(key), "{key}");
+        }
+    }
+
+    #[test]
+    fn headers_stand_one_on_a_line_and_stay_secret() {
+        let read = headers("Authorization: Bearer a:b\n\nx-site:  1 \n").unwrap();
+        assert_eq!(read["authorization"], "Bearer a:b");
+        assert_eq!(read["x-site"], "1");
+        assert!(!format!("{read:?}").contains("Bearer"));
+        assert_eq!(headers("a: 1\nno header\n"), Err(2));
+        assert_eq!(headers("a b: 1"), Err(1));
+    }
+}
