@@ -151,9 +151,12 @@ fn the_examples_in_the_reference_file_are_understood() {
         "admin.key",
         "admin-ca.pem",
         "operators.pem",
+        "keys-ca.pem",
+        "admin-secret",
     ] {
         desk.write(file, file, 0o600);
     }
+    desk.write("keys-headers", "Authorization: Bearer x\nx-site: 1\n", 0o600);
     let is_example = |line: &str| line.contains(" = ") || line.starts_with("[[");
     let uncommented = |line: &'static str| {
         line.strip_prefix("# ")
