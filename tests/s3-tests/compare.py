@@ -1,6 +1,8 @@
 """Runs `ceph/s3-tests` on a lake and through a node. Tests that pass on the lake must pass through the node.
 
 Three passes go through the node: one with an empty store, then two with a read of the whole object before every read.
+With `--nodes 3` they go through three nodes that answer in turn and share their blocks. With `--unknown` the nodes have
+no identity: the lake judges every request as it came, and requests of signature version 2 are sent, too.
 With `--write-back` there are two passes, through three nodes that answer in turn and write everything back. In one,
 objects stay dirty until a request needs them at the lake; in the other, nodes flush them while the tests run. This
 needs etcd; the bytes of dirty objects are in a bucket of the same lake.
@@ -29,7 +31,8 @@ from xml.etree import ElementTree
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from packed import ADMIN, LAKE  # noqa: E402 - the path comes first
+from cooperating import ACCOUNTS, KEEPERS, Nodes, unknown  # noqa: E402 - the path comes first
+from packed import ADMIN, LAKE  # noqa: E402
 from real import etcd  # noqa: E402
 from real.cluster import Cluster  # noqa: E402
 from real.lakes import LAKES, Account, Lake, LakeUnavailable, cache_dir  # noqa: E402
@@ -68,7 +71,7 @@ DESELECTED_AT = {
 }
 # At versitygw a bucket's policy binds its owner, too: no account can clear the bucket, and later tests fail.
 LEFT_OUT_AT = {"versitygw": ("bucket_policy",)}
-# Tests that sign with version 2, which a node refuses, have this in their name.
+# Tests that sign with version 2, which a node does not verify, have this in their name.
 OF_VERSION_2 = "_aws2"
 # The tests that a dirty object cannot pass, with the reasons.
 NOT_WRITTEN_BACK = HERE / "passing" / "not_written_back.txt"
@@ -104,7 +107,7 @@ class Suite:
         wanted.write_text("\n".join(tests or FILES) + "\n")
         left_out = " or ".join((*LEFT_OUT, *LEFT_OUT_AT.get(self.name, ())))
         deselected = (*DESELECTED, *DESELECTED_AT.get(self.name, ()))
-        selection = ("-m", f"not ({left_out})", "-k", f"not {OF_VERSION_2}")
+        selection = ("-m", f"not ({left_out})")
         environment = {
             **os.environ,
             **self.environment,
@@ -179,12 +182,17 @@ def nothing() -> None:
     """Does nothing, for a pass without preparation."""
 
 
-def passes_of_node(node: Suite, forget: Callable[[], None]) -> list[Pass]:
+def passes_of_node(
+    node: Suite,
+    forget: Callable[[], None],
+    conclude: Callable[[], list[str]] = list,
+    plugins: Sequence[str] = (),
+) -> list[Pass]:
     """Returns a pass with an empty store, then two with every read doubled."""
     return [
-        Pass("cold", node, (), forget, list),
-        Pass("warm", node, ("warm",), nothing, list),
-        Pass("warm-again", node, ("warm",), nothing, list),
+        Pass("cold", node, plugins, forget, list),
+        Pass("warm", node, (*plugins, "warm"), nothing, conclude),
+        Pass("warm-again", node, (*plugins, "warm"), nothing, conclude),
     ]
 
 
@@ -215,15 +223,30 @@ def passes_of_packing_cluster(node: Suite, cluster: Cluster) -> list[Pass]:
     return [packed(part) for part in range(PACKED_PARTS)]
 
 
-def one_node(
-    suite: SuiteAt, running: ExitStack, binary: Path, folder: Path, lake: Lake, accounts: Sequence[Account]
+def nodes_through(
+    count: int,
+    account: str | None,
+    suite: SuiteAt,
+    running: ExitStack,
+    binary: Path,
+    folder: Path,
+    lake: Lake,
+    accounts: Sequence[Account],
 ) -> tuple[list[Node], list[Pass]]:
-    """Returns a node and its passes."""
-    node = running.enter_context(Node(binary, folder / "node", lake.url, accounts))
-    return [node], passes_of_node(suite("node", node.url), node.restart_cold)
+    """Returns nodes that write through, and their passes. With an account they know none of `accounts`."""
+    known, environment = (accounts, None) if account is None else ((), unknown(account, lake))
+    nodes = running.enter_context(Nodes(binary, folder, lake, known, count, environment))
+    through = suite("node", nodes.url, environment=nodes.variables)
+
+    def conclude() -> list[str]:
+        sources = nodes.bytes_by_source()
+        print("bytes so far: " + ", ".join(f"{bytes_} {source}" for source, bytes_ in sources.items()), flush=True)
+        return [] if sources["local"] > 0 else ["nothing came from a cache"]
+
+    return nodes.all, passes_of_node(through, nodes.restart_cold, conclude, nodes.plugins)
 
 
-def three_nodes(
+def nodes_with_tier(
     passes: Callable[[Suite, Cluster], list[Pass]],
     suite: SuiteAt,
     running: ExitStack,
@@ -338,6 +361,16 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--lake", choices=sorted(LAKES), default="ceph", help="the lake to start (ceph)")
     parser.add_argument("--shoal", type=Path, help="the binary; without it only the lake is tested")
     parser.add_argument(
+        "--nodes", type=int, choices=(1, 3), default=1, help="the number of nodes that write through (1)"
+    )
+    parser.add_argument(
+        "--unknown",
+        nargs="?",
+        const=KEEPERS,
+        choices=ACCOUNTS,
+        help="nodes that know no user; their own account is that of the keeper of packs, of the lake's owner, or none",
+    )
+    parser.add_argument(
         "--write-back", action="store_true", help="three nodes that acknowledge before the lake has what is written"
     )
     parser.add_argument("--packed", action="store_true", help="the same, and small objects go to the lake in packs")
@@ -355,6 +388,8 @@ def parse() -> argparse.Namespace:
         parser.error("--lake-url and --node-url go together")
     if (arguments.write_back or arguments.packed) and arguments.shoal is None:
         parser.error("--write-back and --packed start nodes of --shoal, in front of a lake of its own")
+    if arguments.unknown and (arguments.write_back or arguments.packed):
+        parser.error("--unknown goes without --write-back and --packed: nodes refuse whom they do not know there")
     arguments.baseline = arguments.baseline or HERE / "passing" / f"{arguments.lake}.txt"
     return arguments
 
@@ -384,6 +419,7 @@ def compared(arguments: argparse.Namespace, checkout: Path, folder: Path) -> int
         left_out = tests_in(NOT_WRITTEN_BACK) if is_back else []
         left_out += tests_in(NOT_PACKED) if arguments.packed else []
         tests = [test for test in baseline_of(lake, arguments.baseline) if test not in left_out]
+        tests = [test for test in tests if arguments.unknown or OF_VERSION_2 not in test]
         tests = [test for test in tests if (arguments.only or "") in test]
         return int(compare(lake, passes, tests) > 0)
 
@@ -400,7 +436,11 @@ def compared(arguments: argparse.Namespace, checkout: Path, folder: Path) -> int
             return lost(lake, ())
         accounts = [started.account, *(user.account for user in users)]
         of_cluster = passes_of_packing_cluster if arguments.packed else passes_of_cluster
-        build = partial(three_nodes, of_cluster) if is_back else one_node
+        build = (
+            partial(nodes_with_tier, of_cluster)
+            if is_back
+            else partial(nodes_through, arguments.nodes, arguments.unknown)
+        )
         nodes, passes = build(suite, running, arguments.shoal.resolve(), folder, started, accounts)
         try:
             return lost(lake, passes)
