@@ -126,6 +126,8 @@ impl Wanted {
 /// Returns the reason if only the lake may answer this GET or HEAD.
 fn uncacheable(admitted: &Admitted, head: &ReadHead, options: &ResponseOptions) -> Option<Uncacheable> {
     let unsigned = admitted.verified.credentials == Credentials::None;
+    // Lakes differ in whether they judge a header that they refuse before a condition or after it.
+    let is_unverified = matches!(admitted.verified.caller, Caller::Unverified);
     if http_body::Body::size_hint(&admitted.body).exact() != Some(0) {
         Some(Uncacheable::RequestBody)
     } else if head.sse_c {
@@ -135,6 +137,7 @@ fn uncacheable(admitted: &Admitted, head: &ReadHead, options: &ResponseOptions) 
     } else if head.range.is_none()
         || (!head.conditions.is_empty() && head.conditions.is_dialect(clock::utc_now()))
         || options.overrides.iter().any(|(_, value)| value.is_empty())
+        || (is_unverified && head.question == Question::Foreign)
     {
         Some(Uncacheable::Dialect)
     } else if unsigned && !options.overrides.is_empty() {

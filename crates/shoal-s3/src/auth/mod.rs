@@ -127,7 +127,7 @@ impl Gate {
             None => admit_anonymous(&parts.headers),
             // A browser's preflight for a presigned URL. The URL proves nothing here: its signature is for
             // another method, and for headers that this request does not carry. So the request is anonymous.
-            Some(claim) if parts.method == Method::OPTIONS && claim.is_presigned() => Ok(Verified {
+            Some(claim) if self.is_preflight(parts, &claim) => Ok(Verified {
                 named: self.named(&claim),
                 ..admit_anonymous(&parts.headers)?
             }),
@@ -168,6 +168,13 @@ impl Gate {
             && !known.has_expired(now)
             && check_time(verified.credentials, signed, now).is_ok();
         is_current.then_some(verified)
+    }
+
+    /// Returns true if a request is a preflight for a presigned URL, unless the lake is to judge its key.
+    fn is_preflight(&self, parts: &Parts, claim: &Claim<'_>) -> bool {
+        let is_for_lake =
+            self.leaves_unknown_to_lake && self.identities.get(claim.credential.access_key()).is_none();
+        parts.method == Method::OPTIONS && claim.is_presigned() && !is_for_lake
     }
 
     fn named(&self, claim: &Claim<'_>) -> Option<Caller> {

@@ -1,10 +1,11 @@
 //! Stories of clients whose keys the node does not know: the lake judges each of their requests.
 
+mod conditions;
 mod ways;
 
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
+use http::{HeaderValue, Method, Request, StatusCode};
 use shoal_base::secret::Secret;
 use shoal_node::config::{Config, FreshnessMode, UnknownIdentities, WriteMode, WriteRule};
 
@@ -12,7 +13,7 @@ use crate::chunks::Checksum;
 use crate::client::{Call, Client, Payload, Reply};
 use crate::cluster::Cluster;
 use crate::gate::refused;
-use crate::lake::{ACCESS_KEY, Access, Content, Fault, Lake, Object, Request as Seen, SECRET_KEY};
+use crate::lake::{ACCESS_KEY, Access, Content, Lake, Object, Request as Seen, SECRET_KEY};
 use crate::node::{BLOCK, Node, lake};
 use crate::waiting::until;
 
@@ -212,77 +213,6 @@ async fn a_new_version_and_new_metadata_are_answered_by_the_lake() {
 }
 
 #[tokio::test]
-async fn conditions_of_the_client_are_the_lakes_to_judge() {
-    let node = node(with_account).await;
-    let etag = node.lake.put("b", "k", "bytes");
-    assert_eq!(guest(&node).get("/b/k").send().await.text(), "bytes");
-    stored(&node, 1).await;
-    let get = || guest(&node).get("/b/k");
-    let unsigned = |name: &'static str, value: &str| {
-        let value = HeaderValue::try_from(value).unwrap();
-        get().tampered(move |request| {
-            request.headers_mut().insert(HeaderName::from_static(name), value);
-        })
-    };
-    for call in [
-        get().header("if-none-match", &etag),
-        unsigned("if-none-match", &etag),
-    ] {
-        let reply = call.send().await;
-        assert_eq!((reply.status, reply.text()), (StatusCode::NOT_MODIFIED, ""));
-    }
-    for call in [get().header("if-match", "\"x\""), unsigned("if-match", "\"x\"")] {
-        refused(
-            &call.send().await,
-            StatusCode::PRECONDITION_FAILED,
-            "PreconditionFailed",
-        );
-    }
-    for call in [get().header("if-match", &etag), unsigned("if-match", &etag)] {
-        let reply = call.send().await;
-        assert_eq!((cached(&reply), reply.text()), ("REVALIDATED", "bytes"));
-    }
-    // A stolen ETag opens nothing.
-    node.lake.deny(GUEST, Access::Read, "b");
-    for call in [
-        get().header("if-none-match", &etag),
-        unsigned("if-none-match", &etag),
-        get().header("if-match", &etag),
-    ] {
-        refused(&call.send().await, StatusCode::FORBIDDEN, "AccessDenied");
-    }
-}
-
-#[tokio::test]
-async fn a_lake_that_does_not_combine_conditions_is_asked_with_both_once() {
-    let node = node(with_account).await;
-    let etag = node.lake.put("b", "k", "bytes");
-    guest(&node).get("/b/k").send().await;
-    stored(&node, 1).await;
-    node.lake.misbehave(
-        Fault::new()
-            .and_ignores("if-none-match")
-            .when(is_question)
-            .always(),
-    );
-    node.lake.forget_requests();
-    for _ in 0..3 {
-        let reply = guest(&node).get("/b/k").header("if-match", &etag).send().await;
-        assert_eq!((reply.status, reply.text()), (StatusCode::OK, "bytes"));
-    }
-    assert_eq!(node.lake.count(is_question), 1);
-
-    // A lake that refuses both together says nothing about the object.
-    let node = self::node(with_account).await;
-    let etag = node.lake.put("b", "k", "bytes");
-    guest(&node).get("/b/k").send().await;
-    stored(&node, 1).await;
-    node.lake.misbehave(Fault::status(412).when(is_question).always());
-    let reply = guest(&node).get("/b/k").header("if-match", &etag).send().await;
-    assert_eq!((reply.status, reply.text()), (StatusCode::OK, "bytes"));
-}
-
-#[tokio::test]
 async fn a_part_of_an_object_is_brought_in_blocks_by_the_account_of_the_node() {
     let node = node(with_account).await;
     let bytes = Content::synthetic(4 * BLOCK, 3);
@@ -329,34 +259,6 @@ async fn a_response_does_not_break_off_behind_the_blocks_that_the_node_has() {
         let part = guest(&node).get("/b/k").range("bytes=0-131071").send().await;
         assert_eq!(part.body, bytes.read(0..131_072));
     }
-}
-
-#[tokio::test]
-async fn a_lake_whose_304_has_no_date_is_asked_about_the_date() {
-    let node = node(with_account).await;
-    let put = |kind: &str, day: u64| {
-        let time = std::time::UNIX_EPOCH + Duration::from_hours(24 * day);
-        let object = Object::new("bytes").modified_at(time);
-        node.lake.put("b", "k", object.header("x-amz-meta-kind", kind));
-    };
-    node.lake.misbehave(
-        Fault::new()
-            .without_header("last-modified")
-            .when(is_question)
-            .always(),
-    );
-    put("a", 1);
-    guest(&node).get("/b/k").send().await;
-    stored(&node, 1).await;
-    node.lake.forget_requests();
-    for questions in [2, 3] {
-        let reply = guest(&node).get("/b/k").send().await;
-        assert_eq!((cached(&reply), reply.text()), ("REVALIDATED", "bytes"));
-        assert_eq!(node.lake.requests().len(), questions);
-    }
-    put("b", 2);
-    let reply = guest(&node).get("/b/k").send().await;
-    assert_eq!(reply.header("x-amz-meta-kind"), Some("b"));
 }
 
 #[tokio::test]

@@ -49,6 +49,9 @@ fn the_lake_judges_keys_and_algorithms_that_the_gate_does_not_know() {
         assert!(is_unverified(&judged(&stranger(), &parts)), "{parts:?}");
         assert!(judged(&gate(), &parts).is_err(), "only if the node is told to");
     }
+    let mut preflight = url;
+    preflight.method = Method::OPTIONS;
+    assert!(is_unverified(&judged(&stranger(), &preflight)));
     // What the gate can verify, it verifies.
     let gate = gate().leaving_unknown_to_lake();
     let verified = judged(&gate, &known).unwrap();
