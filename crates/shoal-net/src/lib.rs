@@ -4,6 +4,7 @@ pub mod channel;
 pub mod endpoint;
 pub mod fair;
 pub mod http;
+pub mod key_lookup;
 pub mod key_source;
 pub mod limits;
 pub mod link;

@@ -30,7 +30,7 @@ use crate::fetch::sent_range;
 use crate::grants::{Checksums, QuestionStamp};
 use crate::write::Spread;
 
-/// What a node adds to requests that it sends as they came, and has learned of the lake's answers.
+/// The state of a node that sends requests to its lake as they came.
 #[derive(Debug)]
 pub struct AsSent {
     /// Names this node, so that it recognises its own requests.
@@ -46,7 +46,7 @@ struct SignedRequest<'a> {
     parts: &'a Parts,
     signed: SignedHeaders<'a>,
     operation: Operation,
-    /// What the lake gets.
+    /// The headers that the lake gets.
     headers: HeaderMap,
 }
 
@@ -265,26 +265,26 @@ impl PlainLake {
     /// Returns the version that is probably current, if a confirmation by the lake would be enough to answer
     /// from the cache.
     async fn version_to_confirm(&self, request: &ReadRequest) -> Option<Arc<Version>> {
-        let is_signable = request.context.is_signable();
-        let Some((version, checksums)) = self.known_version(request.object).await else {
-            // A node that caches alone gets the version with its bytes.
-            let is_shared = is_signable && !self.cache().cooperation.is_alone();
-            if is_shared {
-                return self.version_of_own_account(request).await;
-            }
-            return None;
-        };
+        let known = self.known_version(request.object).await;
+        let is_new = known.is_none();
         // A version that was written here has no headers that would answer a read.
-        let is_described = version.last_modified.is_some()
-            && (checksums == Checksums::Requested || !request.wants_checksums());
-        if is_signable && is_described {
-            return Some(version);
+        let described = known.filter(|(version, checksums)| {
+            version.last_modified.is_some()
+                && (*checksums == Checksums::Requested || !request.wants_checksums())
+        });
+        let described = described.map(|(version, _)| version);
+        if !request.context.is_signable() {
+            return described.filter(|version| {
+                let range = request.locate(version);
+                range.is_ok_and(|range| self.holds(version, range).all(|is_held| is_held))
+            });
         }
-        if is_signable {
-            return self.version_of_own_account(request).await;
+        match described {
+            Some(version) => Some(version),
+            // A node that caches alone gets a new object's version with its bytes.
+            None if is_new && self.cache().cooperation.is_alone() => None,
+            None => self.version_of_own_account(request).await,
         }
-        let range = request.locate(&version).ok()?;
-        (is_described && self.holds(&version, range).all(|is_held| is_held)).then_some(version)
     }
 
     /// Asks the lake for the version in the account of this node, so that nodes that cache together fetch its
@@ -340,7 +340,7 @@ impl PlainLake {
         let Ok((version, range)) = self.learn(request, status, headers, stamp) else {
             return PinOutcome::Relay(Box::new(response));
         };
-        // What the response lacks of its blocks is fetched in the account of this node.
+        // The node fetches the bytes that the response lacks of its blocks in its own account.
         let ends_with_block =
             range.end.is_multiple_of(version.block_bytes) || range.end == version.size_bytes;
         if !request.context.is_signable() {

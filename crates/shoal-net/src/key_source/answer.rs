@@ -1,4 +1,4 @@
-//! What services answer when they are asked for an access key.
+//! Reads the answers of services that are asked for an access key.
 
 use serde::Deserialize;
 use shoal_s3::identity::Identity;
@@ -39,7 +39,7 @@ const fn active() -> bool {
     true
 }
 
-/// Reads an answer with status 200. Returns `None` if the service knows the key and nobody may use it now.
+/// Reads an answer with status 200. Returns `None` if the service has suspended the key or its user.
 ///
 /// # Errors
 ///

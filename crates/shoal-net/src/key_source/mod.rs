@@ -6,7 +6,6 @@
 mod answer;
 mod config;
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,14 +13,13 @@ use futures_util::future::join_all;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
-use lru::LruCache;
-use parking_lot::Mutex;
 use shoal_base::causes;
 use shoal_s3::identity::{Identities, Identity, NODE};
 
 pub use self::config::{KeySourceConfig, KeySourceKind};
 
 use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeAccount, LakeConfig, NodeCredentials};
+use crate::key_lookup::{Found, KeyLookup};
 use crate::limits::Limits;
 use crate::time::clock;
 use crate::time::log_throttle::LogThrottle;
@@ -33,39 +31,17 @@ const ANSWER_BYTES_MAX: usize = 256 << 10;
 /// How long a request waits for the answer about its key.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Access keys that no service knows, and how long that holds: whoever sends requests with made-up keys costs
-/// a service one question for each key and second.
-const UNKNOWN: NonZeroUsize = NonZeroUsize::new(4096).expect("it is not zero");
-const UNKNOWN_TIME: Duration = Duration::from_secs(1);
-
-/// Services are asked about this many keys at a time, and about one key once.
-const LANES: usize = 16;
-
 /// The longest access key that is asked for.
 const ACCESS_KEY_BYTES_MAX: usize = 128;
 
 /// How often identities whose time has passed are looked for.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// What the services say of an access key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sourced {
-    /// It is an identity of this node now.
-    Known,
-    /// No service knows it.
-    Unknown,
-    /// A service that may know it gives no answer.
-    Unsure,
-}
-
 /// The services of a node.
 pub struct KeySources {
     sources: Vec<KeySource>,
     identities: Arc<Identities>,
-    /// Access keys that no service knows, and when that was found out.
-    unknown: Mutex<LruCache<String, Duration>>,
-    /// Requests with one unknown access key wait in one lane.
-    lanes: [tokio::sync::Mutex<()>; LANES],
+    lookup: KeyLookup,
 }
 
 /// One service.
@@ -109,31 +85,20 @@ impl KeySources {
             Arc::new(Self {
                 sources,
                 identities: Arc::clone(identities),
-                unknown: Mutex::new(LruCache::new(UNKNOWN)),
-                lanes: Default::default(),
+                lookup: KeyLookup::new(identities, PATIENCE),
             })
         }))
     }
 
     /// Asks the services for an access key. The first that knows it counts.
-    pub async fn find(&self, access_key: &str) -> Sourced {
+    pub async fn find(&self, access_key: &str) -> Found {
         if !may_be_asked_for(access_key) {
-            return Sourced::Unknown;
+            return Found::Unknown;
         }
-        let lane = access_key
-            .bytes()
-            .fold(0, |sum, byte| (sum * 31 + usize::from(byte)) % LANES);
-        let Ok(_place) = tokio::time::timeout(PATIENCE, self.lanes[lane].lock()).await else {
-            return Sourced::Unsure;
-        };
-        if self.identities.get(access_key).is_some() {
-            return Sourced::Known;
-        }
-        let now = clock::monotonic();
-        let found_out = self.unknown.lock().get(access_key).copied();
-        if found_out.is_some_and(|at| now.saturating_sub(at) < UNKNOWN_TIME) {
-            return Sourced::Unknown;
-        }
+        self.lookup.find(access_key, self.ask(access_key)).await
+    }
+
+    async fn ask(&self, access_key: &str) -> Found {
         let answers = join_all(self.sources.iter().map(|source| source.ask(access_key))).await;
         let mut is_sure = true;
         for (source, answer) in self.sources.iter().zip(answers) {
@@ -141,7 +106,7 @@ impl KeySources {
                 Ok(Some(identity)) => {
                     let until = clock::utc_now() + source.config.cache_time;
                     self.identities.learn_sourced(identity, until);
-                    return Sourced::Known;
+                    return Found::Known;
                 }
                 Ok(None) => {}
                 Err(error) => {
@@ -151,11 +116,10 @@ impl KeySources {
             }
         }
         if !is_sure {
-            return Sourced::Unsure;
+            return Found::Unsure;
         }
         self.identities.forget_sourced(access_key);
-        self.unknown.lock().put(access_key.into(), now);
-        Sourced::Unknown
+        Found::Unknown
     }
 
     /// Ends the time of identities until the node stops.

@@ -6,12 +6,11 @@ use std::sync::atomic::Ordering;
 use http::Request;
 use shoal_cache::exchange::Admitted;
 use shoal_cache::exchange::record::{Record, Subject};
-use shoal_cache::temporary_keys::Found;
 use shoal_net::clock;
 use shoal_net::fair::in_flight::Overloaded;
 use shoal_net::http::connection::ClientBody;
 use shoal_net::http::listener::RemoteEnd;
-use shoal_net::key_source::Sourced;
+use shoal_net::key_lookup::Found;
 use shoal_s3::auth::Refusal;
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::operation::classify;
@@ -54,12 +53,12 @@ impl Front {
             is_temporary,
             request,
         } = *unknown;
-        let is_sure = match (&self.core.keys, &self.core.key_sources) {
-            (Some(keys), _) if is_temporary => keys.find(&access_key).await != Found::Unsure,
-            (_, Some(sources)) if !is_temporary => sources.find(&access_key).await != Sourced::Unsure,
-            _ => true,
+        let found = match (&self.core.keys, &self.core.key_sources) {
+            (Some(keys), _) if is_temporary => keys.find(&access_key).await,
+            (_, Some(sources)) if !is_temporary => sources.find(&access_key).await,
+            _ => Found::Unknown,
         };
-        if !is_sure && self.core.config.s3.unknown_identities == UnknownIdentities::Refuse {
+        if found == Found::Unsure && self.core.config.s3.unknown_identities == UnknownIdentities::Refuse {
             let who = if is_temporary { "A node" } else { "A key source" };
             let why = format!("{who} that may know the access key did not answer. Please try again.");
             let error = S3Error::new(ErrorCode::ServiceUnavailable, why);
@@ -103,16 +102,10 @@ impl Front {
         let verified = match self.gate.admit(&parts, now) {
             Err(refusal) if others == Others::NotAsked && self.may_be_known(&refusal) => {
                 let is_temporary = matches!(refusal, Refusal::UnknownTemporaryKey(_));
-                let (Refusal::UnknownTemporaryKey(access_key) | Refusal::UnknownAccessKey(access_key)) =
-                    refusal
-                else {
-                    unreachable!("others know access keys only");
-                };
-                let request = Request::from_parts(parts, body);
                 return Err(NotAdmitted::UnknownKey(Box::new(UnknownKey {
-                    access_key,
+                    access_key: refusal.unknown_key().expect("others know access keys").into(),
                     is_temporary,
-                    request,
+                    request: Request::from_parts(parts, body),
                 })));
             }
             admitted => admitted

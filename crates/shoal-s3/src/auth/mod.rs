@@ -398,9 +398,16 @@ fn check_signed_headers(headers: &HeaderMap, claim: &Claim<'_>) -> Result<(), Re
     if !is_signed("host") {
         return Err(Refusal::UnsignedHeaders("host".into()));
     }
-    let names = headers.keys().map(HeaderName::as_str);
+    require_signed(headers, |name| is_signed(name.as_str()))
+}
+
+/// Checks that every `x-amz-*` header but [`MAY_STAND_UNSIGNED`] is signed.
+fn require_signed(headers: &HeaderMap, is_signed: impl Fn(&HeaderName) -> bool) -> Result<(), Refusal> {
+    let names = headers.keys().filter(|name| name.as_str().starts_with("x-amz-"));
     let unsigned: Vec<&str> = names
-        .filter(|name| name.starts_with("x-amz-") && !is_signed(name) && !MAY_STAND_UNSIGNED.contains(name))
+        .filter(|name| !is_signed(name))
+        .map(HeaderName::as_str)
+        .filter(|name| !MAY_STAND_UNSIGNED.contains(name))
         .collect();
     if unsigned.is_empty() {
         Ok(())

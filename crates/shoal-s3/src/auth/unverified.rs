@@ -7,7 +7,7 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HOST};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{Credentials, MAY_STAND_UNSIGNED, Refusal, Verified};
+use super::{Credentials, Refusal, Verified, require_signed};
 use crate::identity::Caller;
 use crate::names::percent::decode_query;
 use crate::payload::Payload;
@@ -108,15 +108,5 @@ fn check_signed(headers: &HeaderMap, signed: &SignedHeaders<'_>) -> Result<(), R
     if matches!(signed, SignedHeaders::Listed(_)) && !signed.contain(&HOST) {
         return Err(Refusal::UnsignedHeaders("host".into()));
     }
-    let unsigned: Vec<&str> = headers
-        .keys()
-        .filter(|name| name.as_str().starts_with("x-amz-") && !signed.contain(name))
-        .map(HeaderName::as_str)
-        .filter(|name| !MAY_STAND_UNSIGNED.contains(name))
-        .collect();
-    if unsigned.is_empty() {
-        Ok(())
-    } else {
-        Err(Refusal::UnsignedHeaders(unsigned.join(", ").into()))
-    }
+    require_signed(headers, |name| signed.contain(name))
 }

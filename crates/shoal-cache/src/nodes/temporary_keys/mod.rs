@@ -7,15 +7,14 @@
 
 mod sealed;
 
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use lru::LruCache;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use shoal_net::clock;
+use shoal_net::key_lookup::{Found, KeyLookup};
 use shoal_net::shutdown::Shutdown;
 use shoal_s3::identity::Identities;
 use shoal_s3::temporary_key::TemporaryKey;
@@ -38,16 +37,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The interval at which expired keys are forgotten.
 const SWEEP: Duration = Duration::from_secs(30);
 
-/// Access keys that no node knows are remembered: at most this number, each for this time.
-const UNKNOWN: NonZeroUsize = NonZeroUsize::new(4096).expect("it is not 0");
-const UNKNOWN_TIME: Duration = Duration::from_secs(1);
-
 /// How long a node that is not a member any more may still have keys that the others do not know: it may be
 /// cut off and not gone. Few keys live longer.
 const MISSED_TIME: Duration = Duration::from_hours(1);
-
-/// The number of unknown access keys for which the others are asked at a time.
-const LANES: usize = 16;
 
 /// A message from one node to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,27 +50,13 @@ enum Message {
     Find(String),
 }
 
-/// The outcome of asking the other nodes for an access key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// A node knows it, and now this one does.
-    Known,
-    /// No node knows it.
-    Unknown,
-    /// Some node that may know it does not answer, or is not a member just now.
-    Unsure,
-}
-
 /// The temporary keys of this node, and what it exchanges with others.
 pub struct SharedKeys {
     identities: Arc<Identities>,
     cooperation: Arc<Cooperation>,
     sealer: Sealer,
     journal: Mutex<Journal>,
-    /// Access keys that no node knows, and when that was found out.
-    unknown: Mutex<LruCache<String, Duration>>,
-    /// Requests with one unknown access key wait in one lane.
-    lanes: [tokio::sync::Mutex<()>; LANES],
+    lookup: KeyLookup,
 }
 
 impl SharedKeys {
@@ -114,8 +92,7 @@ impl SharedKeys {
             cooperation: Arc::clone(cooperation),
             sealer,
             journal: Mutex::new(journal),
-            unknown: Mutex::new(LruCache::new(UNKNOWN)),
-            lanes: Default::default(),
+            lookup: KeyLookup::new(identities, PATIENCE),
         };
         if expired > 0 {
             keys.rewrite_journal();
@@ -142,20 +119,10 @@ impl SharedKeys {
 
     /// Asks the other nodes for an access key that this one does not know.
     pub async fn find(&self, access_key: &str) -> Found {
-        let lane = access_key
-            .bytes()
-            .fold(0, |sum, byte| (sum * 31 + usize::from(byte)) % LANES);
-        let Ok(_place) = tokio::time::timeout(PATIENCE, self.lanes[lane].lock()).await else {
-            return Found::Unsure;
-        };
-        if self.identities.get(access_key).is_some() {
-            return Found::Known;
-        }
-        let now = clock::monotonic();
-        let found_out = self.unknown.lock().get(access_key).copied();
-        if found_out.is_some_and(|at| now.saturating_sub(at) < UNKNOWN_TIME) {
-            return Found::Unknown;
-        }
+        self.lookup.find(access_key, self.ask_others(access_key)).await
+    }
+
+    async fn ask_others(&self, access_key: &str) -> Found {
         let message = written(&Message::Find(access_key.into()));
         let peers = self.cooperation.peers();
         let answers = join_all(peers.iter().map(|peer| ask(peer, message.clone()))).await;
@@ -166,7 +133,6 @@ impl SharedKeys {
         if answers.iter().any(Option::is_none) || self.cooperation.misses_a_member(MISSED_TIME) {
             return Found::Unsure;
         }
-        self.unknown.lock().put(access_key.into(), now);
         Found::Unknown
     }
 
@@ -215,7 +181,7 @@ impl SharedKeys {
         if !self.identities.learn(key) {
             return false;
         }
-        self.unknown.lock().pop(&access_key);
+        self.lookup.learned(&access_key);
         if !was_known && let Err(error) = self.journal.lock().append(sealed) {
             tracing::warn!(%error, "a temporary key is in memory only; a restart of all nodes forgets it");
         }

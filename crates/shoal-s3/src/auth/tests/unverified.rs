@@ -6,7 +6,7 @@ use super::{HOST, gate, now, presigned, request, signed};
 use crate::auth::{Credentials, Gate, Refusal, SignedHeaders, Verified};
 use crate::identity::{Caller, Identities};
 
-/// A gate that knows nobody.
+/// A gate without identities.
 fn stranger() -> Gate {
     Gate::new(Identities::default(), "eu-central-1").leaving_unknown_to_lake()
 }
@@ -47,12 +47,12 @@ fn the_lake_judges_keys_and_algorithms_that_the_gate_does_not_know() {
     );
     for parts in [of_version_4a, of_version_2, url_of_version_2] {
         assert!(is_unverified(&judged(&stranger(), &parts)), "{parts:?}");
-        assert!(judged(&gate(), &parts).is_err(), "only if the node is told to");
+        assert!(judged(&gate(), &parts).is_err(), "only with the setting");
     }
     let mut preflight = url;
     preflight.method = Method::OPTIONS;
     assert!(is_unverified(&judged(&stranger(), &preflight)));
-    // What the gate can verify, it verifies.
+    // The gate verifies a signature of a key that it knows.
     let gate = gate().leaving_unknown_to_lake();
     let verified = judged(&gate, &known).unwrap();
     assert!(matches!(verified.caller, Caller::Identity(_)));
