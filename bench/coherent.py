@@ -6,26 +6,21 @@ turn: before a lake on this machine, and before one that is 10 ms away. The dire
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from pathlib import Path
-from statistics import median
 
 from net.redis_servers import SingleRedis
-from real.lakes import LAKES, LakeUnavailable
+from real.lakes import LakeUnavailable
 from real.node import Node
-from real.processes import free_port, run
+from real.processes import free_port
 from real.scratch import scratch
 
 from bench.bed import BUCKET, KIB, contents
 from bench.client import read
-from bench.load import Get, Load, generate
-from bench.process_facts import cpu_seconds
-from bench.report import Goal, Page, Row, Spread
-from bench.tier.bed import Options, TierBed
+from bench.load import Get
+from bench.report import Goal, Row, Spread
+from bench.sides import append, measure, options_of
+from bench.tier.bed import TierBed
 from bench.tier.delay import DelayRelay
 
 SIZES, OBJECTS = (4 * KIB, 64 * KIB), 64
@@ -50,22 +45,9 @@ freshness = "{freshness}"
 """
 
 
-@dataclass
-class _Side:
-    """The results of one freshness."""
-
-    loads: list[Load] = field(default_factory=list)
-    cpu_us: list[float] = field(default_factory=list)
-
-
 def main() -> int:
     """Measures before both lakes, and prints a page."""
-    arguments = _parse()
-    options = Options(arguments.shoal.resolve(), arguments.rounds, arguments.seconds, OBJECTS, arguments.lake)
-    page = Page(
-        f"{run([options.binary, '--version']).strip()}, {options.lake}",
-        f"{options.rounds} interleaved rounds of {options.seconds:g} s",
-    )
+    options, page, results = options_of(__doc__, OBJECTS)
     try:
         with scratch("shoal-coherent-") as folder, TierBed(options, folder, page) as bed:
             redis = bed.enter(SingleRedis(folder / "redis"))
@@ -75,20 +57,8 @@ def main() -> int:
     except LakeUnavailable as reason:
         print(f"skipped: {reason}")
         return 0
-    if arguments.results:
-        with arguments.results.open("a") as file:
-            file.write("\n" + page.markdown(datetime.now(UTC)))
+    append(page, results)
     return 0
-
-
-def _parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shoal", type=Path, required=True)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=3)
-    parser.add_argument("--lake", choices=LAKES, default="minio")
-    parser.add_argument("--results", type=Path)
-    return parser.parse_args()
 
 
 def _measure_before(bed: TierBed, redis_url: str, where: str, lake_url: str) -> None:
@@ -113,38 +83,14 @@ def _gets(freshness: str, size: int) -> list[Get]:
 
 
 def _measure(bed: TierBed, node: Node, where: str, size: int, connections: int) -> None:
-    sides = {freshness: _Side() for freshness in FRESHNESS}
-    for turn in range(bed.options.rounds + 1):
-        at = turn % len(FRESHNESS)
-        for freshness in (*FRESHNESS[at:], *FRESHNESS[:at]):
-            before = cpu_seconds([node.pid])
-            load = generate(
-                node.url,
-                bed.account,
-                _gets(freshness, size),
-                bed.scratch,
-                connections=connections,
-                seconds=bed.options.seconds,
-            )
-            if load.bad_statuses or load.broken:
-                raise RuntimeError(f"{freshness}: {load}")
-            # The first round warms up.
-            if turn:
-                sides[freshness].loads.append(load)
-                sides[freshness].cpu_us.append((cpu_seconds([node.pid]) - before) / load.requests * 1e6)
+    sides = measure(bed, FRESHNESS, lambda freshness: (node, _gets(freshness, size)), connections)
     case = f"warm read, {size // KIB} KiB, {connections} at once, the lake {where}"
-    coherent = sides["coherent"]
+    coherent, told = sides["coherent"], ", ".join(f"{freshness} {side}" for freshness, side in sides.items())
     for other, goal in (("revalidate", Goal(1.0)), ("immutable", None)):
         pairs = list(zip(coherent.loads, sides[other].loads, strict=True))
-        told = ", ".join(f"{freshness} {_shown(side)}" for freshness, side in sides.items())
         bed.page.add(
             Row(case, f"p50, coherent to {other}", Spread.of([a.p50_us / b.p50_us for a, b in pairs]), goal, told)
         )
-
-
-def _shown(side: _Side) -> str:
-    rate = median(load.requests / load.seconds for load in side.loads)
-    return f"{median(load.p50_us for load in side.loads):.0f} µs ({rate:.0f}/s, {median(side.cpu_us):.0f} µs of CPU)"
 
 
 if __name__ == "__main__":

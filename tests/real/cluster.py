@@ -5,25 +5,14 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from . import tier
+from . import tier, together
 from .etcd import Etcd
 from .lakes import Account, Lake
 from .node import Node
-from .processes import await_that, free_port, run
-
-NODES = 3
-
-COOPERATION = """
-[cooperation]
-mode = "hierarchy"
-listen = "127.0.0.1:{port}"
-seeds = [{seeds}]
-layers = ["rack", "cluster"]
-secret_key = "what the nodes of this cluster share"
-"""
+from .processes import await_that, run
+from .together import NODES, for_all, knows
 
 
 class Cluster:
@@ -42,20 +31,19 @@ class Cluster:
         self._binary = binary
         self.store = store or lake
         self.etcd = Etcd(folder / "etcd")
-        self._ports = [free_port() for _ in range(NODES)]
+        self._settings = together.settings()
         self.nodes = [
             Node(
                 binary,
-                folder / f"node-{number}",
+                folder / own["name"],
                 lake.url,
                 accounts,
                 # Small ones, so that objects of a few parts lie on all nodes.
                 block_size="1MiB",
                 capacity="4GiB",
-                name=f"node-{number}",
-                topology=f"dc1/cluster-a/rack-{number}",
+                **own,
             )
-            for number in range(1, NODES + 1)
+            for own in self._settings
         ]
 
     @property
@@ -66,11 +54,9 @@ class Cluster:
     def restart(self, tier_tables: str) -> None:
         """Starts the nodes with empty stores and these tables; returns when they know each other and the tier."""
         self.stop()
-        for node, port in zip(self.nodes, self._ports, strict=True):
-            seeds = ", ".join(f'"127.0.0.1:{other}"' for other in self._ports if other != port)
-            node.tables = COOPERATION.format(port=port, seeds=seeds) + tier_tables
-        with ThreadPoolExecutor(NODES) as pool:
-            list(pool.map(Node.restart_cold, self.nodes))
+        for node, own in zip(self.nodes, self._settings, strict=True):
+            node.tables = own["tables"] + tier_tables
+        for_all(self.nodes, Node.restart_cold)
         await_that("the nodes know each other and the tier", lambda: all(self._is_whole(node) for node in self.nodes))
 
     def forget(self) -> None:
@@ -115,8 +101,7 @@ class Cluster:
 
     def stop(self) -> None:
         """Stops the nodes; their logs stay."""
-        with ThreadPoolExecutor(NODES) as pool:
-            list(pool.map(Node.stop, self.nodes))
+        for_all(self.nodes, Node.stop)
 
     def __enter__(self) -> Cluster:
         tier.prepare(self.store)
@@ -128,8 +113,7 @@ class Cluster:
         self.etcd.__exit__()
 
     def _is_whole(self, node: Node) -> bool:
-        members = json.loads(node.ask("/members"))["members"]
-        return len(members) == NODES and all(each["reachable"] for each in self.write_back(node)["tiers"])
+        return knows(node, NODES) and all(each["reachable"] for each in self.write_back(node)["tiers"])
 
     @staticmethod
     def write_back(node: Node) -> dict:

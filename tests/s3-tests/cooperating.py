@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from real import together
 from real.balancer import Balancer
-from real.cluster import COOPERATION
 from real.lakes import Account, Lake
 from real.node import Node
-from real.processes import await_that, free_port
 from spread import NODES
 from users import KEEPER
 
@@ -54,22 +51,17 @@ class Nodes:
         self.all = [
             Node(
                 binary,
-                folder / f"node-{number}",
+                folder / own["name"],
                 lake.url,
                 accounts,
                 # Small ones, so that objects of a few parts lie on all nodes.
                 block_size="1MiB",
                 capacity="4GiB",
-                name=f"node-{number}",
-                topology=f"dc1/cluster-a/rack-{number}",
+                **own,
                 **common,
             )
-            for number in range(1, count + 1)
+            for own in together.settings(count)
         ]
-        ports = [free_port() for _ in self.all]
-        for node, port in zip(self.all, ports, strict=True):
-            seeds = ", ".join(f'"127.0.0.1:{other}"' for other in ports if other != port)
-            node.tables = COOPERATION.format(port=port, seeds=seeds)
         # For the requests that the suite sends without boto3, such as those of presigned URLs.
         self.url = self._stack.enter_context(Balancer([node.s3_port for node in self.all])).url
 
@@ -86,9 +78,11 @@ class Nodes:
 
     def restart_cold(self) -> None:
         """Starts the nodes with empty stores; returns when they know each other."""
-        self._for_all(Node.stop)
-        self._for_all(Node.restart_cold)
-        await_that("the nodes know each other", lambda: all(map(self._is_whole, self.all)))
+        together.for_all(self.all, Node.stop)
+        if len(self.all) == 1:
+            self.all[0].restart_cold()
+        else:
+            together.start(self.all, Node.restart_cold)
 
     def bytes_by_source(self) -> Counter[str]:
         """Returns the bytes of objects that clients got since the nodes started, by where they came from."""
@@ -102,12 +96,5 @@ class Nodes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._for_all(Node.stop)
+        together.for_all(self.all, Node.stop)
         self._stack.close()
-
-    def _is_whole(self, node: Node) -> bool:
-        return len(self.all) == 1 or len(json.loads(node.ask("/members"))["members"]) == len(self.all)
-
-    def _for_all(self, action: Callable[[Node], object]) -> None:
-        with ThreadPoolExecutor(len(self.all)) as pool:
-            list(pool.map(action, self.all))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from real.cluster import COOPERATION, NODES
+from real import together
 from real.lakes import Lake
 from real.node import Node
-from real.processes import await_that, free_port
 
 
 def stranger_to_all(
@@ -51,23 +48,15 @@ class Cluster:
     """The nodes, each in a rack of its own."""
 
     def __init__(self, binary: Path, folder: Path, lake: Lake) -> None:
-        self.nodes: list[Node] = []
-        ports = [free_port() for _ in range(NODES)]
-        for number, port in enumerate(ports, 1):
-            seeds = ", ".join(f'"127.0.0.1:{other}"' for other in ports if other != port)
-            tables = COOPERATION.format(port=port, seeds=seeds)
-            topology = f"dc1/cluster-a/rack-{number}"
-            self.nodes.append(stranger_to_all(binary, folder, lake, f"node-{number}", tables=tables, topology=topology))
+        own = together.settings()
+        self.nodes = [stranger_to_all(binary, folder, lake, **settings) for settings in own]
 
     def __enter__(self) -> Cluster:
-        with ThreadPoolExecutor(NODES) as pool:
-            list(pool.map(Node.start, self.nodes))
-        await_that("the nodes know each other", lambda: all(map(_is_whole, self.nodes)))
+        together.start(self.nodes)
         return self
 
     def __exit__(self, *_: object) -> None:
-        with ThreadPoolExecutor(NODES) as pool:
-            list(pool.map(Node.stop, self.nodes))
+        together.for_all(self.nodes, Node.stop)
 
     def lake_bytes(self) -> int:
         """Returns the bytes of objects that all nodes have got from the lake."""
@@ -78,7 +67,3 @@ def counter(node: Node, name: str) -> int:
     """Returns the value of a metric with its labels as the node shows it; 0 if it does not."""
     found = re.search(rf"^{re.escape(name)} (\d+)", node.metrics(), re.MULTILINE)
     return 0 if found is None else int(found[1])
-
-
-def _is_whole(node: Node) -> bool:
-    return len(json.loads(node.ask("/members"))["members"]) == NODES
