@@ -10,7 +10,7 @@ from real.lakes import LakeUnavailable
 from real.report import Report
 from real.scratch import scratch
 
-from . import iceberg, named, presigned, sdk
+from . import iceberg, named, presigned, sdk, sources
 from .cluster import Cluster
 from .lakes import LAKES, GuestLake
 from .scene import Scene, expect
@@ -41,7 +41,7 @@ def prove(report: Report, place: GuestLake, binary: Path, folder: Path) -> None:
     folder.mkdir()
     with Cluster(binary, folder, place.lake) as cluster:
         scene = Scene(report, place, cluster, binary, folder)
-        for part in (sdk, presigned, named, iceberg):
+        for part in (sdk, presigned, named, iceberg, sources):
             part.run(scene)
     with scene.check("nodes", "have no secret and no error in their logs"):
         _logs(scene)

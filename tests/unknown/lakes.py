@@ -71,7 +71,7 @@ def _minio(folder: Path) -> Iterator[GuestLake]:
 def _ceph(folder: Path) -> Iterator[GuestLake]:
     gateway = f"rgw_sts_key = sixteen letters!\nrgw_s3_auth_use_sts = true\nrgw_dns_name = {NAME}"
     guest = User(GUEST, "guest", "guest", "guest@example.com")
-    with ceph.start(folder, [guest], gateway=gateway, capabilities="roles=*") as lake:
+    with ceph.start(folder, [guest], gateway=gateway, capabilities="roles=*;users=*") as lake:
         _make_buckets(lake)
         # The owner as well: he may not read what others put into his bucket.
         principals = {"AWS": ["arn:aws:iam:::user/guest", "arn:aws:iam:::user/lake"]}

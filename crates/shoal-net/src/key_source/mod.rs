@@ -169,6 +169,17 @@ impl KeySource {
 
     /// Asks for an access key. Returns `None` if the service does not know it, or has suspended it.
     async fn ask(&self, access_key: &str) -> Result<Option<Identity>, NoAnswer> {
+        match (self.ask_once(access_key).await, &self.config.account) {
+            // Ceph refuses a question about an unknown key as it refuses an account without the capability.
+            // An account that may ask about itself has it.
+            (Err(NoAnswer::Status(StatusCode::FORBIDDEN)), Some(account)) => {
+                self.ask_once(&account.access_key).await.map(|_| None)
+            }
+            (answer, _) => answer,
+        }
+    }
+
+    async fn ask_once(&self, access_key: &str) -> Result<Option<Identity>, NoAnswer> {
         let KeySourceConfig { kind, account, .. } = &self.config;
         let target = match kind {
             KeySourceKind::Http => format!("{}/{access_key}", self.path),

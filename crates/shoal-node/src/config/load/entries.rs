@@ -126,6 +126,10 @@ impl EntryReader<'_> {
             let hint = "add access_key and secret_key_file of a user with the capability users=read";
             self.refuse("", "has no access_key", hint);
         }
+        if is_http && self.entry.has("access_key") {
+            let hint = "write headers_file; only the requests to Ceph are signed";
+            self.refuse("access_key", "has an access_key beside kind \"http\"", hint);
+        }
         let headers = self.headers();
         let cache_time = self.optional("cache_time");
         Some(KeySourceConfig {

@@ -29,6 +29,10 @@ fn a_key_source_says_how_and_where_it_is_asked() {
         "shoal.toml:4: [[key_source]] has headers whose line 1 is none",
     );
     refuses(
+        &http("url = \"https://keys\"\naccess_key = \"a\"\nsecret_key = \"s\""),
+        "shoal.toml:4: [[key_source]] has an access_key beside kind",
+    );
+    refuses(
         "[[key_source]]\nkind = \"ceph\"",
         "shoal.toml:1: [[key_source]] has no access_key",
     );
