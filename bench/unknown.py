@@ -71,7 +71,7 @@ def _node(bed: TierBed, name: str, where: str, lake_url: str) -> Node:
         lake_url,
         [] if name == UNKNOWN else [account],
         name=name,
-        tables='[freshness]\ndefault = "immutable"\n' if name != REVALIDATE else "",
+        freshness="revalidate" if name == REVALIDATE else "immutable",
         environment=own,
     )
 
