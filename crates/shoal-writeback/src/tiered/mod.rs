@@ -85,7 +85,7 @@ impl Lake for TieredLake {
 
     fn pin<'a>(&'a self, request: &'a ReadRequest) -> BoxFuture<'a, Result<PinOutcome, ReadError>> {
         if self.may_be_dirty(request.name()) {
-            let permitted = permit_unverified(&request.context.caller);
+            let permitted = permit(&request.context.caller, true);
             async move {
                 permitted?;
                 self.pin_by_entry(request).await
@@ -102,7 +102,7 @@ impl Lake for TieredLake {
         is_answerable: bool,
     ) -> BoxFuture<'a, Result<Asked, ReadError>> {
         if self.may_be_dirty(request.name()) {
-            let permitted = permit_unverified(&request.context.caller);
+            let permitted = permit(&request.context.caller, true);
             async move {
                 permitted?;
                 self.ask_by_entry(request, is_answerable).await
@@ -261,6 +261,10 @@ impl Lake for TieredLake {
     }
 
     fn forward(&self, admitted: Box<Admitted>) -> BoxFuture<'_, ResponseResult> {
+        if is_unverified(&admitted.verified.caller) {
+            // None of its names may be dirty.
+            return self.noted(admitted, |admitted| self.parts.within.forward(admitted));
+        }
         self.noted(admitted, |admitted| self.forward_now(admitted))
     }
 
@@ -351,25 +355,24 @@ impl TieredLake {
     /// Checks that the sender of a request about names that may be dirty is known: the node asks the lake
     /// questions in the sender's name before it acts on them.
     fn permit_sender(&self, admitted: &Admitted) -> Result<(), S3Error> {
-        let Classified {
-            bucket,
-            object,
-            copy_source,
-            query,
-            ..
-        } = &admitted.classified;
-        let prefix = query.get("prefix").unwrap_or_default();
-        let is_of_bucket = object.is_none() || is_form(admitted);
-        let bucket = bucket.as_deref().filter(|_| is_of_bucket);
-        let mut copied = copy_source.iter().flat_map(CopySource::objects);
-        let may_be_dirty = object.as_ref().is_some_and(|name| self.may_be_dirty(name))
-            || copied.any(|name| self.may_be_dirty(name))
-            || bucket.is_some_and(|bucket| self.may_be_dirty_below(bucket, prefix.as_bytes()));
-        if may_be_dirty {
-            permit_unverified(&admitted.verified.caller)
-        } else {
-            Ok(())
+        let Admitted {
+            classified, verified, ..
+        } = admitted;
+        if !is_unverified(&verified.caller) {
+            return Ok(());
         }
+        let prefix = match classified.operation {
+            Operation::ListObjects | Operation::ListMultipartUploads => classified.query.get("prefix"),
+            _ => None,
+        };
+        let prefix = prefix.unwrap_or_default().as_bytes();
+        let is_of_bucket = classified.object.is_none() || is_form(admitted);
+        let bucket = classified.bucket.as_deref().filter(|_| is_of_bucket);
+        let copied = classified.copy_source.iter().flat_map(CopySource::objects);
+        let mut names = classified.object.iter().chain(copied);
+        let may_be_dirty = names.any(|name| self.may_be_dirty(name))
+            || bucket.is_some_and(|bucket| self.may_be_dirty_below(bucket, prefix));
+        permit(&verified.caller, may_be_dirty)
     }
 
     /// Sends a request about one object to the lake, after flushing the objects that the request needs. A
@@ -394,9 +397,13 @@ impl TieredLake {
     }
 }
 
-/// Refuses a caller whom this node does not know, on behalf of a rule that writes back.
-fn permit_unverified(caller: &Caller) -> Result<(), S3Error> {
-    if !matches!(caller, Caller::Unverified) {
+fn is_unverified(caller: &Caller) -> bool {
+    matches!(caller, Caller::Unverified)
+}
+
+/// Refuses a caller whom this node does not know, if the names may be dirty.
+fn permit(caller: &Caller, may_be_dirty: bool) -> Result<(), S3Error> {
+    if !(may_be_dirty && is_unverified(caller)) {
         return Ok(());
     }
     let message = "The name is below a prefix that is written back. There the node must know the access key \

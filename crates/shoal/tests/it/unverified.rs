@@ -469,6 +469,10 @@ async fn below_a_prefix_that_is_written_back_the_node_must_know_the_client() {
         client.get("/b?list-type=2&prefix=back%2F"),
         client.get("/b?uploads"),
         client.post("/b?delete", "<Delete><Object><Key>k</Key></Object></Delete>"),
+        client.post(
+            "/b?delete&prefix=k",
+            "<Delete><Object><Key>back/k</Key></Object></Delete>",
+        ),
     ] {
         let reply = call.send().await;
         refused(&reply, StatusCode::FORBIDDEN, "AccessDenied");
@@ -483,6 +487,9 @@ async fn below_a_prefix_that_is_written_back_the_node_must_know_the_client() {
         StatusCode::FORBIDDEN
     );
     assert!(node.lake.requests().is_empty(), "{:?}", node.lake.requests());
+    // What is dirty there is nothing to requests about other names.
+    let written = node.client().put("/b/back/dirty", "x").send().await;
+    assert_eq!(written.header("x-shoal-write"), Some("back"));
     assert_eq!(client.get("/b/k").send().await.text(), "bytes");
     let listed = client.get("/b?list-type=2&prefix=k").send().await;
     assert_eq!(listed.status, StatusCode::OK, "{}", listed.text());
