@@ -12,7 +12,7 @@ use shoal_base::secret::Secret;
 use shoal_s3::auth::Gate;
 use shoal_s3::identity::{Account, Identities, Identity};
 use shoal_s3::sigv4::{KeyCache, PayloadHash, Signer};
-use shoal_s3::temporary_key::{TemporaryKey, principal};
+use shoal_s3::temporary_key::{Principal, TemporaryKey};
 
 const REGION: &str = "us-east-1";
 const SECRET: &str = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
@@ -44,7 +44,11 @@ fn main() {
         let learned = identities.learn(TemporaryKey {
             account: Arc::clone(account),
             expires: now + Duration::from_hours(1),
-            principal: principal("arn:aws:iam::1234:role/etl", &subject, number as u64).into(),
+            principal: Arc::new(Principal::of_role(
+                "arn:aws:iam::1234:role/etl",
+                &subject,
+                number as u64,
+            )),
         });
         assert!(learned, "there is a place for each key");
     }

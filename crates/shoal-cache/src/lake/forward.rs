@@ -8,8 +8,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Response, header};
 use http_body_util::BodyExt;
 use shoal_net::endpoint::{
-    Endpoint, EndpointRequest, LakeAccount, LakeBody, OnContradiction, RepeatableGet, RequestBody,
-    SendOptions,
+    Endpoint, EndpointRequest, LakeBody, OnContradiction, RepeatableGet, RequestBody, SendOptions,
 };
 use shoal_net::http::connection::ClientBody;
 use shoal_net::http::expectation::expects_continue;
@@ -168,12 +167,10 @@ fn resumed(
 /// that only names a key. Ceph RGW does not check signatures in this case, and looks for the bucket in the
 /// tenant of the key.
 fn target(lake: &Endpoint, classified: &Classified, verified: &Verified) -> Result<PathAndQuery, S3Error> {
-    let named = verified.named.as_ref().map(|named| lake.account_for(named));
-    match named {
-        Some(LakeAccount::Signed(account) | LakeAccount::Brought(account, _)) => {
-            classified.target_in_name(&account.access_key)
-        }
-        Some(LakeAccount::Anonymous | LakeAccount::AsSent) | None => classified.target(),
+    let named = verified.named.as_ref();
+    match named.and_then(|named| lake.account_for(named).signer()) {
+        Some((account, _)) => classified.target_in_name(&account.access_key),
+        None => classified.target(),
     }
 }
 

@@ -236,7 +236,7 @@ impl Signing {
         }
         let signed = head.account.signer().map(|(account, _)| {
             let signer = Signer {
-                account,
+                account: &account,
                 region: &self.region,
                 keys: &self.keys,
             };

@@ -168,8 +168,10 @@ impl Relay {
     /// whatever that account may.
     fn own_account(&self, asker: &Caller) -> Result<LakeAccount, NoKey> {
         let account = self.lake.account_for(asker);
-        let signer = account.signer().map(|(signer, _)| &*signer.access_key);
-        let is_its_own = matches!(asker, Caller::Identity(identity) if signer == Some(&*identity.access_key));
+        let is_its_own = match (asker, account.signer()) {
+            (Caller::Identity(identity), Some((signer, _))) => signer.access_key == identity.access_key,
+            _ => false,
+        };
         if is_its_own {
             return Ok(account);
         }
@@ -227,7 +229,7 @@ impl Relay {
             date.unwrap_or(now),
         );
         tracing::info!(
-            principal = &*key.principal,
+            principal = key.principal.name(),
             access_key = key.account.access_key,
             "got a temporary key"
         );

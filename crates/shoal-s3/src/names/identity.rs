@@ -72,7 +72,7 @@ impl Identity {
     /// of a temporary key, which is the same for the next key.
     pub fn name(&self) -> &str {
         match &self.temporary {
-            Some(key) => &key.principal,
+            Some(key) => key.principal.name(),
             None => &self.access_key,
         }
     }
@@ -243,11 +243,12 @@ impl Identities {
     /// Adds a temporary key. Returns false if it has no place: there are too many, or the configuration has
     /// an identity with this access key.
     pub fn learn(&self, key: TemporaryKey) -> bool {
-        let identity = Identity::from(key);
-        if self.known.load().contains_key(&identity.access_key) {
+        if self.known.load().contains_key(&key.account.access_key) {
             return false;
         }
         let mut temporary = self.temporary.write();
+        let principal = temporary.principal_of(&key);
+        let identity = Identity::from(TemporaryKey { principal, ..key });
         let earlier = temporary.get(&identity.access_key);
         if earlier.is_some_and(|earlier| earlier.temporary == identity.temporary) {
             return true;

@@ -2,9 +2,11 @@
 //! time.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use arc_swap::ArcSwapOption;
 use shoal_base::secret::Secret;
 
 use super::identity::{Account, Identity, Known};
@@ -26,18 +28,73 @@ pub struct TemporaryKey {
     pub account: Arc<Account>,
     /// The key is refused from this time on, by the clock of this node.
     pub expires: SystemTime,
-    /// Whom STS gave the key: [`principal`]. All keys of one principal may do the same.
-    pub principal: Arc<str>,
+    /// Whom STS gave the key.
+    pub principal: Arc<Principal>,
 }
 
-/// Returns the name of a principal: its role (an ARN, or `""` if the token alone decides), the subject of its
-/// token, and a digest of everything else that STS considers.
-pub fn principal(role: &str, subject: &str, digest: u64) -> String {
-    let subject = subject.replace(MARK, "_");
-    format!("{role}{MARK}{subject}{MARK}{digest:016x}")
+/// Whom STS gives temporary keys. All keys of one principal may do the same, so work that outlives one of
+/// them goes on with the next.
+pub struct Principal {
+    name: Box<str>,
+    /// The key of the principal that lives longest, and its end.
+    longest: ArcSwapOption<(Arc<Account>, SystemTime)>,
+}
+
+impl Principal {
+    /// Creates a principal with the name of an identity, or with that of a [role](Self::of_role).
+    pub fn new(name: impl Into<Box<str>>) -> Self {
+        Self {
+            name: name.into(),
+            longest: ArcSwapOption::empty(),
+        }
+    }
+
+    /// Creates a principal that is named by its role (an ARN, or `""` if the token alone decides), the
+    /// subject of its token, and a digest of everything else that STS considers.
+    pub fn of_role(role: &str, subject: &str, digest: u64) -> Self {
+        let subject = subject.replace(MARK, "_");
+        Self::new(format!("{role}{MARK}{subject}{MARK}{digest:016x}"))
+    }
+
+    /// Returns its name, which is the same for all of its keys.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Notes one of its keys.
+    fn add(&self, account: &Arc<Account>, expires: SystemTime) {
+        let longest = self.longest.load();
+        if longest.as_ref().is_none_or(|longest| longest.1 <= expires) {
+            self.longest.store(Some(Arc::new((Arc::clone(account), expires))));
+        }
+    }
+}
+
+impl PartialEq for Principal {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl fmt::Debug for Principal {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.name.fmt(formatter)
+    }
 }
 
 impl TemporaryKey {
+    /// Returns the account that signs at `now` what was begun with this key: its own until it expires, then
+    /// that of its principal's next key, if there is one.
+    pub fn account_at(&self, now: SystemTime) -> Arc<Account> {
+        if self.expires <= now
+            && let Some(next) = &*self.principal.longest.load()
+            && next.1 > now
+        {
+            return Arc::clone(&next.0);
+        }
+        Arc::clone(&self.account)
+    }
+
     /// Returns the session token.
     pub fn token(&self) -> &Secret {
         let token = self.account.session_token.as_ref();
@@ -46,12 +103,12 @@ impl TemporaryKey {
 
     /// Returns the role, if the key has one.
     pub fn role(&self) -> Option<&str> {
-        role_of(&self.principal).filter(|role| !role.is_empty())
+        role_of(self.principal.name()).filter(|role| !role.is_empty())
     }
 
     /// Returns the name of the payer that is charged: all keys of a role count as one.
     pub fn payer_name(&self) -> &str {
-        self.role().unwrap_or(&self.principal)
+        self.role().unwrap_or(self.principal.name())
     }
 }
 
@@ -95,6 +152,13 @@ impl TemporaryKeys {
         of(name).or_else(|| of(role_of(name)?))
     }
 
+    /// Returns the principal that `key` has in common with keys that are known; else its own.
+    pub(super) fn principal_of(&self, key: &TemporaryKey) -> Arc<Principal> {
+        let known = self.by_name.get(key.principal.name());
+        let known = known.and_then(|identity| identity.temporary.as_ref());
+        Arc::clone(known.map_or(&key.principal, |known| &known.principal))
+    }
+
     /// Adds a numbered identity. Returns false if there is no place for it.
     pub(super) fn add(&mut self, identity: Identity) -> bool {
         let Some(key) = identity.temporary.clone() else {
@@ -108,8 +172,9 @@ impl TemporaryKeys {
             return false;
         }
         self.token_bytes = token_bytes;
+        key.principal.add(&key.account, key.expires);
         let identity = Arc::new(identity);
-        for name in [Some(&*key.principal), key.role()]
+        for name in [Some(key.principal.name()), key.role()]
             .into_iter()
             .flatten()
             .map(Arc::from)
@@ -164,6 +229,10 @@ mod tests {
         SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
     }
 
+    fn principal(role: &str, subject: &str, digest: u64) -> String {
+        Principal::of_role(role, subject, digest).name().into()
+    }
+
     fn key(access_key: &str, role: &str, subject: &str, expires: u64) -> TemporaryKey {
         TemporaryKey {
             account: Arc::new(Account {
@@ -171,13 +240,27 @@ mod tests {
                 ..Account::new(access_key, "secret")
             }),
             expires: at(expires),
-            principal: principal(role, subject, 7).into(),
+            principal: Arc::new(Principal::of_role(role, subject, 7)),
         }
     }
 
     fn named(identities: &Identities, name: &str, now: u64) -> Option<String> {
         let found = identities.named(name, at(now));
         found.map(|identity| identity.access_key.clone())
+    }
+
+    #[test]
+    fn what_an_expired_key_began_is_signed_with_the_next_of_its_principal() {
+        let identities = Identities::default();
+        for (access_key, subject, expires) in [("K1", "s", 5), ("K2", "s", 9), ("K3", "other", 20)] {
+            assert!(identities.learn(key(access_key, "role", subject, expires)));
+        }
+        let first = identities.get("K1").unwrap().temporary.clone().unwrap();
+        let signer = |now| first.account_at(at(now)).access_key.clone();
+        assert_eq!([signer(4), signer(5), signer(9)], ["K1", "K2", "K1"]);
+        // Also one that comes later.
+        assert!(identities.learn(key("K4", "role", "s", 30)));
+        assert_eq!([signer(4), signer(9)], ["K1", "K4"]);
     }
 
     #[test]

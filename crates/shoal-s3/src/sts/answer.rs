@@ -10,7 +10,7 @@ use time::format_description::well_known::Rfc3339;
 
 use super::{Action, NAMESPACE, StsRequest};
 use crate::identity::Account;
-use crate::temporary_key::{TemporaryKey, principal};
+use crate::temporary_key::{Principal, TemporaryKey};
 use crate::xml::{Element, Malformed, shown};
 
 /// The temporary key of an answer, and whom STS gave it.
@@ -73,18 +73,18 @@ impl StsAnswer {
         let left = self.expiration.duration_since(sts_now).unwrap_or(Duration::ZERO);
         // With `GetSessionToken`, it is the identity itself, for a time.
         let principal = if request.action() == Action::SessionToken {
-            asker.into()
+            Principal::new(asker)
         } else {
             self.principal(request, asker)
         };
         TemporaryKey {
             account: Arc::new(self.account),
             expires: now + left,
-            principal: principal.into(),
+            principal: Arc::new(principal),
         }
     }
 
-    fn principal(&self, request: &StsRequest, asker: &str) -> String {
+    fn principal(&self, request: &StsRequest, asker: &str) -> Principal {
         let mut hasher = Sha256::new();
         request.add_scope(&mut hasher);
         for text in &self.said {
@@ -95,7 +95,7 @@ impl StsAnswer {
         let digest = u64::from_be_bytes(*digest.first_chunk().expect("SHA-256 has 32 bytes"));
         let subjects = [&*self.subject, request.value("LDAPUsername"), asker];
         let subject = subjects.into_iter().find(|subject| !subject.is_empty());
-        principal(request.role(), subject.unwrap_or_default(), digest)
+        Principal::of_role(request.role(), subject.unwrap_or_default(), digest)
     }
 }
 
@@ -170,7 +170,7 @@ mod tests {
         let key = StsAnswer::read(xml.as_bytes())
             .unwrap()
             .key(request, "", at(0), at(0));
-        key.principal.to_string()
+        key.principal.name().to_owned()
     }
 
     #[test]
@@ -189,8 +189,9 @@ mod tests {
         assert_eq!(key.role(), Some(ROLE));
         assert!(
             key.principal
+                .name()
                 .contains("#amzn1.account.AF6RHO7KZU5XRVQJGXK6HB56KR2A#"),
-            "{}",
+            "{:?}",
             key.principal
         );
     }
@@ -225,7 +226,8 @@ mod tests {
                 .clone()
                 .key(&request, "AK", at(0), at(0))
                 .principal
-                .to_string()
+                .name()
+                .to_owned()
         };
         assert_eq!(key("GetSessionToken"), "AK");
         assert!(key("AssumeRole").starts_with("r#AK#"), "{}", key("AssumeRole"));

@@ -1,5 +1,6 @@
 //! Stories of clients with temporary keys: they get them from STS by way of a node, and all nodes know them.
 
+mod expiry;
 mod sts;
 
 use std::time::Duration;

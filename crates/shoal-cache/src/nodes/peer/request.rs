@@ -8,6 +8,7 @@ use std::sync::Arc;
 use http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use shoal_base::encoding::Malformed;
+use shoal_net::clock;
 use shoal_policy::eviction::gwf::Worth;
 use shoal_policy::{Layer, NodeId};
 use shoal_s3::identity::Caller;
@@ -59,7 +60,11 @@ impl From<&Caller> for CallerName {
     fn from(caller: &Caller) -> Self {
         match caller {
             Caller::Anonymous => Self::Anonymous,
-            Caller::Identity(identity) => Self::AccessKey(identity.access_key.as_str().into()),
+            Caller::Identity(identity) => Self::AccessKey(match &identity.temporary {
+                // The other node may have forgotten an expired key.
+                Some(key) => key.account_at(clock::utc_now()).access_key.as_str().into(),
+                None => identity.access_key.as_str().into(),
+            }),
             Caller::Unverified => Self::Unverified,
         }
     }

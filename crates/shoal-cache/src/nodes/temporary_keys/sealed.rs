@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use shoal_base::moment::millis_since_1970;
 use shoal_base::secret::Secret;
 use shoal_s3::identity::Account;
-use shoal_s3::temporary_key::TemporaryKey;
+use shoal_s3::temporary_key::{Principal, TemporaryKey};
 
 const VERSION: u8 = 1;
 
@@ -52,7 +52,7 @@ impl Sealer {
             secret_key: key.account.secret_key.expose(),
             token: key.token().expose(),
             expires_ms: millis_since_1970(key.expires),
-            principal: &key.principal,
+            principal: key.principal.name(),
         };
         let mut bytes = postcard::to_stdvec(&plain).expect("memory takes every key");
         // 2^32 keys could be sealed under one secret before two nonces are likely to be the same.
@@ -88,7 +88,7 @@ impl Sealer {
                     ..Account::new(plain.access_key, plain.secret_key)
                 }),
                 expires: SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(plain.expires_ms))?,
-                principal: plain.principal.into(),
+                principal: Arc::new(Principal::new(plain.principal)),
             })
         })
     }
@@ -105,8 +105,6 @@ fn cipher_key(secret: &str) -> LessSafeKey {
 
 #[cfg(test)]
 mod tests {
-    use shoal_s3::temporary_key::principal;
-
     use super::*;
 
     fn key() -> TemporaryKey {
@@ -116,7 +114,7 @@ mod tests {
                 ..Account::new("ASIA1", "the secret")
             }),
             expires: SystemTime::UNIX_EPOCH + Duration::from_millis(1_414_191_623_456),
-            principal: principal("arn:x", "s", 7).into(),
+            principal: Arc::new(Principal::of_role("arn:x", "s", 7)),
         }
     }
 

@@ -17,6 +17,7 @@ mod refusal;
 use std::sync::Arc;
 
 use shoal_s3::identity::{Account, Caller};
+use shoal_s3::temporary_key::TemporaryKey;
 
 pub use self::credential_chain::CredentialsError;
 pub use self::health::EndpointHealth;
@@ -26,6 +27,7 @@ pub(super) use self::check::Verdict;
 
 use self::credential_chain::Chain;
 use super::LakeConfig;
+use crate::time::clock;
 
 /// The signature of a request to the endpoint.
 #[derive(Clone, Debug)]
@@ -36,6 +38,8 @@ pub enum LakeAccount {
     AsSent,
     /// Signed with the caller's own key pair.
     Signed(Arc<Account>),
+    /// Signed with the caller's temporary key; once that has expired, with the next of its principal.
+    Temporary(Arc<TemporaryKey>),
     /// Signed with a key pair that this node provides for the caller.
     Brought(Arc<Account>, Owner),
 }
@@ -71,12 +75,13 @@ impl Owner {
 }
 
 impl LakeAccount {
-    /// Returns the key pair and its owner, if the request is signed.
-    pub fn signer(&self) -> Option<(&Arc<Account>, Owner)> {
+    /// Returns the key pair that signs a request now, and its owner, if the request is signed.
+    pub fn signer(&self) -> Option<(Arc<Account>, Owner)> {
         match self {
             Self::Anonymous | Self::AsSent => None,
-            Self::Signed(account) => Some((account, Owner::Client)),
-            Self::Brought(account, owner) => Some((account, *owner)),
+            Self::Signed(account) => Some((Arc::clone(account), Owner::Client)),
+            Self::Temporary(key) => Some((key.account_at(clock::utc_now()), Owner::Client)),
+            Self::Brought(account, owner) => Some((Arc::clone(account), *owner)),
         }
     }
 }
@@ -134,7 +139,7 @@ impl NodeCredentials {
             Caller::Identity(identity) => identity,
         };
         if let Some(key) = &identity.temporary {
-            return LakeAccount::Signed(Arc::clone(&key.account));
+            return LakeAccount::Temporary(Arc::clone(key));
         }
         if let Some(account) = &identity.lake_account {
             return LakeAccount::Brought(Arc::clone(account), Owner::Identity);
@@ -177,10 +182,8 @@ mod tests {
     }
 
     fn signer(credentials: &NodeCredentials, caller: &Caller) -> String {
-        match credentials.account_for(caller) {
-            LakeAccount::Anonymous | LakeAccount::AsSent => "nobody".into(),
-            LakeAccount::Signed(account) | LakeAccount::Brought(account, _) => account.access_key.clone(),
-        }
+        let signer = credentials.account_for(caller).signer();
+        signer.map_or("nobody".into(), |(account, _)| account.access_key.clone())
     }
 
     #[tokio::test]

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use shoal_cache::lake::{LakeRefusal, PAGE_KEYS, PackPlace, PageRequest, Wanted};
-use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::target;
 use shoal_s3::xml::ListedObject;
@@ -12,11 +11,12 @@ use shoal_s3::xml::ListedObject;
 use super::TaskParts;
 use super::messages::NotFilled;
 use super::nodes::pauses;
+use super::task_identity::TaskIdentity;
 
 /// Asks the lake in the name of one identity.
 pub struct LakeView {
     parts: Arc<TaskParts>,
-    caller: Caller,
+    identity: TaskIdentity,
 }
 
 /// The reason why an object is not done.
@@ -55,11 +55,11 @@ impl From<NotFilled> for ObjectFailure {
 }
 
 impl LakeView {
-    /// Shows the lake behind this node to `caller`.
-    pub fn new(parts: &Arc<TaskParts>, caller: Caller) -> Self {
+    /// Shows the lake behind this node to `identity`.
+    pub(in crate::tasks) fn new(parts: &Arc<TaskParts>, identity: TaskIdentity) -> Self {
         Self {
             parts: Arc::clone(parts),
-            caller,
+            identity,
         }
     }
 
@@ -92,7 +92,7 @@ impl LakeView {
             after: Some(after).filter(|after| !after.is_empty()),
             keys_max: PAGE_KEYS,
         };
-        self.parts.lake.list(&self.caller, page).await
+        self.parts.lake.list(&self.identity.caller().await, page).await
     }
 
     /// Returns true if the lake may have an object in a pack.
@@ -102,7 +102,10 @@ impl LakeView {
 
     /// Returns the places of wanted versions in packs, see [`Lake::places`](shoal_cache::lake::Lake::places).
     pub async fn places(&self, wanted: &[Wanted<'_>]) -> Vec<Option<PackPlace>> {
-        self.parts.lake.places(&self.caller, wanted).await
+        self.parts
+            .lake
+            .places(&self.identity.caller().await, wanted)
+            .await
     }
 
     /// Returns the current version of an object, if the identity may read it. A lake that does not answer is
@@ -113,11 +116,15 @@ impl LakeView {
         }
         let mut pauses = pauses();
         for _ in 1..tries {
-            match self.parts.lake.version(&self.caller, name).await {
+            match self.version_once(name).await {
                 Err(LakeRefusal::Trouble(_)) => pauses.wait().await,
                 answer => return Ok(answer?),
             }
         }
-        Ok(self.parts.lake.version(&self.caller, name).await?)
+        Ok(self.version_once(name).await?)
+    }
+
+    async fn version_once(&self, name: &ObjectName) -> Result<Arc<Version>, LakeRefusal> {
+        self.parts.lake.version(&self.identity.caller().await, name).await
     }
 }

@@ -9,6 +9,7 @@ pub(super) mod order_files;
 pub(super) mod placer;
 pub(super) mod planned_rates;
 pub(super) mod targets;
+pub(super) mod task_identity;
 
 use std::sync::Arc;
 
@@ -18,7 +19,6 @@ use shoal_net::clock;
 use shoal_s3::identity::{Caller, Identities};
 
 use self::order_files::OrderFiles;
-use super::records::order::Order;
 use super::refusal::TaskRefusal;
 
 /// The parts of a node that tasks work with.
@@ -74,11 +74,5 @@ impl TaskParts {
         identity.ok_or_else(|| {
             format!("has no [[identity]] with the access key {name:?}, and no temporary key of such a role")
         })
-    }
-
-    /// Returns the caller in whose name this node carries an order out.
-    pub(in crate::tasks) fn caller_of(&self, order: &Order) -> Result<Caller, String> {
-        let caller = self.caller(order.request.identity.as_deref());
-        caller.map_err(|why| format!("this node {why}"))
     }
 }

@@ -8,7 +8,6 @@ use http::HeaderMap;
 use shoal_cache::obtain::Obtain;
 use shoal_cache::peer::{BlockRequest, CallerName};
 use shoal_policy::{NodeId, ObjectId, Source, VersionId};
-use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::range::ByteRange;
 
@@ -17,6 +16,7 @@ use super::messages::{
 };
 use super::nodes::{Nodes, TRIES, pauses};
 use super::targets::Targets;
+use super::task_identity::TaskIdentity;
 
 /// A block of an object.
 #[derive(Clone, Debug)]
@@ -28,12 +28,12 @@ pub struct Block {
     pub pack: Option<ObjectId>,
 }
 
-/// Brings blocks in the name of one caller.
+/// Brings blocks in the name of one identity.
 pub struct Placer {
     nodes: Arc<Nodes>,
     /// The nodes that are to hold the blocks.
     pub targets: Targets,
-    caller: CallerName,
+    identity: TaskIdentity,
 }
 
 /// Blocks of some versions that nodes hold.
@@ -62,11 +62,11 @@ impl Holdings {
 
 impl Placer {
     /// Brings blocks to the nodes at `place`; without one, to the homes of the widest layer.
-    pub fn new(nodes: &Arc<Nodes>, place: Option<String>, caller: &Caller) -> Self {
+    pub(in crate::tasks) fn new(nodes: &Arc<Nodes>, place: Option<String>, identity: TaskIdentity) -> Self {
         Self {
             nodes: Arc::clone(nodes),
             targets: Targets::new(&nodes.parts.cache().cooperation, place),
-            caller: CallerName::from(caller),
+            identity,
         }
     }
 
@@ -157,7 +157,7 @@ impl Placer {
             index: block.index,
             part: ByteRange { start: 0, end: 1 },
             obtain: Obtain::Locally,
-            caller: self.caller.clone(),
+            caller: CallerName::from(&self.identity.caller().await),
             name: Some(block.name.clone()),
             headers: HeaderMap::new(),
         };

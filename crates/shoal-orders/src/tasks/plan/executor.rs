@@ -10,7 +10,6 @@ use shoal_net::pauses::ticks;
 use shoal_plan::Document;
 use shoal_plan::document::ExpectedFile;
 use shoal_plan::execution::{Execution, JobStatus, Step};
-use shoal_s3::identity::Caller;
 use tokio::task::JoinSet;
 use ulid::Ulid;
 
@@ -19,6 +18,7 @@ use super::planner::{self, NewPlan};
 use crate::tasks::parts::lake_view::{LakeView, ObjectFailure};
 use crate::tasks::parts::nodes::Nodes;
 use crate::tasks::parts::placer::Placer;
+use crate::tasks::parts::task_identity::TaskIdentity;
 use crate::tasks::records::moment::Moment;
 use crate::tasks::records::plan_progress::{JobCounts, JobNote, PlanProgress, Replanned, TransferNote, cut};
 use crate::tasks::records::progress::Progress;
@@ -43,11 +43,11 @@ pub(super) struct Executor {
 }
 
 impl Executor {
-    /// Carries out the plan `id` in the name of `caller`, from where `progress` ends.
+    /// Carries out the plan `id` in the name of `identity`, from where `progress` ends.
     pub(super) fn new(
         nodes: &Arc<Nodes>,
         id: u128,
-        caller: Caller,
+        identity: TaskIdentity,
         document: Document,
         progress: &Arc<Mutex<Progress>>,
         planner: Option<PathBuf>,
@@ -56,8 +56,8 @@ impl Executor {
         let now_s = seconds(epoch_ms, clock::utc_now());
         let execution = Execution::new(document, &plan_of(&mut progress.lock()).verdicts, now_s);
         Self {
-            placer: Placer::new(nodes, None, &caller),
-            lake: LakeView::new(&nodes.parts, caller),
+            placer: Placer::new(nodes, None, identity.clone()),
+            lake: LakeView::new(&nodes.parts, identity),
             nodes: Arc::clone(nodes),
             id,
             expected,

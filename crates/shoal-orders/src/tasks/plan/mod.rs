@@ -28,6 +28,7 @@ use self::document::{DOCUMENT_BYTES_MAX, no_plan, read};
 use self::executor::Executor;
 use super::parts::nodes::Nodes;
 use super::parts::order_files::NewFile;
+use super::parts::task_identity::TaskIdentity;
 use super::records::files::DocumentFacts;
 use super::records::order::Order;
 use super::records::progress::{Progress, TaskState};
@@ -87,16 +88,14 @@ impl Plans {
         let Some(facts) = &order.document else {
             return (TaskState::Failed, Some("the plan has no document".into()));
         };
+        let identity = TaskIdentity::of(order, &self.nodes.parts, progress);
         loop {
-            let ready = async {
-                let caller = self.nodes.parts.caller_of(order)?;
-                Ok::<_, String>((caller, self.document(id, facts).await?))
-            };
-            match ready.await {
-                Ok((caller, document)) => {
+            match self.document(id, facts).await {
+                Ok(document) => {
                     progress.lock().detail = None;
                     let planner = self.config.planner.clone();
-                    let executor = Executor::new(&self.nodes, id, caller, document, progress, planner);
+                    let executor =
+                        Executor::new(&self.nodes, id, identity.clone(), document, progress, planner);
                     Arc::new(executor).run().await;
                     return (TaskState::Done, None);
                 }

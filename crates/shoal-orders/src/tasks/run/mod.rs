@@ -20,6 +20,7 @@ use self::meter::Meter;
 use self::runner::Runner;
 use crate::bulletin::NotTaken;
 use crate::tasks::parts::nodes::Nodes;
+use crate::tasks::parts::task_identity::TaskIdentity;
 use crate::tasks::plan::Plans;
 use crate::tasks::records::Records;
 use crate::tasks::records::entry::Entry;
@@ -131,11 +132,11 @@ impl<'a> Run<'a> {
         if order.request.kind == TaskKind::Plan {
             return Ok(None);
         }
-        let caller = base.nodes.parts.caller_of(order)?;
+        let identity = TaskIdentity::of(order, &base.nodes.parts, &self.progress);
         if order.request.kind == TaskKind::Unpin {
             self.end_covered_pins().map_err(|error| error.to_string())?;
         }
-        Ok(Some(Runner::new(base, id, order, caller, &self.progress)))
+        Ok(Some(Runner::new(base, id, order, identity, &self.progress)))
     }
 
     /// Does the work. Returns the last state of the task, and why; its progress has the rest.

@@ -15,7 +15,6 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use parking_lot::Mutex;
 use shoal_cache::lake::PAGE_KEYS;
 use shoal_policy::ObjectId;
-use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::xml::ListedObject;
 use tokio::sync::{Notify, Semaphore};
@@ -29,6 +28,7 @@ use crate::tasks::parts::lake_view::{LakeView, ObjectFailure};
 use crate::tasks::parts::messages::{Pin, Question};
 use crate::tasks::parts::nodes::{Nodes, TRIES, pauses};
 use crate::tasks::parts::placer::{Placer, questions};
+use crate::tasks::parts::task_identity::TaskIdentity;
 use crate::tasks::records::order::{Order, TaskKind};
 use crate::tasks::records::progress::{Progress, TaskState};
 
@@ -71,12 +71,12 @@ struct Candidate {
 }
 
 impl<'a> Runner<'a> {
-    /// Creates a run of the task `id` in the name of `caller`, which goes on where `progress` ends.
+    /// Creates a run of the task `id` in the name of `identity`, which goes on where `progress` ends.
     pub(in crate::tasks) fn new(
         base: &'a TaskBase,
         id: u128,
         order: &Arc<Order>,
-        caller: Caller,
+        identity: TaskIdentity,
         progress: &Arc<Mutex<Progress>>,
     ) -> Self {
         let (nodes, request) = (&base.nodes, &order.request);
@@ -89,8 +89,8 @@ impl<'a> Runner<'a> {
             )
         });
         Self {
-            placer: Placer::new(nodes, request.to.clone(), &caller),
-            lake: LakeView::new(&nodes.parts, caller),
+            placer: Placer::new(nodes, request.to.clone(), identity.clone()),
+            lake: LakeView::new(&nodes.parts, identity),
             pin,
             nodes: Arc::clone(nodes),
             id,
