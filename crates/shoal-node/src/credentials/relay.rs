@@ -196,7 +196,12 @@ impl Relay {
                 "Too many clients ask for keys. Try again.",
             )
         })?;
-        let (head, answer) = self.send(&request, account).await.map_err(|why| {
+        let mut answered = self.send(&request, account.clone()).await;
+        // Ceph makes a user of each new subject, and two nodes may ask for the same one.
+        if matches!(&answered, Ok((head, _)) if head.status == StatusCode::CONFLICT) {
+            answered = self.send(&request, account).await;
+        }
+        let (head, answer) = answered.map_err(|why| {
             self.outcomes().count("unanswered");
             tracing::warn!(endpoint = self.sts.url(), error = why, "STS gave no answer");
             NoKey::unavailable("STS, which this node asked, gave no answer. Try again.")
@@ -277,6 +282,10 @@ impl Relay {
 
 /// Returns what STS said in place of a key. The client gets its words: it knows why it asked.
 fn refused(status: StatusCode, answer: &[u8]) -> NoKey {
+    if !status.is_client_error() && !status.is_server_error() {
+        let message = format!("STS answered {status}, and the node goes nowhere else: check [sts] endpoint.");
+        return NoKey::new(StatusCode::BAD_GATEWAY, "InternalError", message);
+    }
     let said = StsError::read(answer).filter(|error| !error.code.is_empty());
     match said {
         Some(error) => NoKey::new(status, &error.code, error.message),
@@ -349,5 +358,7 @@ mod tests {
         let expected = NoKey::new(StatusCode::BAD_REQUEST, "ExpiredTokenException", "Token expired");
         assert_eq!(refused(StatusCode::BAD_REQUEST, document.as_bytes()), expected);
         assert_eq!(refused(StatusCode::FORBIDDEN, b"<html>").code, "AccessDenied");
+        let redirect = refused(StatusCode::TEMPORARY_REDIRECT, b"");
+        assert_eq!(redirect.status, StatusCode::BAD_GATEWAY);
     }
 }

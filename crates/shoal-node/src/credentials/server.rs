@@ -22,10 +22,11 @@ use shoal_net::http::tls::TlsReloader;
 use shoal_net::metrics::ConnectionMetrics;
 use shoal_net::shutdown::Shutdown;
 use shoal_s3::auth::Gate;
+use shoal_s3::error::ErrorCode;
 use shoal_s3::error_xml::RequestId;
 use shoal_s3::operation::Query;
 use shoal_s3::sigv4::{PayloadHash, STS};
-use shoal_s3::sts::{FORM_BYTES_MAX, StsRequest, error_document};
+use shoal_s3::sts::{FORM_BYTES_MAX, StsRefusal, StsRequest, error_document};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::net::TcpListener;
@@ -145,17 +146,32 @@ impl CredentialsServer {
             ))
         })?;
         let body = body.to_bytes();
-        let request = StsRequest::parse(&body).map_err(|refusal| bad(refusal.to_string()))?;
+        // `object_store` sends the parameters in the query.
+        let query = parts.uri.query().unwrap_or_default().as_bytes();
+        let form = if body.is_empty() { query } else { &body };
+        let request = StsRequest::parse(form).map_err(|refusal| {
+            let error = bad(refusal.to_string());
+            match refusal {
+                StsRefusal::UnknownAction(_) => NoKey {
+                    code: "InvalidAction".into(),
+                    ..error
+                },
+                _ => error,
+            }
+        })?;
         let asker = if request.action().is_signed() {
             // Clients of STS do not send the hash, and sign that of the body.
             let hash = PayloadHash::Sha256(Sha256::digest(&body).into());
             parts
                 .headers
                 .insert("x-amz-content-sha256", hash.to_header_value());
-            let verified = self
-                .gate
-                .verify(&parts, clock::utc_now())
-                .map_err(|error| NoKey::new(StatusCode::FORBIDDEN, error.code.as_str(), error.message))?;
+            let verified = self.gate.verify(&parts, clock::utc_now()).map_err(|error| {
+                let code = match error.code {
+                    ErrorCode::InvalidAccessKeyId => "InvalidClientTokenId",
+                    code => code.as_str(),
+                };
+                NoKey::new(StatusCode::FORBIDDEN, code, error.message)
+            })?;
             Some(verified.caller)
         } else {
             None

@@ -22,8 +22,10 @@ pub struct StsAnswer {
     pub expiration: SystemTime,
     /// The subject that STS found in a token.
     subject: String,
-    /// The assumed role, the audience and the provider, as STS names them.
-    said: Vec<String>,
+    /// The assumed role, as an ARN of its own kind; `""` if STS names none.
+    assumed: String,
+    /// The audience and the provider, as STS names them.
+    said: [String; 2],
 }
 
 impl StsAnswer {
@@ -57,7 +59,8 @@ impl StsAnswer {
             },
             expiration: expiration.into(),
             subject: said("SubjectFromWebIdentityToken"),
-            said: vec![assumed.unwrap_or_default(), said("Audience"), said("Provider")],
+            assumed: assumed.unwrap_or_default(),
+            said: [said("Audience"), said("Provider")],
         })
     }
 
@@ -71,8 +74,9 @@ impl StsAnswer {
         sts_now: SystemTime,
     ) -> TemporaryKey {
         let left = self.expiration.duration_since(sts_now).unwrap_or(Duration::ZERO);
-        // With `GetSessionToken`, it is the identity itself, for a time.
-        let principal = if request.action() == Action::SessionToken {
+        // With `GetSessionToken`, it is the identity itself, for a time. A second factor may add rights.
+        let is_itself = request.action() == Action::SessionToken && request.value("SerialNumber").is_empty();
+        let principal = if is_itself {
             Principal::new(asker)
         } else {
             self.principal(request, asker)
@@ -87,7 +91,7 @@ impl StsAnswer {
     fn principal(&self, request: &StsRequest, asker: &str) -> Principal {
         let mut hasher = Sha256::new();
         request.add_scope(&mut hasher);
-        for text in &self.said {
+        for text in [&self.assumed, &self.said[0], &self.said[1]] {
             hasher.update((text.len() as u64).to_le_bytes());
             hasher.update(text);
         }
@@ -95,7 +99,26 @@ impl StsAnswer {
         let digest = u64::from_be_bytes(*digest.first_chunk().expect("SHA-256 has 32 bytes"));
         let subjects = [&*self.subject, request.value("LDAPUsername"), asker];
         let subject = subjects.into_iter().find(|subject| !subject.is_empty());
-        Principal::of_role(request.role(), subject.unwrap_or_default(), digest)
+        Principal::of_role(self.role(request), subject.unwrap_or_default(), digest)
+    }
+
+    /// Returns the role that STS gave the key, or `""`.
+    fn role<'r>(&self, request: &'r StsRequest) -> &'r str {
+        let role = request.role();
+        let is_given = match request.action() {
+            // STS refuses the request, or gives this role.
+            Action::WebIdentity | Action::CustomToken => true,
+            // MinIO does not look at the role, and gives the rights of the user.
+            Action::Role | Action::Ldap | Action::SessionToken => self.assumes(role),
+        };
+        if is_given { role } else { "" }
+    }
+
+    /// Returns true if STS says that a role was assumed:
+    /// `arn:aws:iam::ACCOUNT:role/PATH/NAME` as `arn:aws:sts::ACCOUNT:assumed-role/NAME/SESSION`.
+    fn assumes(&self, role: &str) -> bool {
+        let name = self.assumed.rsplit('/').nth(1);
+        name.is_some() && name == role.rsplit('/').next()
     }
 }
 
@@ -218,6 +241,7 @@ mod tests {
     #[test]
     fn a_session_of_an_identity_is_that_identity_and_a_role_of_one_names_it() {
         let without_subject = AWS.replace("SubjectFromWebIdentityToken", "Other");
+        let without_subject = without_subject.replace("FederatedWebIdentityRole", "r");
         let answer = StsAnswer::read(without_subject.as_bytes()).unwrap();
         let form = |action: &str| format!("Action={action}&Version=2011-06-15&RoleArn=r&RoleSessionName=s");
         let key = |action: &str| {
@@ -231,6 +255,51 @@ mod tests {
         };
         assert_eq!(key("GetSessionToken"), "AK");
         assert!(key("AssumeRole").starts_with("r#AK#"), "{}", key("AssumeRole"));
+    }
+
+    #[test]
+    fn a_role_that_sts_does_not_name_is_not_the_keys() {
+        // MinIO gives the user's own rights to `AssumeRole`, whatever role it names.
+        let unread = AWS.replace("AssumedRoleUser", "Other");
+        let role = |xml: &str, form: &str| {
+            let request = StsRequest::parse(form.as_bytes()).unwrap();
+            let answer = StsAnswer::read(xml.as_bytes()).unwrap();
+            let key = answer.key(&request, "AK", at(0), at(0));
+            key.role().map(str::to_owned)
+        };
+        let assume = format!("Action=AssumeRole&Version=2011-06-15&RoleArn={ROLE}&RoleSessionName=app1");
+        assert_eq!(role(AWS, &assume).as_deref(), Some(ROLE));
+        assert_eq!(role(&unread, &assume), None);
+        assert_eq!(
+            role(AWS, &assume.replace("FederatedWebIdentityRole", "admin")),
+            None
+        );
+        let ldap = format!(
+            "Action=AssumeRoleWithLDAPIdentity&Version=2011-06-15&RoleArn={ROLE}&LDAPUsername=u&LDAPPassword=p"
+        );
+        assert_eq!(role(&unread, &ldap), None);
+    }
+
+    #[test]
+    fn a_session_with_a_second_factor_is_another_principal_than_one_without() {
+        let without_subject = AWS.replace("SubjectFromWebIdentityToken", "Other");
+        let name = |form: &str| {
+            let request = StsRequest::parse(form.as_bytes()).unwrap();
+            let answer = StsAnswer::read(without_subject.as_bytes()).unwrap();
+            answer
+                .key(&request, "AK", at(0), at(0))
+                .principal
+                .name()
+                .to_owned()
+        };
+        let session = "Action=GetSessionToken&Version=2011-06-15";
+        assert_eq!(name(session), "AK");
+        let with_factor = name(&format!("{session}&SerialNumber=mfa&TokenCode=123456"));
+        assert!(with_factor.starts_with("#AK#"), "{with_factor}");
+        assert_eq!(
+            with_factor,
+            name(&format!("{session}&SerialNumber=mfa&TokenCode=654321"))
+        );
     }
 
     #[test]

@@ -9,12 +9,14 @@ use super::VERSION;
 /// The longest form in bytes. AWS allows tokens of 20,000 characters.
 pub const FORM_BYTES_MAX: usize = 64 << 10;
 
+/// The greatest number of parameters. AWS allows 50 tags, each a name and a value.
+const PARAMETERS_MAX: usize = 150;
+
 /// The longest name of a session, see `RoleSessionName`.
 const SESSION_NAME_MAX: usize = 64;
 
 /// Parameters that say who asks or for how long, and not what the key may do.
-const NOT_OF_SCOPE: [&str; 10] = [
-    "Action",
+const NOT_OF_SCOPE: [&str; 8] = [
     "Version",
     "RoleArn",
     "DurationSeconds",
@@ -22,7 +24,6 @@ const NOT_OF_SCOPE: [&str; 10] = [
     "WebIdentityAccessToken",
     "Token",
     "LDAPPassword",
-    "SerialNumber",
     "TokenCode",
 ];
 
@@ -92,7 +93,11 @@ impl StsRequest {
     ///
     /// Fails if the form is not well-formed, or asks for what no node passes on.
     pub fn parse(form: &[u8]) -> Result<Self, StsRefusal> {
-        let parameters: Vec<(String, String)> = form_urlencoded::parse(form).into_owned().collect();
+        let parameters = form_urlencoded::parse(form).into_owned();
+        let parameters: Vec<(String, String)> = parameters.take(PARAMETERS_MAX + 1).collect();
+        if parameters.len() > PARAMETERS_MAX {
+            return Err(StsRefusal::Malformed("it has too many parameters"));
+        }
         for (index, (name, _)) in parameters.iter().enumerate() {
             // Node and STS might read different ones.
             if parameters[..index].iter().any(|(other, _)| other == name) {
@@ -191,8 +196,8 @@ impl Action {
             Self::WebIdentity => &["WebIdentityToken"],
             Self::Ldap => &["LDAPUsername", "LDAPPassword"],
             Self::CustomToken => &["Token", "RoleArn"],
-            Self::Role => &["RoleArn", "RoleSessionName"],
-            Self::SessionToken => &[],
+            // MinIO needs no role and no name of the session.
+            Self::Role | Self::SessionToken => &[],
         }
     }
 }
@@ -252,6 +257,11 @@ mod tests {
             StsRefusal::UnknownAction("GetCallerIdentity".into())
         );
         assert_eq!(refusal("Version=2011-06-15"), StsRefusal::Missing("Action"));
+        let many = (0..PARAMETERS_MAX).map(|number| format!("&Tag{number}="));
+        assert_eq!(
+            refusal(&format!("{FORM}{}", many.collect::<String>())),
+            StsRefusal::Malformed("it has too many parameters")
+        );
         let without = FORM.replace("e.y.J", "");
         assert_eq!(refusal(&without), StsRefusal::Missing("WebIdentityToken"));
     }
@@ -284,6 +294,8 @@ mod tests {
         assert_eq!(scope(FORM), scope(&format!("{FORM}&DurationSeconds=900")));
         assert_ne!(scope(FORM), scope(&format!("{FORM}&Policy=narrow")));
         assert_ne!(scope(FORM), scope(&FORM.replace("a+b", "other")));
+        // A key with a second factor may do more.
+        assert_ne!(scope(FORM), scope(&format!("{FORM}&SerialNumber=mfa")));
     }
 
     proptest! {

@@ -19,7 +19,7 @@ use crate::gate::refused;
 use crate::lake::{ACCESS_KEY, Access, Lake, Request, SECRET_KEY};
 use crate::node::{Node, OTHER_KEY, OTHER_SECRET, lake};
 use crate::tasks::{carry_out, order, post};
-use crate::waiting::until;
+use crate::waiting::{until, value};
 
 const ETL: &str = "arn:aws:iam::1:role/etl";
 const ADHOC: &str = "arn:aws:iam::1:role/adhoc";
@@ -75,19 +75,23 @@ async fn ask(node: &Node, role: &str, token: &str) -> Reply {
 
 /// The key that a node gets for a token.
 async fn key(node: &Node, role: &str, token: &str) -> TemporaryKey {
-    let reply = ask(node, role, token).await;
-    assert_eq!(reply.status, StatusCode::OK, "{}", reply.text());
-    let document: Value = serde_json::from_slice(&reply.body).unwrap();
-    let text = |name: &str| document[name].as_str().unwrap().to_owned();
-    assert!(text("Expiration").ends_with('Z'), "{document}");
-    TemporaryKey {
-        access_key: text("AccessKeyId"),
-        secret_key: text("SecretAccessKey"),
-        token: text("Token"),
-    }
+    TemporaryKey::of(&ask(node, role, token).await)
 }
 
 impl TemporaryKey {
+    /// The key of an answer.
+    fn of(reply: &Reply) -> Self {
+        assert_eq!(reply.status, StatusCode::OK, "{}", reply.text());
+        let document: Value = serde_json::from_slice(&reply.body).unwrap();
+        let text = |name: &str| document[name].as_str().unwrap().to_owned();
+        assert!(text("Expiration").ends_with('Z'), "{document}");
+        Self {
+            access_key: text("AccessKeyId"),
+            secret_key: text("SecretAccessKey"),
+            token: text("Token"),
+        }
+    }
+
     /// The key that STS made of its request with this number.
     fn numbered(number: usize) -> Self {
         Self {
@@ -174,12 +178,16 @@ async fn sts_itself_is_answered_in_its_own_form() {
         reply.text()
     );
     assert_eq!(TemporaryKey::numbered(0).get(&node, "/b/k").await.text(), "bytes");
+    // `object_store` sends the parameters in the query.
+    let in_query = format!("/?{}", form(ETL, "pod-token"));
+    let reply = client.post(&in_query, "").send().await;
+    assert_eq!(reply.status, StatusCode::OK, "{}", reply.text());
     for (form, code) in [
         (form("arn:aws:iam::2:role/x", "pod-token"), "AccessDenied"),
         (form(ETL, "forged"), "InvalidIdentityToken"),
         (
             "Action=GetCallerIdentity&Version=2011-06-15".into(),
-            "InvalidParameterValue",
+            "InvalidAction",
         ),
         (String::new(), "InvalidParameterValue"),
     ] {
@@ -364,16 +372,19 @@ async fn a_thousand_pods_with_tokens_of_their_own_get_keys_a_few_at_a_time() {
     let pods = (0..1000).map(async |pod: usize| {
         let token = format!("token-{pod}");
         sts.accept(&token, &format!("pod-{pod}"));
-        let key = key(&cluster.nodes[pod % 3], ETL, &token).await;
-        let reply = key.get(&cluster.nodes[(pod + 1) % 3], "/b/k").await;
-        assert_eq!(reply.text(), "bytes", "{pod}");
+        // On a busy machine, STS and the other nodes may need longer than a node waits.
+        let is_answered = |reply: &Reply| reply.status != StatusCode::SERVICE_UNAVAILABLE;
+        let asked = async || ask(&cluster.nodes[pod % 3], ETL, &token).await;
+        let key = TemporaryKey::of(&value("STS has a place", asked, is_answered).await);
+        for other in [pod + 1, pod + 2] {
+            let read = async || key.get(&cluster.nodes[other % 3], "/b/k").await;
+            let reply = value("the key is known", read, is_answered).await;
+            assert_eq!(reply.text(), "bytes", "{pod} at {other}");
+        }
     });
     join_all(pods).await;
     assert_eq!(sts.asked().len(), 1000);
     assert!(sts.most_at_a_time() <= 3 * 32, "{}", sts.most_at_a_time());
-    for node in 0..3 {
-        assert_eq!(cluster.metric(node, "shoal_temporary_keys").await, 1000);
-    }
     cluster.stop().await;
 }
 
@@ -407,7 +418,7 @@ async fn an_identity_assumes_a_role_with_its_own_key_pair_and_never_with_that_of
     let client = Client::signing(node.sts_address(), ACCESS_KEY, SECRET_KEY);
     let asked = sts.asked().len();
     for (call, code) in [
-        (signed(&stranger, ASSUME), "InvalidAccessKeyId"),
+        (signed(&stranger, ASSUME), "InvalidClientTokenId"),
         (signed(&forger, ASSUME), "SignatureDoesNotMatch"),
         (
             signed(&client, ASSUME).of_service("s3"),
