@@ -394,9 +394,10 @@ impl PlainLake {
 
 /// Returns true if a 304 confirms all of a version: lakes keep the ETag when only the metadata changes.
 fn confirms(version: &Version, headers: &HeaderMap) -> bool {
-    [LAST_MODIFIED, HeaderName::from_static("x-amz-version-id")]
-        .into_iter()
-        .all(|name| {
+    let is_same = headers.get(ETAG).is_none_or(|etag| etag == version.etag_header());
+    let others = [LAST_MODIFIED, HeaderName::from_static("x-amz-version-id")];
+    is_same
+        && others.into_iter().all(|name| {
             let now = headers.get(&name);
             now.is_none() || now == version.headers.get(&name)
         })

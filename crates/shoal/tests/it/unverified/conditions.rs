@@ -108,6 +108,21 @@ async fn a_lake_whose_304_has_no_date_is_asked_about_the_date() {
 }
 
 #[tokio::test]
+async fn a_304_about_another_etag_confirms_nothing() {
+    let node = node(with_account).await;
+    node.lake.put("b", "k", "bytes");
+    guest(&node).get("/b/k").send().await;
+    stored(&node, 1).await;
+    let forged = Fault::new().with_header("etag", "\"another\"");
+    node.lake.misbehave(forged.when(is_question).always());
+    node.lake.forget_requests();
+    let reply = guest(&node).get("/b/k").send().await;
+    assert_eq!((reply.status, reply.text()), (StatusCode::OK, "bytes"));
+    assert_ne!(cached(&reply), "REVALIDATED");
+    assert_eq!(node.lake.requests().len(), 2, "the lake is asked for the bytes");
+}
+
+#[tokio::test]
 async fn a_header_of_s3_that_may_change_the_answer_keeps_the_node_from_asking() {
     let node = node(with_account).await;
     node.lake.put("b", "k", "bytes");
