@@ -5,8 +5,9 @@ use http::{HeaderMap, HeaderValue, header};
 use crate::conditions::Conditions;
 use crate::range::RangeRequest;
 
-/// S3's own headers that change neither the permission to read nor the answer.
-const PLAIN_AMZ_HEADERS: [&str; 7] = [
+/// S3's own headers that change neither the permission to read nor the answer. The SDK for Java sends the
+/// checksum of the body with reads, too, which have none.
+const PLAIN_AMZ_HEADERS: [&str; 13] = [
     "x-amz-api-version",
     "x-amz-date",
     "x-amz-content-sha256",
@@ -14,6 +15,12 @@ const PLAIN_AMZ_HEADERS: [&str; 7] = [
     "x-amz-user-agent",
     "x-amz-security-token",
     "x-amz-te",
+    "x-amz-sdk-checksum-algorithm",
+    "x-amz-checksum-crc32",
+    "x-amz-checksum-crc32c",
+    "x-amz-checksum-crc64nvme",
+    "x-amz-checksum-sha1",
+    "x-amz-checksum-sha256",
 ];
 
 /// Other headers that change neither: connection and tracing headers.
@@ -230,6 +237,7 @@ mod tests {
             ("amz-sdk-invocation-id", "1"),
             ("x-amz-content-sha256", "UNSIGNED-PAYLOAD"),
             ("x-amz-api-version", "2006-03-01"),
+            ("x-amz-checksum-crc32", "AAAAAA=="),
             ("range", "bytes=0-1"),
             ("if-match", "\"x\""),
             ("traceparent", "00-1-2-00"),
