@@ -177,10 +177,16 @@ impl Gate {
         parts.method == Method::OPTIONS && claim.is_presigned() && !is_for_lake
     }
 
+    /// Returns the caller that a presigned URL names. That of a session is the identity which asked for it:
+    /// lakes check a URL with a token, which nobody has signed for a preflight.
     fn named(&self, claim: &Claim<'_>) -> Option<Caller> {
         let identity = self.identities.get(claim.credential.access_key())?;
-        let has_token = claim.token.is_some();
-        (identity.temporary.is_some() == has_token).then_some(Caller::Identity(identity))
+        let named = match &identity.temporary {
+            Some(key) if claim.token.is_some() => self.identities.get(key.principal.name()),
+            None if claim.token.is_none() => Some(identity),
+            _ => None,
+        };
+        named.map(Caller::Identity)
     }
 
     fn admit_signed(

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, header};
+use shoal_base::secret::Secret;
 
 use super::{
     ACCESS_KEY, HOST, REGION, SECRET_KEY, account, gate, is_known, now, presigned, presigned_at, refusal,
@@ -13,8 +14,9 @@ use super::{
 use crate::auth::proven::PlainUrl;
 use crate::auth::{Credentials, Gate, Refusal, Verified};
 use crate::error::ErrorCode;
-use crate::identity::{Caller, Identities, Identity};
+use crate::identity::{Account, Caller, Identities, Identity};
 use crate::sigv4::{KeyCache, PayloadHash, Signer};
+use crate::temporary_key::{Principal, TemporaryKey};
 
 #[test]
 fn a_presigned_url_changed_after_signing_is_worthless() {
@@ -159,6 +161,37 @@ fn a_preflight_of_a_presigned_url_is_unsigned_and_names_an_account() {
         let question = tampered(&question, from, to);
         assert_eq!(named(asked(&question)), None, "{to}");
     }
+}
+
+#[test]
+fn a_preflight_for_the_url_of_a_session_names_the_identity_that_asked_for_it() {
+    let identities = Identities::new([Identity::new(ACCESS_KEY, SECRET_KEY)]);
+    for (access_key, principal) in [
+        ("SESSION", Principal::new(ACCESS_KEY)),
+        ("ROLE", Principal::of_role("role", "s", 7)),
+    ] {
+        let account = Account {
+            session_token: Some(Secret::new("t")),
+            ..Account::new(access_key, SECRET_KEY)
+        };
+        assert!(identities.learn(TemporaryKey {
+            account: Arc::new(account),
+            expires: now() + Duration::from_hours(1),
+            principal: Arc::new(principal),
+        }));
+    }
+    let gate = Gate::new(identities, REGION);
+    let mut question = presigned("/bucket/key");
+    question.method = Method::OPTIONS;
+    let with_token = tampered(&question, "X-Amz-Date=", "X-Amz-Security-Token=t&X-Amz-Date=");
+    let named = |question: &Parts, access_key| {
+        let question = tampered(question, ACCESS_KEY, access_key);
+        let named = gate.admit(&question, now()).unwrap().named;
+        named.map(|caller| caller.name().to_owned())
+    };
+    assert_eq!(named(&with_token, "SESSION").as_deref(), Some(ACCESS_KEY));
+    assert_eq!(named(&question, "SESSION"), None);
+    assert_eq!(named(&with_token, "ROLE"), None);
 }
 
 #[test]
