@@ -179,13 +179,13 @@ async fn a_plan_fetches_each_block_once_at_its_rate_pins_it_and_readers_find_it(
     cluster.put("p/2", 3);
     let document = document(&[
         Planned {
-            submit_s: 3.0,
-            deadline_s: 3.4,
+            submit_s: 9.0,
+            deadline_s: 9.4,
             reads: &[("a", 6)],
         },
         Planned {
-            submit_s: 4.0,
-            deadline_s: 4.4,
+            submit_s: 10.0,
+            deadline_s: 10.4,
             reads: &[("p/", 6), ("a", 6)],
         },
     ]);
