@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from real import etcd, tier
+from real import etcd, maven, tier
 from real.balancer import Balancer
 from real.cluster import Cluster
 from real.lakes import LAKES, Lake, LakeUnavailable
@@ -63,7 +63,7 @@ def main() -> int:
             jars.fetched()
             prove(report, folder, arguments)
         return report.finish()
-    except (LakeUnavailable, etcd.EtcdUnavailable, jars.JarsUnavailable) as reason:
+    except (LakeUnavailable, etcd.EtcdUnavailable, maven.JarsUnavailable) as reason:
         print(f"skipped: {reason}")
         return 0
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
+from real import maven
 from real.lakes import REGION, Account, cache_dir
 from real.processes import run
 
@@ -53,7 +54,7 @@ class Tests:
         (configuration / "log4j.properties").write_text("log4j.rootLogger=OFF\n")
         command = [
             *(
-                jars.program("java"),
+                maven.program("java"),
                 *spark.FAST_START,
                 "-Xmx1g",
                 f"-Dtest.build.data={work / 'data'}",
@@ -126,4 +127,4 @@ def _compile(sources: Path, libraries: Sequence[Path], folder: Path) -> None:
     files = [folder / "sources" / f"{name.replace('.', '/')}.java" for name in (*CLASSES, *MORE_CLASSES)]
     options = ["-nowarn", "-proc:none", "-implicit:class", "-encoding", "UTF-8"]
     places = ["-d", folder / "classes", "-sourcepath", folder / "sources", "-cp", ":".join(map(str, libraries))]
-    run([jars.program("javac"), *options, *places, *files], timeout_s=600)
+    run([maven.program("javac"), *options, *places, *files], timeout_s=600)

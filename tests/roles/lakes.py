@@ -5,17 +5,21 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from importlib.metadata import version
 from pathlib import Path
 
 import boto3
-from real.lakes import REGION, Lake, ceph, minio
+from botocore.client import BaseClient
+from real.lakes import REGION, Account, Lake, ceph, minio
+from real.processes import Process, answers, free_port
 
 from .issuer import Issuer
 
 # A role that may do everything, and one that may write and not read.
-ROLES = {"ETL": ["s3:*"], "BLIND": ["s3:PutObject"]}
+ROLES = {"ETL": ["s3:*", "sts:AssumeRole"], "BLIND": ["s3:PutObject"]}
 _MINIO_POLICIES = {"ETL": "readwrite", "BLIND": "writeonly"}
 
 # A lake, and the ARNs of its roles by name; that of OTHER is listed nowhere.
@@ -41,38 +45,78 @@ def _minio_arn(role: str) -> str:
 
 @contextmanager
 def _ceph(folder: Path, issuer: Issuer) -> Iterator[tuple[Lake, Roles]]:
-    gateway = "rgw_sts_key = sixteen letters!\nrgw_s3_auth_use_sts = true"
-    with ceph.start(folder, gateway=gateway, capabilities="roles=*;oidc-provider=*") as lake:
-        client = {
-            "endpoint_url": lake.url,
-            "region_name": REGION,
-            "aws_access_key_id": lake.account.access_key,
-            "aws_secret_access_key": lake.account.secret_key,
+    with ceph.start(folder, gateway=ceph.STS, capabilities="roles=*;oidc-provider=*;user-policy=*") as lake:
+        iam = client(lake, "iam")
+        sessions = _policy({"Effect": "Allow", "Action": ["sts:GetSessionToken"], "Resource": "*"})
+        iam.put_user_policy(UserName="lake", PolicyName="sessions", PolicyDocument=sessions)
+        yield lake, _make_roles(iam, issuer, "app_id")
+
+
+@contextmanager
+def _moto(folder: Path, issuer: Issuer) -> Iterator[tuple[Lake, Roles]]:
+    port = free_port()
+    # The first three requests make the owner; from then on moto checks all.
+    environment = {"INITIAL_NO_AUTH_ACTION_COUNT": "3"}
+    command = [sys.executable, "-m", "roles.judging_moto", str(port)]
+    server = Process(command, folder / "moto.log", env=environment)
+    lake = Lake("moto", version("moto"), f"http://127.0.0.1:{port}", Account("nobody", "nothing"), processes=[server])
+    with lake:
+        server.wait_until(lambda: answers(port), 60)
+        iam, everything = client(lake, "iam"), _policy({"Effect": "Allow", "Action": ["*"], "Resource": "*"})
+        iam.create_user(UserName="owner")
+        iam.put_user_policy(UserName="owner", PolicyName="everything", PolicyDocument=everything)
+        key = iam.create_access_key(UserName="owner")["AccessKey"]
+        lake.account = Account(key["AccessKeyId"], key["SecretAccessKey"])
+        yield lake, _make_roles(client(lake, "iam"), issuer, "aud")
+
+
+def client(lake: Lake, service: str) -> BaseClient:
+    """Returns a client of the lake itself, with the account of its owner."""
+    return boto3.client(
+        service,
+        endpoint_url=lake.url,
+        region_name=REGION,
+        aws_access_key_id=lake.account.access_key,
+        aws_secret_access_key=lake.account.secret_key,
+    )
+
+
+def _make_roles(iam: BaseClient, issuer: Issuer, audience: str) -> Roles:
+    """Makes roles that trust tokens of the issuer; ETL trusts all whom the lake knows, too.
+
+    `audience` is what the lake calls the audience of a token.
+    """
+    arn = iam.create_open_id_connect_provider(
+        Url=issuer.url, ClientIDList=list(ROLES), ThumbprintList=[issuer.thumbprint]
+    )["OpenIDConnectProviderArn"]
+    arns = {}
+    for role, actions in ROLES.items():
+        tokens = {
+            "Effect": "Allow",
+            "Principal": {"Federated": arn},
+            "Action": ["sts:AssumeRoleWithWebIdentity"],
+            "Condition": {"StringEquals": {f"{issuer.url.removeprefix('http://')}:{audience}": role}},
         }
-        iam = boto3.client("iam", **client)
-        provider = iam.create_open_id_connect_provider(
-            Url=issuer.url, ClientIDList=list(ROLES), ThumbprintList=[issuer.thumbprint]
-        )["OpenIDConnectProviderArn"]
-        for role, actions in ROLES.items():
-            name = issuer.url.removeprefix("http://")
-            trust = {
-                "Effect": "Allow",
-                "Principal": {"Federated": [provider]},
-                "Action": ["sts:AssumeRoleWithWebIdentity"],
-                "Condition": {"StringEquals": {f"{name}:app_id": role}},
-            }
-            rights = {"Effect": "Allow", "Action": actions, "Resource": "arn:aws:s3:::*"}
-            iam.create_role(RoleName=role, AssumeRolePolicyDocument=_policy(trust))
-            iam.put_role_policy(RoleName=role, PolicyName="rights", PolicyDocument=_policy(rights))
-        yield lake, {role: f"arn:aws:iam:::role/{role}" for role in (*ROLES, "OTHER")}
+        all_known = {"Effect": "Allow", "Principal": {"AWS": "*"}, "Action": ["sts:AssumeRole"]}
+        trust = _policy(tokens, *([all_known] if role == "ETL" else []))
+        arns[role] = iam.create_role(RoleName=role, AssumeRolePolicyDocument=trust)["Role"]["Arn"]
+        give_rights(iam, role, actions)
+    return {**arns, "OTHER": arns["ETL"].replace("ETL", "OTHER")}
 
 
-def _policy(statement: dict[str, object]) -> str:
+def give_rights(iam: BaseClient, role: str, actions: list[str]) -> None:
+    """Lets a role do this from now on, and nothing else."""
+    rights = _policy({"Effect": "Allow", "Action": actions, "Resource": "*"})
+    iam.put_role_policy(RoleName=role, PolicyName="rights", PolicyDocument=rights)
+
+
+def _policy(*statements: Mapping[str, object]) -> str:
     # Ceph does not take a plus in a form for a blank.
-    return json.dumps({"Version": "2012-10-17", "Statement": [statement]}, separators=(",", ":"))
+    return json.dumps({"Version": "2012-10-17", "Statement": statements}, separators=(",", ":"))
 
 
 LAKES: dict[str, Callable[[Path, Issuer], AbstractContextManager[tuple[Lake, Roles]]]] = {
     "minio": _minio,
     "ceph": _ceph,
+    "moto": _moto,
 }

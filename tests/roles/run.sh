@@ -9,5 +9,6 @@ root=$(cd "$here/../.." && pwd)
 source "$root/tests/real/environment.sh"
 
 python=$(virtual_environment roles "$here/requirements.txt")
+clients=$(virtual_environment sdks "$root/tests/sdks/requirements.txt")
 binary=${SHOAL:-$(build_shoal "$root" dev)}
-PYTHONPATH="$root/tests" exec "$python" -m roles --shoal "$binary" "$@"
+PYTHONPATH="$root/tests" exec "$python" -m roles --shoal "$binary" --clients "$clients" "$@"

@@ -1,16 +1,18 @@
-"""Runs the clients: `python -m unknown --shoal BIN [--lake NAME] [--keep]`."""
+"""Runs the clients: `python -m unknown --shoal BIN --clients PYTHON [--lake NAME] [--keep]`."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from real.lakes import LakeUnavailable
 from real.report import Report
 from real.scratch import scratch
+from sdks.clients import Client, available
 
-from . import iceberg, named, presigned, sdk, sources
+from . import iceberg, many, named, presigned, sdk, sources
 from .cluster import Cluster
 from .lakes import LAKES, GuestLake
 from .scene import Scene, expect
@@ -20,22 +22,24 @@ def main() -> int:
     """Parses, runs, counts."""
     parser = argparse.ArgumentParser(prog="tests/unknown/run.sh", description=__doc__)
     parser.add_argument("--shoal", type=Path, required=True, help="the binary")
+    parser.add_argument("--clients", type=Path, required=True, help="a Python with the packages of the SDKs")
     parser.add_argument("--lake", choices=LAKES, help="only this lake")
     parser.add_argument("--keep", action="store_true", help="keep logs and data")
     arguments = parser.parse_args()
     report = Report()
     names = [arguments.lake] if arguments.lake else list(LAKES)
+    clients = list(available(report, arguments.clients))
     with scratch("shoal-unknown-", arguments.keep) as folder:
         for name in names:
             try:
                 with LAKES[name](folder / name) as place:
-                    prove(report, place, arguments.shoal.resolve(), folder / f"{name}-nodes")
+                    prove(report, place, arguments.shoal.resolve(), folder / f"{name}-nodes", clients)
             except LakeUnavailable as reason:
                 report.skip(name, str(reason))
     return report.finish()
 
 
-def prove(report: Report, place: GuestLake, binary: Path, folder: Path) -> None:
+def prove(report: Report, place: GuestLake, binary: Path, folder: Path, clients: Sequence[Client]) -> None:
     """Runs all clients at nodes in front of one lake."""
     print(f"-- {place.lake.name} {place.lake.version}", flush=True)
     folder.mkdir()
@@ -43,6 +47,7 @@ def prove(report: Report, place: GuestLake, binary: Path, folder: Path) -> None:
         scene = Scene(report, place, cluster, binary, folder)
         for part in (sdk, presigned, named, iceberg, sources):
             part.run(scene)
+        many.run(scene, clients)
     with scene.check("nodes", "have no secret and no error in their logs"):
         _logs(scene)
 

@@ -69,7 +69,7 @@ def _minio(folder: Path) -> Iterator[GuestLake]:
 
 @contextmanager
 def _ceph(folder: Path) -> Iterator[GuestLake]:
-    gateway = f"rgw_sts_key = sixteen letters!\nrgw_s3_auth_use_sts = true\nrgw_dns_name = {NAME}"
+    gateway = f"{ceph.STS}\nrgw_dns_name = {NAME}"
     guest = User(GUEST, "guest", "guest", "guest@example.com")
     with ceph.start(folder, [guest], gateway=gateway, capabilities="roles=*;users=*") as lake:
         _make_buckets(lake)

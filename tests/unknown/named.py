@@ -10,15 +10,10 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
+from real.certificates import certify
 from real.node import Node
 from real.processes import answers
 from real.report import Difference
@@ -83,7 +78,7 @@ def run(scene: Scene) -> None:
         with scene.check("forward proxy", "for no other host, and no tunnel"):
             _other_hosts(scene, node)
     try:
-        certificate = _certify(scene.folder / "tls")
+        certificate = certify(scene.folder / "tls", x509.DNSName(NAME), x509.DNSName(f"*.{NAME}"))
     except OSError as reason:
         scene.skip("the lake's name", str(reason))
         return
@@ -166,40 +161,3 @@ def _resolving(hosts: Path, address: str) -> list[str]:
     if tried.returncode != 0:
         raise OSError(f"a private /etc/hosts needs a mount namespace: {tried.stderr.strip()}")
     return prefix
-
-
-@dataclass(frozen=True)
-class _Certificate:
-    authority: Path
-    chain: Path
-    key: Path
-
-
-def _certify(folder: Path) -> _Certificate:
-    """Makes a private authority, and a certificate for the lake's names."""
-    folder.mkdir()
-    made = _Certificate(folder / "authority.pem", folder / "chain.pem", folder / "key.pem")
-    signer, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    issuer, now = _name("authority of a test"), datetime.now(UTC)
-
-    def builder(subject: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-        signed = x509.CertificateBuilder().issuer_name(issuer).subject_name(subject).public_key(public)
-        signed = signed.serial_number(x509.random_serial_number())
-        signed = signed.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
-        identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
-        return signed.add_extension(identifier, critical=False)
-
-    authority = builder(issuer, signer.public_key())
-    authority = authority.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    authority = authority.add_extension(x509.SubjectKeyIdentifier.from_public_key(signer.public_key()), critical=False)
-    names = x509.SubjectAlternativeName([x509.DNSName(NAME), x509.DNSName(f"*.{NAME}")])
-    leaf = builder(_name(NAME), key.public_key()).add_extension(names, critical=False)
-    made.authority.write_bytes(authority.sign(signer, hashes.SHA256()).public_bytes(Encoding.PEM))
-    made.chain.write_bytes(leaf.sign(signer, hashes.SHA256()).public_bytes(Encoding.PEM))
-    made.key.touch(mode=0o600)
-    made.key.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    return made
-
-
-def _name(common: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])

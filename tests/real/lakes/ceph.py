@@ -18,6 +18,9 @@ from .base import ACCESS_KEY, SECRET_KEY, TIER_DISKS, Account, Classes, Lake, La
 PROGRAMS = ("ceph-mon", "ceph-mgr", "ceph-osd", "radosgw", "radosgw-admin", "ceph", "monmaptool", "ceph-authtool")
 PACKAGES = ("ceph-mon", "ceph-mgr", "ceph-osd", "radosgw", "ceph-common")
 
+# What a gateway needs to give temporary keys.
+STS = "rgw_sts_key = sixteen letters!\nrgw_s3_auth_use_sts = true"
+
 # 32 bytes in base64, as the gateway wants them.
 KMS_KEY = base64.b64encode(b"a key that protects nothing here").decode()
 
