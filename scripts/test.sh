@@ -107,6 +107,10 @@ s3_tests() {
   for lake in ceph minio; do
     step "ceph/s3-tests through three nodes that pack everything, at $lake" \
       tests/s3-tests/run.sh --lake "$lake" --packed "${checkout[@]+"${checkout[@]}"}"
+    step "ceph/s3-tests through three nodes that know no user, at $lake" \
+      tests/s3-tests/run.sh --lake "$lake" --unknown --nodes 3 "${checkout[@]+"${checkout[@]}"}"
+    step "ceph/s3-tests through three nodes that give temporary keys, at $lake" \
+      tests/s3-tests/run.sh --lake "$lake" --sessions "${checkout[@]+"${checkout[@]}"}"
   done
   wait "$back"
 }

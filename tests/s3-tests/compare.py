@@ -3,6 +3,7 @@
 Three passes go through the node: one with an empty store, then two with a read of the whole object before every read.
 With `--nodes 3` they go through three nodes that answer in turn and share their blocks. With `--unknown` the nodes have
 no identity: the lake judges every request as it came, and requests of signature version 2 are sent, too.
+With `--sessions` the users have temporary keys: at the lake from its own STS, at three nodes each from another node.
 With `--write-back` there are two passes, through three nodes that answer in turn and write everything back. In one,
 objects stay dirty until a request needs them at the lake; in the other, nodes flush them while the tests run. This
 needs etcd; the bytes of dirty objects are in a bucket of the same lake.
@@ -22,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,8 @@ from xml.etree import ElementTree
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from cooperating import ACCOUNTS, KEEPERS, Nodes, unknown  # noqa: E402 - the path comes first
+import temporary  # noqa: E402 - the path comes first
+from cooperating import ACCOUNTS, KEEPERS, Nodes, unknown  # noqa: E402
 from packed import ADMIN, LAKE  # noqa: E402
 from real import etcd  # noqa: E402
 from real.cluster import Cluster  # noqa: E402
@@ -39,6 +41,7 @@ from real.lakes import LAKES, Account, Lake, LakeUnavailable, cache_dir  # noqa:
 from real.node import Node  # noqa: E402
 from real.processes import run, tried_again  # noqa: E402
 from real.scratch import scratch  # noqa: E402
+from sessions import USERS as SESSION_USERS  # noqa: E402
 from spread import NODES  # noqa: E402
 from users import BUCKETS, KEEPER, USERS, write_configuration  # noqa: E402
 from written_back import BUCKET_PREFIX, restart, restart_packed  # noqa: E402
@@ -77,6 +80,10 @@ OF_VERSION_2 = "_aws2"
 NOT_WRITTEN_BACK = HERE / "passing" / "not_written_back.txt"
 # The tests that a packed object cannot pass, with the reasons.
 NOT_PACKED = HERE / "passing" / "not_packed.txt"
+# The tests that nodes which know no user cannot pass, with the reasons.
+NOT_UNKNOWN = HERE / "passing" / "not_unknown.txt"
+# The tests that a lake itself fails with temporary keys, with the reasons.
+NOT_IN_SESSIONS = HERE / "passing" / "not_in_sessions.txt"
 # With the first age, an object goes to the lake only when a request needs it there. With the second, all
 # objects go there while the tests go on.
 AGES = ("1h", "1s")
@@ -97,6 +104,8 @@ class Suite:
     """The prefix of the names of its buckets."""
     buckets: str = BUCKETS
     environment: dict[str, str] = field(default_factory=dict)
+    """Those of each of its runs."""
+    plugins: Sequence[str] = ()
 
     def run(self, tests: Sequence[str], *, plugins: Sequence[str] = (), label: str) -> dict[str, str]:
         """Runs tests (all of the selection when none are named) and returns `passed`, `failed` or `skipped` by test."""
@@ -119,7 +128,7 @@ class Suite:
         }
         command = [
             *(sys.executable, "-m", "pytest", "--quiet", "--tb=short", "-p", "no:cacheprovider"),
-            *(f"-p{plugin}" for plugin in plugins),
+            *(f"-p{plugin}" for plugin in (*self.plugins, *plugins)),
             *selection,
             *(f"--deselect={test}" for test in deselected),
             *(f"--timeout={TEST_TIMEOUT_S}", f"--junit-xml={results}", f"@{wanted}"),
@@ -224,8 +233,7 @@ def passes_of_packing_cluster(node: Suite, cluster: Cluster) -> list[Pass]:
 
 
 def nodes_through(
-    count: int,
-    account: str | None,
+    arguments: argparse.Namespace,
     suite: SuiteAt,
     running: ExitStack,
     binary: Path,
@@ -233,17 +241,31 @@ def nodes_through(
     lake: Lake,
     accounts: Sequence[Account],
 ) -> tuple[list[Node], list[Pass]]:
-    """Returns nodes that write through, and their passes. With an account they know none of `accounts`."""
+    """Returns nodes that write through, and their passes. With `--unknown` they know none of `accounts`."""
+    account = arguments.unknown
     known, environment = (accounts, None) if account is None else ((), unknown(account, lake))
-    nodes = running.enter_context(Nodes(binary, folder, lake, known, count, environment))
+    nodes = running.enter_context(
+        Nodes(binary, folder, lake, known, arguments.nodes, environment, with_sts=arguments.sessions)
+    )
     through = suite("node", nodes.url, environment=nodes.variables)
+    if arguments.sessions:
+        through = with_sessions(through, lake, nodes.sts_urls)
 
     def conclude() -> list[str]:
         sources = nodes.bytes_by_source()
         print("bytes so far: " + ", ".join(f"{bytes_} {source}" for source, bytes_ in sources.items()), flush=True)
-        return [] if sources["local"] > 0 else ["nothing came from a cache"]
+        problems = [] if sources["local"] > 0 else ["nothing came from a cache"]
+        if arguments.sessions and min(nodes.temporary_keys()) < len(SESSION_USERS):
+            problems.append("a node lacks temporary keys")
+        return problems
 
     return nodes.all, passes_of_node(through, nodes.restart_cold, conclude, nodes.plugins)
+
+
+def with_sessions(suite: Suite, lake: Lake, urls: Sequence[str]) -> Suite:
+    """Returns a suite whose users have temporary keys of a lake, which they get at these URLs."""
+    environment = {**suite.environment, **temporary.variables(lake, urls)}
+    return replace(suite, environment=environment, plugins=("sessions",))
 
 
 def nodes_with_tier(
@@ -371,6 +393,9 @@ def parse() -> argparse.Namespace:
         help="nodes that know no user; their own account is that of the keeper of packs, of the lake's owner, or none",
     )
     parser.add_argument(
+        "--sessions", action="store_true", help="three nodes that write through and give the users temporary keys"
+    )
+    parser.add_argument(
         "--write-back", action="store_true", help="three nodes that acknowledge before the lake has what is written"
     )
     parser.add_argument("--packed", action="store_true", help="the same, and small objects go to the lake in packs")
@@ -390,6 +415,12 @@ def parse() -> argparse.Namespace:
         parser.error("--write-back and --packed start nodes of --shoal, in front of a lake of its own")
     if arguments.unknown and (arguments.write_back or arguments.packed):
         parser.error("--unknown goes without --write-back and --packed: nodes refuse whom they do not know there")
+    if arguments.sessions:
+        if arguments.unknown or arguments.write_back or arguments.packed or arguments.lake_url:
+            parser.error("--sessions starts lake and nodes, and goes without --unknown, --write-back and --packed")
+        if arguments.lake not in temporary.ACTIONS:
+            parser.error(f"--sessions needs one of {', '.join(temporary.ACTIONS)}")
+        arguments.nodes = 3
     arguments.baseline = arguments.baseline or HERE / "passing" / f"{arguments.lake}.txt"
     return arguments
 
@@ -411,13 +442,18 @@ def compared(arguments: argparse.Namespace, checkout: Path, folder: Path) -> int
     results = arguments.results or folder / "results"
     results.mkdir(parents=True, exist_ok=True)
     is_back = arguments.write_back or arguments.packed
+    lists = (
+        (is_back, NOT_WRITTEN_BACK),
+        (arguments.packed, NOT_PACKED),
+        (arguments.unknown, NOT_UNKNOWN),
+        (arguments.sessions, NOT_IN_SESSIONS),
+    )
 
     def suite(name: str, url: str, **more: Any) -> Suite:
         return Suite(checkout, results.resolve(), name, url, **more)
 
     def lost(lake: Suite, passes: Sequence[Pass]) -> int:
-        left_out = tests_in(NOT_WRITTEN_BACK) if is_back else []
-        left_out += tests_in(NOT_PACKED) if arguments.packed else []
+        left_out = {test for is_meant, path in lists if is_meant for test in tests_in(path)}
         tests = [test for test in baseline_of(lake, arguments.baseline) if test not in left_out]
         tests = [test for test in tests if arguments.unknown or OF_VERSION_2 not in test]
         tests = [test for test in tests if (arguments.only or "") in test]
@@ -430,17 +466,16 @@ def compared(arguments: argparse.Namespace, checkout: Path, folder: Path) -> int
         return lost(suite(arguments.lake, arguments.lake_url), passes)
     with ExitStack() as running:
         users = [*USERS.values(), KEEPER]
-        started = running.enter_context(LAKES[arguments.lake](folder / "lake", users))
+        start = partial(temporary.start, arguments.lake) if arguments.sessions else LAKES[arguments.lake]
+        started = running.enter_context(start(folder / "lake", users))
         lake = suite(arguments.lake, started.url)
+        if arguments.sessions:
+            lake = with_sessions(lake, started, [started.url])
         if arguments.shoal is None:
             return lost(lake, ())
         accounts = [started.account, *(user.account for user in users)]
         of_cluster = passes_of_packing_cluster if arguments.packed else passes_of_cluster
-        build = (
-            partial(nodes_with_tier, of_cluster)
-            if is_back
-            else partial(nodes_through, arguments.nodes, arguments.unknown)
-        )
+        build = partial(nodes_with_tier, of_cluster) if is_back else partial(nodes_through, arguments)
         nodes, passes = build(suite, running, arguments.shoal.resolve(), folder, started, accounts)
         try:
             return lost(lake, passes)

@@ -1,4 +1,7 @@
-"""Nodes that write through: one, or several that share their blocks. They know all users of the suite, or none."""
+"""Nodes that write through: one, or several that share their blocks. They know all users of the suite, or none.
+
+Several may give the users temporary keys.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,16 @@ from real import together
 from real.balancer import Balancer
 from real.lakes import Account, Lake
 from real.node import Node
+from real.processes import free_port
 from spread import NODES
+from temporary import table
 from users import KEEPER
 
 # The accounts that nodes may have which know no user. The keeper may read everything. So may the owner at MinIO; at
 # Ceph it is a user who may not read what others have.
 KEEPERS, OWNERS, NONE = ACCOUNTS = ("keeper", "owner", "none")
 _SOURCE = re.compile(r'^shoal_read_bytes_total\{source="(\w+)"\} (\d+)', re.MULTILINE)
+_KEYS = re.compile(r"^shoal_temporary_keys (\d+)", re.MULTILINE)
 
 
 def unknown(account: str, lake: Lake) -> dict[str, str]:
@@ -41,13 +47,19 @@ class Nodes:
         accounts: Sequence[Account],
         count: int = 1,
         environment: Mapping[str, str] | None = None,
+        *,
+        with_sts: bool = False,
     ) -> None:
         self._stack = ExitStack()
         common = {"environment": dict(environment or {})}
+        self._sts_ports = [free_port() for _ in range(count) if with_sts]
         if count == 1:
             self.all = [Node(binary, folder / "node", lake.url, accounts, **common)]
             self.url = self.all[0].url
             return
+        settings = together.settings(count)
+        for own, port in zip(settings, self._sts_ports, strict=False):
+            own["tables"] += table(port)
         self.all = [
             Node(
                 binary,
@@ -60,7 +72,7 @@ class Nodes:
                 **own,
                 **common,
             )
-            for own in together.settings(count)
+            for own in settings
         ]
         # For the requests that the suite sends without boto3, such as those of presigned URLs.
         self.url = self._stack.enter_context(Balancer([node.s3_port for node in self.all])).url
@@ -75,6 +87,11 @@ class Nodes:
         """Returns what the plugins want to know."""
         balancer = self.url.rpartition(":")[-1]
         return {NODES: ",".join([balancer, *(str(node.s3_port) for node in self.all)])}
+
+    @property
+    def sts_urls(self) -> list[str]:
+        """Returns the URLs at which the nodes give temporary keys."""
+        return [f"http://127.0.0.1:{port}" for port in self._sts_ports]
 
     def restart_cold(self) -> None:
         """Starts the nodes with empty stores; returns when they know each other."""
@@ -91,6 +108,10 @@ class Nodes:
             for source, count in _SOURCE.findall(node.metrics()):
                 counter[source] += int(count)
         return counter
+
+    def temporary_keys(self) -> list[int]:
+        """Returns how many temporary keys each node has."""
+        return [int(_KEYS.findall(node.metrics())[0]) for node in self.all]
 
     def __enter__(self) -> Nodes:
         return self

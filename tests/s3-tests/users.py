@@ -39,6 +39,11 @@ KEEPER = User(Account("s3testskeeper", "s3testskeeper-secret"), "keeperid", "Kee
 BUCKETS = "shoal-{random}-"
 
 
+def full_name(user: User) -> str:
+    """Returns the name of a user with that of his tenant, as Ceph writes it."""
+    return f"{user.tenant}${user.user_id}" if user.tenant else user.user_id
+
+
 def write_configuration(path: Path, url: str, buckets: str = BUCKETS) -> None:
     """Writes the `s3tests.conf` that makes the suite talk to `url`."""
     parts = urlsplit(url)
@@ -61,7 +66,7 @@ def write_configuration(path: Path, url: str, buckets: str = BUCKETS) -> None:
     for section, user in USERS.items():
         conf[section] = {
             "display_name": user.display_name,
-            "user_id": f"{user.tenant}${user.user_id}" if user.tenant else user.user_id,
+            "user_id": full_name(user),
             "email": user.email,
             "access_key": user.account.access_key,
             "secret_key": user.account.secret_key,
