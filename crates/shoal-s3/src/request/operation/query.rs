@@ -12,8 +12,9 @@ use crate::sigv4::canonical::SIGNATURE_PARAMETER;
 use crate::sigv4::{self, split_once, words};
 use crate::target;
 
-/// The parameter of a presigned URL that names its signer.
+/// The parameters of a presigned URL that name its signer, and the session of the signer.
 const CREDENTIAL: &str = "X-Amz-Credential";
+const SESSION_TOKEN: &str = "X-Amz-Security-Token";
 
 /// Decoded query parameters, in order.
 #[derive(Clone, Debug, Default)]
@@ -169,9 +170,12 @@ impl Query {
     }
 
     /// The query of a presigned URL that names `access_key`, with a dummy signature: the claim without the
-    /// proof.
+    /// proof. The key has no session token.
     #[must_use]
     pub(super) fn presigned_in_name(mut self, access_key: &str) -> Self {
+        let mut parameters = std::mem::take(&mut self.parameters);
+        parameters.retain(|parameter| self.name(parameter) != SESSION_TOKEN);
+        self.parameters = parameters;
         for at in 0..self.parameters.len() {
             let parameter = &self.parameters[at];
             let replaced = match self.name(parameter) {
@@ -308,7 +312,7 @@ mod tests {
                 "X-Amz-Credential=their%2Fkey%2F20260101%2Feu%2Fs3%2Faws4_request&X-Amz-Signature={nothing}&x",
             ),
             (
-                "X%2DAmz-Credential=m/e/1/2/3/4&X-Amz-Date=%31",
+                "X%2DAmz-Credential=m/e/1/2/3/4&X-Amz-Security-Token=t&X-Amz-Date=%31",
                 "X-Amz-Credential=their%2Fkey%2F1%2F2%2F3%2F4&X-Amz-Date=1",
             ),
             ("X-Amz-Credential=me", "X-Amz-Credential=me"),
