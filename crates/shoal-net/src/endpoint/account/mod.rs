@@ -168,7 +168,7 @@ mod tests {
     use shoal_base::secret::Secret;
     use shoal_s3::identity::Identity;
 
-    use super::{Account, Arc, Caller, Chain, CredentialsError, LakeAccount, LakeConfig, NodeCredentials};
+    use super::{Account, Arc, Caller, Chain, CredentialsError, LakeConfig, NodeCredentials};
 
     fn account(access_key: &str) -> Arc<Account> {
         Arc::new(Account::new(access_key, "s"))
