@@ -13,7 +13,7 @@ from real.lakes import LAKES
 from real.node import Node
 from real.processes import run
 
-from bench.load import Get, Load, generate
+from bench.load import Load, Request, generate
 from bench.process_facts import cpu_seconds
 from bench.report import Page
 from bench.tier.bed import Options, TierBed
@@ -58,7 +58,7 @@ def append(page: Page, results: Path | None) -> None:
 def measure(
     bed: TierBed,
     names: Sequence[str],
-    place: Callable[[str], tuple[Node, list[Get]]],
+    place: Callable[[str], tuple[Node, Sequence[Request]]],
     connections: int,
 ) -> dict[str, Side]:
     """Reads at the place of each side in turn, each round beginning with another one. The first round warms up."""

@@ -30,8 +30,9 @@ def signed_headers(
     query: str = "",
     headers: dict[str, str] | None = None,
     payload: str = UNSIGNED_PAYLOAD,
+    service: str = "s3",
 ) -> dict[str, str]:
-    """Returns `headers` with a signature of `account` that is valid for fifteen minutes."""
+    """Returns `headers` with a signature of `account` for `service` that is valid for fifteen minutes."""
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     everything = {**(headers or {}), "Host": host, "x-amz-date": now, "x-amz-content-sha256": payload}
     # `Range` and conditions stay unsigned, as SDKs may leave them: one signature then serves many ranges.
@@ -45,8 +46,8 @@ def signed_headers(
         [method, path, query, *(f"{name}:{to_sign[name]}" for name in sorted(to_sign)), "", names, payload]
     )
     everything["Authorization"] = (
-        f"AWS4-HMAC-SHA256 Credential={account.access_key}/{_scope(now)}, SignedHeaders={names}, "
-        f"Signature={_signature(account, now, canonical)}"
+        f"AWS4-HMAC-SHA256 Credential={account.access_key}/{_scope(now, service)}, "
+        f"SignedHeaders={names}, Signature={_signature(account, now, canonical, service)}"
     )
     return everything
 
@@ -67,14 +68,15 @@ def presigned_query(account: Account, method: str, host: str, path: str, expires
     return f"{query}&X-Amz-Signature={_signature(account, now, canonical)}"
 
 
-def _scope(now: str) -> str:
-    return f"{now[:8]}/{REGION}/s3/aws4_request"
+def _scope(now: str, service: str = "s3") -> str:
+    return f"{now[:8]}/{REGION}/{service}/aws4_request"
 
 
-def _signature(account: Account, now: str, canonical: str) -> str:
+def _signature(account: Account, now: str, canonical: str, service: str = "s3") -> str:
     """Returns the signature of a canonical request that is signed `now`."""
-    text = "\n".join(["AWS4-HMAC-SHA256", now, _scope(now), hashlib.sha256(canonical.encode()).hexdigest()])
+    scope = _scope(now, service)
+    text = "\n".join(["AWS4-HMAC-SHA256", now, scope, hashlib.sha256(canonical.encode()).hexdigest()])
     key = f"AWS4{account.secret_key}".encode()
-    for part in (now[:8], REGION, "s3", "aws4_request"):
+    for part in scope.split("/"):
         key = hmac.digest(key, part.encode(), "sha256")
     return hmac.digest(key, text.encode(), "sha256").hex()
