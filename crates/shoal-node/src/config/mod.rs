@@ -8,6 +8,7 @@ mod load;
 mod problem;
 mod render;
 mod role;
+mod role_pattern;
 mod sections;
 mod settings;
 mod shared;
@@ -19,6 +20,7 @@ pub use load::{FILE_VARIABLE, Loaded, Sources};
 pub use problem::{ConfigError, Problem, Provenance};
 pub(crate) use render::differences;
 pub use role::Role;
+pub use role_pattern::RolePattern;
 pub use sections::{
     AdminConfig, Anonymous, Log, Lookup, LookupPlace, S3Config, StsConfig, UnknownIdentities,
 };

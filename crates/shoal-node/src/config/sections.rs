@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use shoal_net::words;
 
+use super::role_pattern::RolePattern;
+
 words! {
     /// How the node treats anonymous requests.
     pub enum Anonymous {
@@ -61,7 +63,7 @@ impl Default for S3Config {
 #[derive(Clone, Debug, PartialEq)]
 pub struct StsConfig {
     /// The roles that clients may ask for; empty if they may ask for none. A star stands for any characters.
-    pub roles: Vec<String>,
+    pub roles: Vec<RolePattern>,
     /// Where clients ask.
     pub listen: SocketAddr,
     /// PEM certificate chain; reloaded when the file changes.

@@ -2,6 +2,7 @@
 
 use shoal_net::membership::{SettingDigest, SettingsDigests, SharedSetting};
 
+use super::role_pattern::RolePattern;
 use super::value::lifetime_word;
 use super::{
     BandwidthScope, Config, CooperationMode, Identity, RegistryConfig, TierConfig, TierStoreConfig,
@@ -72,7 +73,7 @@ impl Config {
                 }
             }
             SharedSetting::Sts => {
-                let mut roles: Vec<&String> = self.sts.roles.iter().collect();
+                let mut roles: Vec<&str> = self.sts.roles.iter().map(RolePattern::as_str).collect();
                 roles.sort_unstable();
                 for role in roles {
                     digest.add(role);

@@ -24,7 +24,7 @@ use shoal_s3::sts::{Action, StsAnswer, StsError, StsRequest};
 use shoal_s3::temporary_key::TemporaryKey;
 use tokio::sync::Semaphore;
 
-use crate::config::StsConfig;
+use crate::config::{RolePattern, StsConfig};
 use crate::core::Core;
 
 /// The longest answer of STS in bytes.
@@ -78,7 +78,7 @@ pub(crate) struct Relay {
     sts: Endpoint,
     /// Knows the accounts with which identities sign.
     lake: Arc<Endpoint>,
-    roles: Vec<String>,
+    roles: Vec<RolePattern>,
     keys: Arc<SharedKeys>,
     metrics: Arc<Metrics>,
     places: Semaphore,
@@ -129,7 +129,7 @@ impl Relay {
     ) -> Result<Exchanged, NoKey> {
         let role = request.role();
         let is_of_role = request.action() != Action::SessionToken;
-        if is_of_role && !self.roles.iter().any(|pattern| matches(pattern, role)) {
+        if is_of_role && !self.roles.iter().any(|pattern| pattern.matches(role)) {
             let message =
                 format!("This node gets no keys for the role {role:?}: [sts] roles does not list it.");
             self.outcomes().count("unlisted");
@@ -297,60 +297,9 @@ fn refused(status: StatusCode, answer: &[u8]) -> NoKey {
     }
 }
 
-/// Returns true if all of `role` is like `pattern`, in which a star stands for any characters.
-fn matches(pattern: &str, role: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let first = parts.next().unwrap_or_default();
-    let Some(mut rest) = role.strip_prefix(first) else {
-        return false;
-    };
-    let mut parts = parts.peekable();
-    if parts.peek().is_none() {
-        return rest.is_empty();
-    }
-    while let Some(part) = parts.next() {
-        if parts.peek().is_none() {
-            return rest.ends_with(part);
-        }
-        let Some(at) = rest.find(part) else { return false };
-        rest = &rest[at + part.len()..];
-    }
-    true
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{NoKey, StatusCode, matches, refused};
-
-    #[test]
-    fn a_role_is_listed_if_all_of_it_is_like_a_pattern() {
-        let etl = "arn:aws:iam::1:role/etl";
-        for pattern in [
-            "arn:aws:iam::1:role/etl",
-            "arn:aws:iam::1:role/*",
-            "*",
-            "arn:*:role/e*",
-            "*/etl*",
-        ] {
-            assert!(matches(pattern, etl), "{pattern}");
-        }
-        for pattern in [
-            "",
-            "arn:aws:iam::1:role/et",
-            "role/*",
-            "arn:aws:iam::2:*",
-            "*/et",
-            "arn:*:user/*",
-        ] {
-            assert!(!matches(pattern, etl), "{pattern}");
-        }
-        assert!(!matches(
-            "arn:aws:iam::1:role/etl",
-            "arn:aws:iam::1:role/etl-admin"
-        ));
-        assert!(!matches("a*a", "a") && matches("a*a", "aa"));
-        assert!(matches("", "") && matches("*", "") && !matches("", "x"));
-    }
+    use super::{NoKey, StatusCode, refused};
 
     #[test]
     fn the_client_gets_the_words_of_sts() {

@@ -34,6 +34,11 @@ fn roles_need_a_secret_of_the_cluster_and_a_port_of_their_own_and_tls_where_othe
         &with("tls_cert = \"/dev/null\""),
         "shoal.toml:5: [sts] tls_cert has no key",
     );
+    let without_role = format!("{SECRET}[sts]\nroles = [\"\"]");
+    assert!(
+        Desk::new().file(&without_role).config().sts.is_on(),
+        "keys without a role"
+    );
     let config = Desk::new().file(&with("")).config();
     assert!(config.sts.is_on());
     assert_eq!(config.sts.endpoint, None, "the lake itself");

@@ -17,7 +17,7 @@ use toml::Value as Toml;
 
 use super::problem::Fault;
 use super::{
-    Anonymous, Bandwidth, CooperationMode, Fallback, FreshnessMode, KeySourceKind, SplitRule,
+    Anonymous, Bandwidth, CooperationMode, Fallback, FreshnessMode, KeySourceKind, RolePattern, SplitRule,
     UnknownIdentities, WriteMode,
 };
 use units::{format_size, format_time, parse_size, parse_time};
@@ -111,6 +111,7 @@ macro_rules! texts {
 
 texts! {
     String: filled, Self::as_str, "write a text in quotes";
+    RolePattern: |text: &str| Some(text.into()), Self::as_str, "write the ARN of a role in quotes";
     PathBuf: filled, |path: &Self| path.display().to_string(), "write a path in quotes";
     SocketAddr: |text: &str| text.parse().ok(), Self::to_string,
         "write an IP address and a port below 65536, such as \"127.0.0.1:9000\" or \"[::]:9000\"";
