@@ -95,10 +95,7 @@ async fn blocks_below_64_kib_have_no_entries_and_are_found_at_their_homes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hundreds_of_cold_readers_on_all_nodes_cost_the_lake_one_read() {
     let cluster = start(4).await;
-    let bytes = cluster.put("k", 8);
-    let readers = (0..400).map(|reader| cluster.read(reader % 4, "k", &bytes));
-    join_all(readers).await;
-    assert_eq!(cluster.lake.body_bytes_sent(), bytes.len() as u64);
+    cluster.cold_readers_cost_one_read(400, 8).await;
     cluster.stop().await;
 }
 
@@ -225,10 +222,7 @@ async fn without_an_answer_of_the_directory_blocks_are_found_at_their_homes() {
         config.directory.url = nowhere.clone();
     })
     .await;
-    let bytes = cluster.put("k", 12);
-    let readers = (0..300).map(|reader| cluster.read(reader % 3, "k", &bytes));
-    join_all(readers).await;
-    assert_eq!(cluster.lake.body_bytes_sent(), bytes.len() as u64);
+    cluster.cold_readers_cost_one_read(300, 12).await;
     assert!(cluster.has_condition(0, "directory-silent").await);
     cluster.stop().await;
 }

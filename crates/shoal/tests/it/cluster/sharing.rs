@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use http::StatusCode;
 use shoal_node::config::SplitRule;
 
@@ -83,10 +82,7 @@ async fn a_block_from_a_neighbour_is_kept() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hundreds_of_cold_readers_on_all_nodes_cost_the_lake_one_read() {
     let cluster = Cluster::start(4).await;
-    let bytes = cluster.put("k", 8);
-    let readers = (0..400).map(|reader| cluster.read(reader % 4, "k", &bytes));
-    join_all(readers).await;
-    assert_eq!(cluster.lake.body_bytes_sent(), bytes.len() as u64);
+    cluster.cold_readers_cost_one_read(400, 8).await;
     cluster.stop().await;
 }
 
