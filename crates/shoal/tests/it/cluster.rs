@@ -20,6 +20,7 @@ mod writing;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures_util::future::join_all;
@@ -27,6 +28,7 @@ use http::StatusCode;
 use serde_json::Value;
 use shoal_base::secret::Secret;
 use shoal_node::config::{Config, CooperationMode};
+use tokio::sync::Mutex;
 
 use crate::client::Reply;
 use crate::lake::{Content, Lake, Object};
@@ -140,46 +142,13 @@ impl Cluster {
         reply
     }
 
-    /// Lets many readers on all nodes read a cold object at once: the lake sends each byte once. On a busy
-    /// machine nodes may be late for each other and ask the lake; then the readers read another object.
-    pub(crate) async fn cold_readers_cost_one_read(&self, readers: usize, blocks: u64) {
-        for turn in 0..10 {
-            let key = format!("cold-{turn}");
-            let bytes = self.put(&key, blocks);
-            let late = self.late_answers().await;
-            self.lake.forget_requests();
-            join_all((0..readers).map(|reader| self.read(reader % self.nodes.len(), &key, &bytes))).await;
-            let sent = self.lake.body_bytes_sent();
-            if sent == bytes.len() as u64 {
-                return;
-            }
-            let late = self.late_answers().await - late;
-            assert!(
-                late > 0,
-                "the lake sent {sent} bytes of {}, and no node was late",
-                bytes.len()
-            );
-        }
-        panic!("nodes were late in each turn");
-    }
-
-    /// The requests to nodes and to the directory that were not answered in time.
-    async fn late_answers(&self) -> u64 {
-        const LATE: [&str; 6] = ["unreachable", "silent", "broke-off", "dead", "stuck", "held-back"];
-        let pages = join_all(self.nodes.iter().map(|node| node.admin("/metrics"))).await;
-        let of = |line: &str| {
-            let (name, value) = line.split_once("} ")?;
-            let counts =
-                name.starts_with("shoal_hops_total") || name.starts_with("shoal_directory_requests_total");
-            let is_late = LATE
-                .iter()
-                .any(|outcome| name.ends_with(&format!("\"{outcome}\"")));
-            (counts && is_late).then(|| value.parse::<u64>().unwrap())
-        };
-        pages
-            .iter()
-            .flat_map(|page| page.text().lines().filter_map(of).collect::<Vec<_>>())
-            .sum()
+    /// Lets many readers on these nodes read an object at once. Nodes give each other a second to answer, so
+    /// two stories' crowds at a time would be too many for two processors.
+    pub(crate) async fn crowd(&self, readers: usize, nodes: Range<usize>, key: &str, bytes: &[u8]) {
+        static CROWD: Mutex<()> = Mutex::const_new(());
+        let _alone = CROWD.lock().await;
+        let reads = (0..readers).map(|reader| self.read(nodes.start + reader % nodes.len(), key, bytes));
+        join_all(reads).await;
     }
 
     /// Waits until nothing is on its way to any node.
