@@ -177,8 +177,8 @@ impl Gate {
         parts.method == Method::OPTIONS && claim.is_presigned() && !is_for_lake
     }
 
-    /// Returns the caller that a presigned URL names. That of a session is the identity which asked for it:
-    /// lakes check a URL with a token, which nobody has signed for a preflight.
+    /// Returns the caller that a presigned URL names. The URL of a session names the identity that asked for
+    /// the session: lakes verify a URL with a token, and a preflight has no signature of its own.
     fn named(&self, claim: &Claim<'_>) -> Option<Caller> {
         let identity = self.identities.get(claim.credential.access_key())?;
         let named = match &identity.temporary {

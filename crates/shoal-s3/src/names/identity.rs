@@ -77,6 +77,15 @@ impl Identity {
         }
     }
 
+    /// Returns the access key that stands for it at `now`: that of the next key of its principal, once its
+    /// own has expired.
+    pub fn access_key_at(&self, now: SystemTime) -> String {
+        match &self.temporary {
+            Some(key) => key.account_at(now).access_key.clone(),
+            None => self.access_key.clone(),
+        }
+    }
+
     /// Returns the name of its payer.
     fn payer_name(&self) -> &str {
         match &self.temporary {

@@ -156,6 +156,8 @@ impl TemporaryKeys {
     pub(super) fn principal_of(&self, key: &TemporaryKey) -> Arc<Principal> {
         let known = self.by_name.get(key.principal.name());
         let known = known.and_then(|identity| identity.temporary.as_ref());
+        // The name may be that of a role.
+        let known = known.filter(|known| known.principal == key.principal);
         Arc::clone(known.map_or(&key.principal, |known| &known.principal))
     }
 

@@ -60,11 +60,8 @@ impl From<&Caller> for CallerName {
     fn from(caller: &Caller) -> Self {
         match caller {
             Caller::Anonymous => Self::Anonymous,
-            Caller::Identity(identity) => Self::AccessKey(match &identity.temporary {
-                // The other node may have forgotten an expired key.
-                Some(key) => key.account_at(clock::utc_now()).access_key.as_str().into(),
-                None => identity.access_key.as_str().into(),
-            }),
+            // The other node may have forgotten an expired key.
+            Caller::Identity(identity) => Self::AccessKey(identity.access_key_at(clock::utc_now()).into()),
             Caller::Unverified => Self::Unverified,
         }
     }

@@ -173,9 +173,9 @@ impl Query {
     /// proof. The key has no session token.
     #[must_use]
     pub(super) fn presigned_in_name(mut self, access_key: &str) -> Self {
-        let mut parameters = std::mem::take(&mut self.parameters);
-        parameters.retain(|parameter| self.name(parameter) != SESSION_TOKEN);
-        self.parameters = parameters;
+        let text = &self.text;
+        self.parameters
+            .retain(|parameter| text[parameter.name.clone()] != *SESSION_TOKEN);
         for at in 0..self.parameters.len() {
             let parameter = &self.parameters[at];
             let replaced = match self.name(parameter) {
