@@ -18,10 +18,12 @@ use shoal_cache::write::{WriteRules, WriteThrough};
 use shoal_net::channel::Channel;
 use shoal_net::endpoint::Endpoint;
 use shoal_net::fair::in_flight::InFlight;
+use shoal_net::key_lookup::Found;
 use shoal_net::key_source::KeySources;
 use shoal_net::metrics::Metrics;
 use shoal_orders::bulletin::Bulletin;
 use shoal_orders::tasks::OrderFiles;
+use shoal_s3::auth::Refusal;
 use shoal_s3::identity::Identities;
 use shoal_store::Store;
 
@@ -71,6 +73,24 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// Asks the other nodes or a key source for the access key that a request was refused for.
+    pub(crate) async fn find_key(&self, refusal: &Refusal) -> Found {
+        match (refusal, &self.keys, &self.key_sources) {
+            (Refusal::UnknownTemporaryKey(access_key), Some(keys), _) => keys.find(access_key).await,
+            (Refusal::UnknownAccessKey(access_key), _, Some(sources)) => sources.find(access_key).await,
+            _ => Found::Unknown,
+        }
+    }
+
+    /// Returns true if another node or a key source may know an access key that a gate does not know.
+    pub(crate) fn may_find(&self, refusal: &Refusal) -> bool {
+        match refusal {
+            Refusal::UnknownTemporaryKey(_) => self.keys.is_some(),
+            Refusal::UnknownAccessKey(_) => self.key_sources.is_some(),
+            _ => false,
+        }
+    }
+
     /// Builds the shared parts of a node that listens at these addresses around those that are open already.
     ///
     /// # Errors

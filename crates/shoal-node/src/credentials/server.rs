@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use futures_util::FutureExt as _;
 use http::header::AUTHORIZATION;
+use http::request::Parts;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::service::service_fn;
@@ -19,11 +20,13 @@ use shoal_net::http::connection::ClientBody;
 use shoal_net::http::listener::{ConnectionLimits, RemoteEnd, serve};
 use shoal_net::http::pages::{Page, not_allowed, page};
 use shoal_net::http::tls::TlsReloader;
+use shoal_net::key_lookup::Found;
 use shoal_net::metrics::ConnectionMetrics;
 use shoal_net::shutdown::Shutdown;
 use shoal_s3::auth::Gate;
-use shoal_s3::error::ErrorCode;
+use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::error_xml::RequestId;
+use shoal_s3::identity::Caller;
 use shoal_s3::operation::Query;
 use shoal_s3::sigv4::{PayloadHash, STS};
 use shoal_s3::sts::{FORM_BYTES_MAX, StsRefusal, StsRequest, error_document};
@@ -43,16 +46,18 @@ const XML: &str = "text/xml";
 /// Answers clients that ask for temporary keys.
 pub(crate) struct CredentialsServer {
     relay: Arc<Relay>,
+    core: Arc<Core>,
     /// Verifies requests to STS that identities sign.
     gate: Gate,
     limits: ConnectionLimits,
 }
 
 impl CredentialsServer {
-    pub(crate) fn new(core: &Core, relay: Relay) -> Self {
+    pub(crate) fn new(core: &Arc<Core>, relay: Relay) -> Self {
         let gate = Gate::new(Arc::clone(&core.identities), &core.config.lake.region);
         Self {
             relay: Arc::new(relay),
+            core: Arc::clone(core),
             gate: gate.of_service(STS).without_anonymous(),
             limits: ConnectionLimits::from(&core.config.limits),
         }
@@ -165,18 +170,34 @@ impl CredentialsServer {
             parts
                 .headers
                 .insert("x-amz-content-sha256", hash.to_header_value());
-            let verified = self.gate.verify(&parts, clock::utc_now()).map_err(|error| {
-                let code = match error.code {
-                    ErrorCode::InvalidAccessKeyId => "InvalidClientTokenId",
-                    code => code.as_str(),
-                };
-                NoKey::new(StatusCode::FORBIDDEN, code, error.message)
-            })?;
-            Some(verified.caller)
+            Some(self.asker(&parts).await?)
         } else {
             None
         };
         self.relay.exchange(request, asker).await
+    }
+
+    /// Returns the identity that has signed a request to STS.
+    async fn asker(&self, parts: &Parts) -> Result<Caller, NoKey> {
+        let mut admitted = self.gate.admit(parts, clock::utc_now());
+        if let Err(refusal) = &admitted
+            && self.core.may_find(refusal)
+        {
+            if self.core.find_key(refusal).await == Found::Unsure {
+                let message = "A node or key source that may know the access key did not answer. Try again.";
+                return Err(NoKey::unavailable(message));
+            }
+            admitted = self.gate.admit(parts, clock::utc_now());
+        }
+        let verified = admitted.map_err(|refusal| {
+            let error = S3Error::from(refusal);
+            let code = match error.code {
+                ErrorCode::InvalidAccessKeyId => "InvalidClientTokenId",
+                code => code.as_str(),
+            };
+            NoKey::new(StatusCode::FORBIDDEN, code, error.message)
+        })?;
+        Ok(verified.caller)
     }
 }
 

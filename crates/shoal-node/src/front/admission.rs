@@ -48,17 +48,10 @@ impl Front {
         remote: &RemoteEnd,
         record: &mut Record,
     ) -> Result<Box<Admitted>, S3Error> {
-        let UnknownKey {
-            access_key,
-            is_temporary,
-            request,
-        } = *unknown;
-        let found = match (&self.core.keys, &self.core.key_sources) {
-            (Some(keys), _) if is_temporary => keys.find(&access_key).await,
-            (_, Some(sources)) if !is_temporary => sources.find(&access_key).await,
-            _ => Found::Unknown,
-        };
+        let UnknownKey { refusal, request } = *unknown;
+        let found = self.core.find_key(&refusal).await;
         if found == Found::Unsure && self.core.config.s3.unknown_identities == UnknownIdentities::Refuse {
+            let is_temporary = matches!(refusal, Refusal::UnknownTemporaryKey(_));
             let who = if is_temporary { "A node" } else { "A key source" };
             let why = format!("{who} that may know the access key did not answer. Please try again.");
             let error = S3Error::new(ErrorCode::ServiceUnavailable, why);
@@ -69,15 +62,6 @@ impl Front {
             Ok(admitted) => Ok(admitted),
             Err(NotAdmitted::Refused(error)) => Err(error),
             Err(NotAdmitted::UnknownKey(_)) => unreachable!("the others are asked once"),
-        }
-    }
-
-    /// Returns true if another node or a key source may know an access key that the gate does not know.
-    fn may_be_known(&self, refusal: &Refusal) -> bool {
-        match refusal {
-            Refusal::UnknownTemporaryKey(_) => self.core.keys.is_some(),
-            Refusal::UnknownAccessKey(_) => self.core.key_sources.is_some(),
-            _ => false,
         }
     }
 
@@ -100,11 +84,9 @@ impl Front {
         let refusals = &self.core.metrics.connections.refusals;
         let refused = |error: &S3Error| refusals.count(error.code.as_str());
         let verified = match self.gate.admit(&parts, now) {
-            Err(refusal) if others == Others::NotAsked && self.may_be_known(&refusal) => {
-                let is_temporary = matches!(refusal, Refusal::UnknownTemporaryKey(_));
+            Err(refusal) if others == Others::NotAsked && self.core.may_find(&refusal) => {
                 return Err(NotAdmitted::UnknownKey(Box::new(UnknownKey {
-                    access_key: refusal.unknown_key().expect("others know access keys").into(),
-                    is_temporary,
+                    refusal,
                     request: Request::from_parts(parts, body),
                 })));
             }
@@ -151,8 +133,7 @@ enum Others {
 }
 
 struct UnknownKey {
-    access_key: Box<str>,
-    is_temporary: bool,
+    refusal: Refusal,
     request: Request<ClientBody>,
 }
 

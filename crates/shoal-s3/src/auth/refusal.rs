@@ -146,14 +146,6 @@ impl Refusal {
         )
     }
 
-    /// Returns the access key, if the gate does not know it.
-    pub fn unknown_key(&self) -> Option<&str> {
-        match self {
-            Self::UnknownAccessKey(key) | Self::UnknownTemporaryKey(key) => Some(key),
-            _ => None,
-        }
-    }
-
     pub(super) fn malformed(location: Credentials, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::malformed_in(location, detail.into(), None)
     }

@@ -339,10 +339,20 @@ async fn a_node_that_was_away_asks_the_others_for_a_key_that_it_does_not_know() 
         }
     }
     cluster.ways.iter().for_each(|way| way.becomes(Wire::Whole));
+    // The first question is one to its STS.
+    let assume = format!("Action=AssumeRole&Version=2011-06-15&RoleArn={ADHOC}&RoleSessionName=x");
+    sts.knows(&key.access_key);
+    let client = Client::signing(cluster.nodes[2].sts_address(), &key.access_key, &key.secret_key);
     until("the node knows the key", async || {
-        key.get(&cluster.nodes[2], "/b/k").await.status == StatusCode::OK
+        let call = client.post("/", assume.clone()).of_service("sts");
+        let reply = key.with_token(call).send().await;
+        let is_unsure = reply.status == StatusCode::SERVICE_UNAVAILABLE;
+        assert!(is_unsure || reply.status == StatusCode::OK, "{}", reply.text());
+        !is_unsure
     })
     .await;
+    let reply = key.get(&cluster.nodes[2], "/b/k").await;
+    assert_eq!(reply.text(), "bytes");
     cluster.sees(3).await;
     let nobody = TemporaryKey {
         access_key: "ASIANOBODY".into(),
@@ -352,6 +362,18 @@ async fn a_node_that_was_away_asks_the_others_for_a_key_that_it_does_not_know() 
     refused(&reply, StatusCode::FORBIDDEN, "InvalidAccessKeyId");
     assert!(reply.text().contains("[sts]"), "{}", reply.text());
     cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_conflict_at_sts_is_tried_once_more() {
+    let (node, sts, _lake) = node(|_| ()).await;
+    sts.accept("pod-token", "s");
+    sts.conflict(1);
+    key(&node, ETL, "pod-token").await;
+    sts.conflict(2);
+    assert_eq!(ask(&node, ETL, "pod-token").await.status, StatusCode::CONFLICT);
+    assert_eq!(sts.asked().len(), 4);
+    node.stop().await;
 }
 
 #[tokio::test]
@@ -385,6 +407,9 @@ async fn a_thousand_pods_with_tokens_of_their_own_get_keys_a_few_at_a_time() {
     join_all(pods).await;
     assert_eq!(sts.asked().len(), 1000);
     assert!(sts.most_at_a_time() <= 3 * 32, "{}", sts.most_at_a_time());
+    for node in 0..3 {
+        assert_eq!(cluster.metric(node, "shoal_temporary_keys").await, 1000);
+    }
     cluster.stop().await;
 }
 

@@ -38,6 +38,8 @@ struct State {
     pause: Duration,
     /// How far its clock is ahead.
     ahead: Duration,
+    /// The number of requests that it answers with 409.
+    conflicts: usize,
 }
 
 /// A temporary key as a client has it.
@@ -62,6 +64,7 @@ impl Sts {
             most: 0,
             pause: Duration::ZERO,
             ahead: Duration::ZERO,
+            conflicts: 0,
         }));
         let shared = Arc::clone(&state);
         let server = tokio::spawn(async move {
@@ -105,6 +108,11 @@ impl Sts {
     /// Puts the clock ahead.
     pub(super) fn put_ahead(&self, ahead: Duration) {
         self.state.lock().ahead = ahead;
+    }
+
+    /// Answers this number of requests with 409, as Ceph does where two ask for a new user at once.
+    pub(super) fn conflict(&self, requests: usize) {
+        self.state.lock().conflicts = requests;
     }
 
     /// The forms that were received.
@@ -183,6 +191,10 @@ impl State {
         let role = form.get("RoleArn").cloned().unwrap_or_default();
         let number = self.asked.len();
         self.asked.push(form);
+        if self.conflicts > 0 {
+            self.conflicts -= 1;
+            return ("409 Conflict", now, String::new());
+        }
         let Some(subject) = subject else {
             let body = "<ErrorResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><Error><Type>Sender\
                         </Type><Code>InvalidIdentityToken</Code><Message>The token is not known here</Message>\
