@@ -80,8 +80,6 @@ OF_VERSION_2 = "_aws2"
 NOT_WRITTEN_BACK = HERE / "passing" / "not_written_back.txt"
 # The tests that a packed object cannot pass, with the reasons.
 NOT_PACKED = HERE / "passing" / "not_packed.txt"
-# The tests that nodes which know no user cannot pass, with the reasons.
-NOT_UNKNOWN = HERE / "passing" / "not_unknown.txt"
 # The tests that a lake itself fails with temporary keys, with the reasons.
 NOT_IN_SESSIONS = HERE / "passing" / "not_in_sessions.txt"
 # With the first age, an object goes to the lake only when a request needs it there. With the second, all
@@ -445,7 +443,6 @@ def compared(arguments: argparse.Namespace, checkout: Path, folder: Path) -> int
     lists = (
         (is_back, NOT_WRITTEN_BACK),
         (arguments.packed, NOT_PACKED),
-        (arguments.unknown, NOT_UNKNOWN),
         (arguments.sessions, NOT_IN_SESSIONS),
     )
 

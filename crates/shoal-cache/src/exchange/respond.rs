@@ -243,6 +243,7 @@ fn described(
     for name in version.headers.keys().filter(|name| is_left_out(name)) {
         headers.remove(name);
     }
+    headers.remove(header::DATE);
     let callers = caller_headers.as_ref().map_or(0, |headers| headers.len());
     headers.reserve(callers + options.overrides.len() + ADDED);
     if let Some(caller_headers) = caller_headers {

@@ -270,6 +270,7 @@ impl PlainLake {
         // A version that was written here has no headers that would answer a read.
         let described = known.filter(|(version, checksums)| {
             version.last_modified.is_some()
+                && !version.is_recent()
                 && (*checksums == Checksums::Requested || !request.wants_checksums())
         });
         let described = described.map(|(version, _)| version);
@@ -283,7 +284,10 @@ impl PlainLake {
             Some(version) => Some(version),
             // A node that caches alone gets a new object's version with its bytes.
             None if is_new && self.cache().cooperation.is_alone() => None,
-            None => self.version_of_own_account(request).await,
+            None => {
+                let own = self.version_of_own_account(request).await;
+                own.filter(|version| !version.is_recent())
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use http::header::{DATE, LAST_MODIFIED};
 use http::{HeaderMap, HeaderValue};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -77,7 +78,8 @@ pub struct Version {
     pub etag: Arc<str>,
     /// The headers of a GET that describe the version, without those meant for one caller. `Content-Length`
     /// and `Content-Range` are written with the response. A version that was written through this node and
-    /// has not been read has its ETag alone.
+    /// has not been read has its ETag alone. A [recent](Self::is_recent) one also has the answer's `Date`,
+    /// which no client gets.
     #[serde(with = "sent::headers")]
     pub headers: HeaderMap,
 }
@@ -141,6 +143,12 @@ impl Version {
         // An older node may have kept more headers.
         self.headers = headers::retain_of_version(self.headers);
         is_consistent.then_some(self).ok_or(Malformed)
+    }
+
+    /// Returns true if the lake described the version within the second of its `Last-Modified`. New headers
+    /// may then have got the same ETag and date, so a 304 does not confirm these (RFC 9110, section 8.8.2.2).
+    pub fn is_recent(&self) -> bool {
+        self.headers.contains_key(DATE)
     }
 
     /// The ETag as a header value, for `If-Match` and `If-None-Match`.
@@ -285,17 +293,24 @@ impl Version {
         let etag = etag
             .filter(|etag| etag::names_version(etag))
             .ok_or(Uncacheable::NoEtag)?;
-        let last_modified = headers
-            .get(http::header::LAST_MODIFIED)
-            .and_then(|value| value.to_str().ok());
+        let time = |name| {
+            let date = headers.get(name)?.to_str().ok()?;
+            httpdate::parse_http_date(date).ok()
+        };
+        let last_modified = time(LAST_MODIFIED);
+        let mut of_version = headers::of_version(headers);
+        if last_modified.is_some() && time(DATE) <= last_modified {
+            let date = headers.get(DATE).or(headers.get(LAST_MODIFIED));
+            of_version.extend(date.map(|date| (DATE, date.clone())));
+        }
         Ok(Self {
             id: Self::id_of(object, etag, size_bytes),
             object,
             etag: etag.into(),
             size_bytes,
             block_bytes,
-            last_modified: last_modified.and_then(|date| httpdate::parse_http_date(date).ok()),
-            headers: headers::of_version(headers),
+            last_modified,
+            headers: of_version,
         })
     }
 }

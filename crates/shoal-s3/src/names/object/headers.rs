@@ -13,12 +13,13 @@ pub(super) fn of_version(answer: &HeaderMap) -> HeaderMap {
     retain(answer, is_of_version)
 }
 
-/// Drops the headers that do not describe the version.
+/// Drops the headers that neither describe the version nor [mark it as recent](super::Version::is_recent).
 pub(super) fn retain_of_version(headers: HeaderMap) -> HeaderMap {
-    if headers.keys().all(is_of_version) {
+    let is_kept = |name: &HeaderName| is_of_version(name) || name == header::DATE;
+    if headers.keys().all(is_kept) {
         headers
     } else {
-        of_version(&headers)
+        retain(&headers, is_kept)
     }
 }
 

@@ -98,13 +98,13 @@ pub(crate) struct Object {
 }
 
 impl Object {
+    /// An object that has been in the lake for an hour.
     pub(crate) fn new(content: impl Into<Content>) -> Self {
         let content = content.into();
-        let now = clock::utc_now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         Self {
             etag: content.etag(),
             content,
-            last_modified: UNIX_EPOCH + Duration::from_secs(now),
+            last_modified: this_second() - Duration::from_hours(1),
             headers: HeaderMap::new(),
             parts: Vec::new(),
             version_id: "null".into(),
@@ -134,6 +134,12 @@ impl Object {
         self.last_modified = last_modified;
         self
     }
+}
+
+/// The time in whole seconds.
+pub(super) fn this_second() -> SystemTime {
+    let now = clock::utc_now().duration_since(UNIX_EPOCH).unwrap();
+    UNIX_EPOCH + Duration::from_secs(now.as_secs())
 }
 
 impl<C: Into<Content>> From<C> for Object {

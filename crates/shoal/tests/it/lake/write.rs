@@ -8,7 +8,7 @@ use shoal_s3::time::rfc3339;
 
 use super::answer::{Answer, escape};
 use super::deletion;
-use super::object::Object;
+use super::object::{Object, this_second};
 use super::policy::{Access, of_acl, of_bucket_policy, policy_origin};
 use super::read::condition;
 use super::request::Request;
@@ -76,6 +76,7 @@ pub(super) fn store(state: &mut State, request: &Request, object: Object) -> Res
         return Err("NoSuchBucket");
     }
     let etag = object.etag.clone();
+    let object = object.modified_at(this_second());
     let version = state.put(&request.bucket, &request.key, object);
     let answer = Answer::empty(StatusCode::OK).header("etag", &etag);
     Ok(match version {
