@@ -83,7 +83,7 @@ def _gets(freshness: str, size: int) -> list[Get]:
 
 
 def _measure(bed: TierBed, node: Node, where: str, size: int, connections: int) -> None:
-    sides = measure(bed, FRESHNESS, lambda freshness: (node, _gets(freshness, size)), connections)
+    sides = measure(bed, FRESHNESS, lambda freshness: (node, bed.account, _gets(freshness, size)), connections)
     case = f"warm read, {size // KIB} KiB, {connections} at once, the lake {where}"
     coherent, told = sides["coherent"], ", ".join(f"{freshness} {side}" for freshness, side in sides.items())
     for other, goal in (("revalidate", Goal(1.0)), ("immutable", None)):

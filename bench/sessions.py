@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import sys
 import urllib.request
-from dataclasses import dataclass
 from urllib.parse import urlencode, urlsplit
 from xml.etree import ElementTree
 
@@ -17,11 +16,11 @@ from real.lakes import Account, LakeUnavailable
 from real.node import Node
 from real.processes import free_port
 from real.scratch import scratch
-from real.signing import encode_path, signed_headers
+from real.signing import signed_headers
 
 from bench.bed import BUCKET, KIB, MIB, contents
 from bench.client import read
-from bench.load import Get, Request, head_of
+from bench.load import Get
 from bench.report import Goal, Row, Spread
 from bench.sides import append, measure, options_of
 from bench.tier.bed import TierBed
@@ -35,28 +34,6 @@ roles = ["*"]
 listen = "127.0.0.1:{port}"
 """
 ASSUME = {"Action": "AssumeRole", "Version": "2011-06-15", "DurationSeconds": "3600"}
-
-
-@dataclass(frozen=True)
-class Session:
-    """A temporary key."""
-
-    account: Account
-    token: str
-
-
-@dataclass(frozen=True)
-class SessionGet:
-    """A GET that is signed with a temporary key, whoever sends it."""
-
-    key: str
-    session: Session
-
-    def wire(self, host: str, _: Account) -> str:
-        """Returns the bytes of the request, which are valid for fifteen minutes."""
-        path = encode_path(BUCKET, self.key)
-        token = {"x-amz-security-token": self.session.token}
-        return head_of("GET", path, signed_headers(self.session.account, "GET", host, path, headers=token))
 
 
 def main() -> int:
@@ -93,7 +70,7 @@ def main() -> int:
     return 0
 
 
-def _session(url: str, account: Account) -> Session:
+def _session(url: str, account: Account) -> Account:
     """Gets a temporary key from the lake's STS by way of a node."""
     form = urlencode(ASSUME).encode()
     payload = hashlib.sha256(form).hexdigest()
@@ -101,16 +78,13 @@ def _session(url: str, account: Account) -> Session:
     with urllib.request.urlopen(urllib.request.Request(url + "/", form, headers), timeout=60) as answer:
         document = ElementTree.parse(answer)
     values = {element.tag.rpartition("}")[-1]: element.text or "" for element in document.iter()}
-    return Session(Account(values["AccessKeyId"], values["SecretAccessKey"]), values["SessionToken"])
+    return Account(values["AccessKeyId"], values["SecretAccessKey"], values["SessionToken"])
 
 
-def _measure(bed: TierBed, node: Node, session: Session, size: int, connections: int) -> None:
-    keys = [f"{size}-{number}" for number in range(OBJECTS)]
-    gets: dict[str, list[Request]] = {
-        IDENTITY: [Get(BUCKET, key) for key in keys],
-        SESSION: [SessionGet(key, session) for key in keys],
-    }
-    sides = measure(bed, SIDES, lambda name: (node, gets[name]), connections)
+def _measure(bed: TierBed, node: Node, session: Account, size: int, connections: int) -> None:
+    gets = [Get(BUCKET, f"{size}-{number}") for number in range(OBJECTS)]
+    accounts = {IDENTITY: bed.account, SESSION: session}
+    sides = measure(bed, SIDES, lambda name: (node, accounts[name], gets), connections)
     case = f"hit, {size // KIB} KiB, {connections} at once"
     shown = ", ".join(f"{name} {side}" for name, side in sides.items())
     one, another = sides[SESSION], sides[IDENTITY]

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
-from real.lakes import LAKES
+from real.lakes import LAKES, Account
 from real.node import Node
 from real.processes import run
 
-from bench.load import Load, Request, generate
+from bench.load import Get, Load, generate
 from bench.process_facts import cpu_seconds
 from bench.report import Page
 from bench.tier.bed import Options, TierBed
@@ -58,7 +58,7 @@ def append(page: Page, results: Path | None) -> None:
 def measure(
     bed: TierBed,
     names: Sequence[str],
-    place: Callable[[str], tuple[Node, Sequence[Request]]],
+    place: Callable[[str], tuple[Node, Account, list[Get]]],
     connections: int,
 ) -> dict[str, Side]:
     """Reads at the place of each side in turn, each round beginning with another one. The first round warms up."""
@@ -66,11 +66,11 @@ def measure(
     for turn in range(bed.options.rounds + 1):
         at = turn % len(names)
         for name in (*names[at:], *names[:at]):
-            node, gets = place(name)
+            node, account, gets = place(name)
             before = cpu_seconds([node.pid])
             load = generate(
                 node.url,
-                bed.account,
+                account,
                 gets,
                 bed.scratch,
                 connections=connections,

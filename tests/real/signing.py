@@ -34,7 +34,8 @@ def signed_headers(
 ) -> dict[str, str]:
     """Returns `headers` with a signature of `account` for `service` that is valid for fifteen minutes."""
     now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    everything = {**(headers or {}), "Host": host, "x-amz-date": now, "x-amz-content-sha256": payload}
+    token = {} if account.session_token is None else {"x-amz-security-token": account.session_token}
+    everything = {**(headers or {}), **token, "Host": host, "x-amz-date": now, "x-amz-content-sha256": payload}
     # `Range` and conditions stay unsigned, as SDKs may leave them: one signature then serves many ranges.
     to_sign = {
         name.lower(): " ".join(value.split())

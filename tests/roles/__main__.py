@@ -12,10 +12,10 @@ from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-import boto3
 from cryptography import x509
+from real.aws import client
 from real.certificates import certify
-from real.lakes import REGION, Lake, LakeUnavailable
+from real.lakes import Lake, LakeUnavailable
 from real.processes import Process, free_port, run
 from real.report import Difference, Report
 from real.scratch import scratch
@@ -27,6 +27,7 @@ from .cluster import Cluster
 from .issuer import Issuer
 from .lakes import LAKES, Roles
 from .pods import Pods
+from .scene import expect
 
 BUCKET = "roles"
 
@@ -75,13 +76,7 @@ def prove(
 ) -> None:
     """Runs all clients at three nodes in front of one lake with two roles."""
     print(f"-- {lake.name} {lake.version}", flush=True)
-    owner = boto3.client(
-        "s3",
-        endpoint_url=lake.url,
-        region_name=REGION,
-        aws_access_key_id=lake.account.access_key,
-        aws_secret_access_key=lake.account.secret_key,
-    )
+    owner = client("s3", lake.url, lake.account)
     owner.create_bucket(Bucket=BUCKET)
     owner.put_object(Bucket=BUCKET, Key=HOT, Body=CONTENT)
     folder.mkdir()
@@ -95,12 +90,6 @@ def prove(
             shown = [each for each in ("eyJ", "SecretAccessKey", "ERROR", "panicked") if each in logs]
             expect(shown, [])
     exchange.run(report, lake, roles, issuer, binary, folder / "exchange")
-
-
-def expect(found: object, expected: object) -> None:
-    """Raises a difference unless both are the same."""
-    if found != expected:
-        raise Difference(f"expected {expected!r}, found {found!r}")
 
 
 class Clients:

@@ -1,4 +1,4 @@
-"""What thieves, forgers and crowds get: nothing, and no more of the STS than it can bear."""
+"""Attacks: stolen and forged keys and tokens are refused, and crowds cause a bounded number of requests at STS."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from urllib.error import HTTPError
@@ -18,12 +19,15 @@ from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import urlopen
 
 from botocore.awsrequest import AWSPreparedRequest
+from real import aws
+from real.aws import account_of
+from real.lakes import Account
 from real.report import Skip
 from real.signing import encode_path, signed_headers
 from real.wire import Answer
 
-from .lakes import ROLES, client, give_rights
-from .scene import BUCKET, CONTENT, Key, Scene, expect, outcome
+from .lakes import ROLES, give_rights
+from .scene import BUCKET, CONTENT, Scene, expect, outcome
 
 PODS = 1000
 # What one node asks its STS at a time.
@@ -53,7 +57,7 @@ def run(scene: Scene) -> None:
 
 def _swapped(scene: Scene) -> None:
     one, other = _key(scene, subject="one"), _key(scene, subject="other")
-    swapped, bare = Key(one.account, other.token), Key(one.account)
+    swapped, bare = replace(one, session_token=other.session_token), replace(one, session_token=None)
     for node in range(3):
         expect(_code(scene.read(node, one)), "200", "the key itself")
         expect(_code(scene.read(node, swapped)), "400 InvalidToken", "with the token of another")
@@ -111,8 +115,7 @@ def _replayed(scene: Scene) -> None:
     # A busy machine may need longer than the first key lives.
     for life_s in (4, 16, 64):
         key = _short_key(scene, life_s)
-        token = {"x-amz-security-token": key.token or ""}
-        signed = signed_headers(key.account, "GET", node.netloc, path, headers=token)
+        signed = signed_headers(key, "GET", node.netloc, path)
         url = scene.s3(1, key).generate_presigned_url("get_object", Params={"Bucket": BUCKET, "Key": "hot"})
         before = _answer(node.netloc, "GET", path, headers=signed).status, _fetched(url)
         if before == (200, len(CONTENT)):
@@ -125,7 +128,7 @@ def _replayed(scene: Scene) -> None:
     expect(outcome(lambda: scene.asking(1, key).assume_role(**assume))[0], 403, "at STS")
 
 
-def _short_key(scene: Scene, life_s: int) -> Key:
+def _short_key(scene: Scene, life_s: int) -> Account:
     form = {
         "Action": "AssumeRoleWithWebIdentity",
         "Version": "2011-06-15",
@@ -137,13 +140,13 @@ def _short_key(scene: Scene, life_s: int) -> Key:
     answer = _send(scene, "POST", "/", urlencode(form).encode())
     expect(answer.status, 200, answer.body.decode())
     names = ("AccessKeyId", "SecretAccessKey", "SessionToken")
-    return Key.of({name: _element(answer.body, name) for name in names})
+    return account_of({name: _element(answer.body, name) for name in names})
 
 
 def _revoked(scene: Scene) -> None:
     if scene.lake.name == "minio":
         raise Skip("the policy of its role is a part of its configuration")
-    key, iam = _key(scene), client(scene.lake, "iam")
+    key, iam = _key(scene), aws.client("iam", scene.lake.url, scene.owner)
 
     def codes() -> list[str]:
         return [_code(scene.read(node, key)) for node in range(3)]
@@ -270,12 +273,12 @@ def _down(scene: Scene) -> None:
     expect(_code(scene.read(1, _key(scene))), "200", "a key that is given after")
 
 
-def _key(scene: Scene, role: str = "ETL", subject: str = "pod") -> Key:
+def _key(scene: Scene, role: str = "ETL", subject: str = "pod") -> Account:
     """Returns a key that the first node gets."""
     return _patient(scene, 0, scene.token(role, subject), role)
 
 
-def _patient(scene: Scene, node: int, token: str, role: str = "ETL") -> Key:
+def _patient(scene: Scene, node: int, token: str, role: str = "ETL") -> Account:
     """Returns a key; tries again, as SDKs do, where there are too many who want one.
 
     Ceph makes a user of each new subject, and answers 409 where two nodes ask for the first time at once.
@@ -286,7 +289,7 @@ def _patient(scene: Scene, node: int, token: str, role: str = "ETL") -> Key:
             break
         time.sleep(1)
     expect(status, 200, f"a key for {role}: {document}")
-    return Key.of(document)
+    return account_of(document)
 
 
 def _credentials(scene: Scene, node: int, role: str, token: str) -> tuple[int, dict[str, str]]:

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from botocore.client import BaseClient
+from real.aws import account_of, policy
 from real.lakes import Account, Lake
 from real.report import Difference, Report
 
 from . import attacks
 from .issuer import Issuer
 from .lakes import Roles
-from .scene import BUCKET, Key, Outcome, Scene, expect, outcome
+from .scene import BUCKET, Outcome, Scene, expect, outcome
 
 # A question to STS.
 Ask = Callable[[Scene, BaseClient], dict[str, Any]]
 
 _READS = {"Effect": "Allow", "Action": ["s3:GetObject"], "Resource": ["arn:aws:s3:::*"]}
-READS_ONLY = json.dumps({"Version": "2012-10-17", "Statement": [_READS]}, separators=(",", ":"))
+READS_ONLY = policy(_READS)
 
 
 def _role(role: str = "ETL", name: str = "session", **more: object) -> Ask:
@@ -101,12 +101,12 @@ def _compare(scene: Scene, ask: Ask, given: Sequence[str] | None) -> None:
             expect(_rights(scene.s3(node, key_of_node)), rights, f"what the key may do at node {node + 1}")
 
 
-def _answer(scene: Scene, node: int | None, asker: Key, ask: Ask) -> tuple[Outcome, Key | None]:
-    keys: list[Key] = []
+def _answer(scene: Scene, node: int | None, asker: Account, ask: Ask) -> tuple[Outcome, Account | None]:
+    keys: list[Account] = []
 
     def call() -> dict[str, Any]:
         answer = ask(scene, scene.asking(node, asker))
-        keys.append(Key.of(answer["Credentials"]))
+        keys.append(account_of(answer["Credentials"]))
         return answer
 
     said = outcome(call)
@@ -140,8 +140,8 @@ def _strangers(scene: Scene) -> None:
     """The node refuses them as the STS does, which it does not ask."""
     mine = scene.lake.account.access_key
     for account in (Account(mine, "another secret"), Account("AKIANOBODYNOBODYNOBO", "secret")):
-        direct, _ = _answer(scene, None, Key(account), _session())
+        direct, _ = _answer(scene, None, account, _session())
         before = scene.sts.requests
-        relayed, _ = _answer(scene, 0, Key(account), _session())
+        relayed, _ = _answer(scene, 0, account, _session())
         scene.note(f"says {direct} to {account.access_key}, and a node {relayed}")
         expect((relayed[0], scene.sts.requests), (403, before), "the status, and requests at STS")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
-import boto3
 from botocore.client import BaseClient
-from real.lakes import REGION, Account, Lake, ceph, minio
+from real.aws import client, policy
+from real.lakes import Account, Lake, ceph, minio
 from real.processes import Process, answers, free_port
 
 from .issuer import Issuer
@@ -29,10 +28,10 @@ Roles = dict[str, str]
 @contextmanager
 def _minio(folder: Path, issuer: Issuer) -> Iterator[tuple[Lake, Roles]]:
     environment = {}
-    for role, policy in _MINIO_POLICIES.items():
+    for role, rights in _MINIO_POLICIES.items():
         environment[f"MINIO_IDENTITY_OPENID_CONFIG_URL_{role}"] = f"{issuer.url}/.well-known/openid-configuration"
         environment[f"MINIO_IDENTITY_OPENID_CLIENT_ID_{role}"] = role
-        environment[f"MINIO_IDENTITY_OPENID_ROLE_POLICY_{role}"] = policy
+        environment[f"MINIO_IDENTITY_OPENID_ROLE_POLICY_{role}"] = rights
     with minio.start(folder, environment=environment) as lake:
         yield lake, {role: _minio_arn(role) for role in (*ROLES, "OTHER")}
 
@@ -46,8 +45,8 @@ def _minio_arn(role: str) -> str:
 @contextmanager
 def _ceph(folder: Path, issuer: Issuer) -> Iterator[tuple[Lake, Roles]]:
     with ceph.start(folder, gateway=ceph.STS, capabilities="roles=*;oidc-provider=*;user-policy=*") as lake:
-        iam = client(lake, "iam")
-        sessions = _policy({"Effect": "Allow", "Action": ["sts:GetSessionToken"], "Resource": "*"})
+        iam = client("iam", lake.url, lake.account)
+        sessions = policy({"Effect": "Allow", "Action": ["sts:GetSessionToken"], "Resource": "*"})
         iam.put_user_policy(UserName="lake", PolicyName="sessions", PolicyDocument=sessions)
         yield lake, _make_roles(iam, issuer, "app_id")
 
@@ -62,23 +61,13 @@ def _moto(folder: Path, issuer: Issuer) -> Iterator[tuple[Lake, Roles]]:
     lake = Lake("moto", version("moto"), f"http://127.0.0.1:{port}", Account("nobody", "nothing"), processes=[server])
     with lake:
         server.wait_until(lambda: answers(port), 60)
-        iam, everything = client(lake, "iam"), _policy({"Effect": "Allow", "Action": ["*"], "Resource": "*"})
+        iam = client("iam", lake.url, lake.account)
+        everything = policy({"Effect": "Allow", "Action": ["*"], "Resource": "*"})
         iam.create_user(UserName="owner")
         iam.put_user_policy(UserName="owner", PolicyName="everything", PolicyDocument=everything)
         key = iam.create_access_key(UserName="owner")["AccessKey"]
         lake.account = Account(key["AccessKeyId"], key["SecretAccessKey"])
-        yield lake, _make_roles(client(lake, "iam"), issuer, "aud")
-
-
-def client(lake: Lake, service: str) -> BaseClient:
-    """Returns a client of the lake itself, with the account of its owner."""
-    return boto3.client(
-        service,
-        endpoint_url=lake.url,
-        region_name=REGION,
-        aws_access_key_id=lake.account.access_key,
-        aws_secret_access_key=lake.account.secret_key,
-    )
+        yield lake, _make_roles(client("iam", lake.url, lake.account), issuer, "aud")
 
 
 def _make_roles(iam: BaseClient, issuer: Issuer, audience: str) -> Roles:
@@ -98,7 +87,7 @@ def _make_roles(iam: BaseClient, issuer: Issuer, audience: str) -> Roles:
             "Condition": {"StringEquals": {f"{issuer.url.removeprefix('http://')}:{audience}": role}},
         }
         all_known = {"Effect": "Allow", "Principal": {"AWS": "*"}, "Action": ["sts:AssumeRole"]}
-        trust = _policy(tokens, *([all_known] if role == "ETL" else []))
+        trust = policy(tokens, *([all_known] if role == "ETL" else []))
         arns[role] = iam.create_role(RoleName=role, AssumeRolePolicyDocument=trust)["Role"]["Arn"]
         give_rights(iam, role, actions)
     return {**arns, "OTHER": arns["ETL"].replace("ETL", "OTHER")}
@@ -106,13 +95,8 @@ def _make_roles(iam: BaseClient, issuer: Issuer, audience: str) -> Roles:
 
 def give_rights(iam: BaseClient, role: str, actions: list[str]) -> None:
     """Lets a role do this from now on, and nothing else."""
-    rights = _policy({"Effect": "Allow", "Action": actions, "Resource": "*"})
+    rights = policy({"Effect": "Allow", "Action": actions, "Resource": "*"})
     iam.put_role_policy(RoleName=role, PolicyName="rights", PolicyDocument=rights)
-
-
-def _policy(*statements: Mapping[str, object]) -> str:
-    # Ceph does not take a plus in a form for a blank.
-    return json.dumps({"Version": "2012-10-17", "Statement": statements}, separators=(",", ":"))
 
 
 LAKES: dict[str, Callable[[Path, Issuer], AbstractContextManager[tuple[Lake, Roles]]]] = {

@@ -9,14 +9,13 @@ from pathlib import Path
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
-import boto3
 from botocore.client import BaseClient
-from botocore.config import Config
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12Certificate, serialize_java_truststore
+from real import aws
 from real.certificates import Certificate
-from real.lakes import REGION, Lake
+from real.lakes import REGION, Account, Lake
 
 from .cluster import Cluster
 from .issuer import Issuer
@@ -35,7 +34,7 @@ class Pods:
     certificate: Certificate
 
     def common(self, node: int) -> dict[str, str]:
-        """Returns what every client knows that works at this node."""
+        """Returns what each client of this node needs, whatever its key."""
         return {
             "PATH": os.environ["PATH"],
             "HOME": str(self.folder),
@@ -68,34 +67,18 @@ class Pods:
 
     def session(self, role: str) -> dict[str, str]:
         """Returns the environment of a client that has got its key from somebody else."""
-        key = self.key(role)
-        return {
-            **self.common(2),
-            "AWS_ACCESS_KEY_ID": key["AccessKeyId"],
-            "AWS_SECRET_ACCESS_KEY": key["SecretAccessKey"],
-            "AWS_SESSION_TOKEN": key["Token"],
-        }
+        return {**self.common(2), **aws.variables(self.key(role))}
 
-    def key(self, role: str) -> dict[str, str]:
+    def key(self, role: str) -> Account:
         """Returns a key, as a client of the first node gets it."""
         url = self.container(role)["AWS_CONTAINER_CREDENTIALS_FULL_URI"]
         request = Request(url, headers={"Authorization": self.token_file(role).read_text()})
         with urlopen(request, timeout=60) as answer:
-            document: dict[str, str] = json.load(answer)
-        return document
+            return aws.account_of(json.load(answer))
 
-    def client(self, node: int, key: dict[str, str] | None = None) -> BaseClient:
+    def client(self, node: int, key: Account | None = None) -> BaseClient:
         """Returns a client of a node in this process, with this key or a new one."""
-        key = key or self.key("ETL")
-        return boto3.client(
-            "s3",
-            endpoint_url=self.cluster.nodes[node].url,
-            region_name=REGION,
-            aws_access_key_id=key["AccessKeyId"],
-            aws_secret_access_key=key["SecretAccessKey"],
-            aws_session_token=key["Token"],
-            config=Config(signature_version="s3v4"),
-        )
+        return aws.client("s3", self.cluster.nodes[node].url, key or self.key("ETL"), signature_version="s3v4")
 
     def token_file(self, role: str, audience: str | None = None) -> Path:
         """Returns a file with the token of a service account."""
@@ -104,7 +87,7 @@ class Pods:
         return path
 
     def _trust(self) -> dict[str, str]:
-        """Returns the names by which SDKs, Rust and Java are told whose certificates are good."""
+        """Returns the variables that name the trusted authority to SDKs, to Rust and to Java."""
         file, password = self.folder / "authority.p12", "not a secret"
         authority = x509.load_pem_x509_certificate(self.certificate.authority.read_bytes())
         protection = BestAvailableEncryption(password.encode())

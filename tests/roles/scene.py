@@ -9,11 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import boto3
 from botocore.client import BaseClient
-from botocore.config import Config
 from botocore.exceptions import ClientError
-from real.lakes import REGION, Account, Lake
+from real import aws
+from real.lakes import Account, Lake
 from real.report import Difference, Report, brief
 from real.wire import Answer, send
 
@@ -27,20 +26,6 @@ CONTENT = b"a hot object" * 100_000
 
 # What STS or S3 says: the answer without what differs each time, or a status and a code.
 Outcome = Any
-
-
-@dataclass(frozen=True)
-class Key:
-    """A key pair, and the session token of a temporary one."""
-
-    account: Account
-    token: str | None = None
-
-    @classmethod
-    def of(cls, credentials: Mapping[str, str]) -> Key:
-        """Returns the key of an answer of STS, or of a document of the endpoint of credentials."""
-        account = Account(credentials["AccessKeyId"], credentials["SecretAccessKey"])
-        return cls(account, credentials.get("SessionToken") or credentials["Token"])
 
 
 @dataclass
@@ -72,9 +57,9 @@ class Scene:
             yield scene
 
     @property
-    def owner(self) -> Key:
-        """Returns the lasting key of the lake's owner."""
-        return Key(self.lake.account)
+    def owner(self) -> Account:
+        """Returns the account of the lake's owner."""
+        return self.lake.account
 
     def check(self, *names: str) -> AbstractContextManager[None]:
         """Runs its body as one check; see `Report.check`."""
@@ -88,37 +73,23 @@ class Scene:
         """Returns the token of a pod for a role."""
         return self.issuer.token(subject, role, life_s)
 
-    def s3(self, node: int | None, key: Key) -> BaseClient:
+    def s3(self, node: int | None, key: Account) -> BaseClient:
         """Returns a client of a node, or of the lake itself."""
         return _client("s3", self.lake.url if node is None else self.cluster.nodes[node].url, key)
 
-    def asking(self, node: int | None, key: Key) -> BaseClient:
+    def asking(self, node: int | None, key: Account) -> BaseClient:
         """Returns a client of the STS of a node, or of the lake itself."""
         return _client("sts", self.lake.url if node is None else self.cluster.sts_url(node), key)
 
-    def read(self, node: int, key: Key, name: str = "hot", headers: Mapping[str, str] | None = None) -> Answer:
+    def read(self, node: int, key: Account, name: str = "hot", headers: Mapping[str, str] | None = None) -> Answer:
         """Reads an object at a node without any client library."""
-        sent = dict(headers or {})
-        if key.token is not None:
-            sent["x-amz-security-token"] = key.token
-        return send(self.cluster.nodes[node].url, key.account, "GET", BUCKET, name, headers=sent, timeout_s=60)
+        url, sent = self.cluster.nodes[node].url, dict(headers or {})
+        return send(url, key, "GET", BUCKET, name, headers=sent, timeout_s=60)
 
 
-def _client(service: str, url: str, key: Key) -> BaseClient:
-    return boto3.client(
-        service,
-        endpoint_url=url,
-        region_name=REGION,
-        aws_access_key_id=key.account.access_key,
-        aws_secret_access_key=key.account.secret_key,
-        aws_session_token=key.token,
-        config=Config(
-            signature_version="s3v4" if service == "s3" else "v4",
-            retries={"total_max_attempts": 1},
-            # Old Cephs do not know what the newest SDKs send otherwise.
-            request_checksum_calculation="when_required",
-        ),
-    )
+def _client(service: str, url: str, account: Account) -> BaseClient:
+    version = "s3v4" if service == "s3" else "v4"
+    return aws.client(service, url, account, signature_version=version, retries={"total_max_attempts": 1})
 
 
 def outcome(call: Callable[[], dict[str, Any]]) -> Outcome:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import boto3
-from real.lakes import LAKES, REGION, Lake, User, ceph
+from real import aws
+from real.lakes import LAKES, Lake, User, ceph
 from sessions import ROLE, STS
 from users import USERS, full_name
 
@@ -31,18 +30,10 @@ def start(name: str, folder: Path, users: Sequence[User]) -> Lake:
 def _permit(lake: Lake, users: Sequence[User]) -> None:
     """Permits what Ceph permits to nobody without a policy."""
     manager = USERS["iam"].account
-    iam = boto3.client(
-        "iam",
-        endpoint_url=lake.url,
-        region_name=REGION,
-        aws_access_key_id=manager.access_key,
-        aws_secret_access_key=manager.secret_key,
-    )
-    statement = {"Effect": "Allow", "Action": ["sts:GetSessionToken"], "Resource": "*"}
-    # Ceph does not take a plus in a form for a blank.
-    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]}, separators=(",", ":"))
+    iam = aws.client("iam", lake.url, manager)
+    document = aws.policy({"Effect": "Allow", "Action": ["sts:GetSessionToken"], "Resource": "*"})
     for user in users:
-        iam.put_user_policy(UserName=full_name(user), PolicyName="sessions", PolicyDocument=policy)
+        iam.put_user_policy(UserName=full_name(user), PolicyName="sessions", PolicyDocument=document)
 
 
 def table(port: int) -> str:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import boto3
 from botocore.client import BaseClient
-from botocore.config import Config
 from minio import MinioAdmin
 from minio.credentials import StaticProvider
-from real.lakes import REGION, Account, Lake, User, ceph, minio
+from real import aws
+from real.lakes import Account, Lake, User, ceph, minio
 
 # The name that both lakes know as their own, beside the address.
 NAME = "lake.test"
@@ -45,13 +43,12 @@ class GuestLake:
 
     def client(self, account: Account | None = None, service: str = "s3") -> BaseClient:
         """Returns a client of the lake itself; of the owner, unless another account is named."""
-        return _client(self.lake, account or self.lake.account, service)
+        return aws.client(service, self.lake.url, account or self.lake.account)
 
-    def temporary_key(self) -> dict[str, str]:
+    def temporary_key(self) -> Account:
         """Returns a key of the guest with a session token, which the lake's STS gives."""
         sts = self.client(self.guest, "sts")
-        key: dict[str, str] = sts.assume_role(RoleArn=_ROLE, RoleSessionName="guest")["Credentials"]
-        return key
+        return aws.account_of(sts.assume_role(RoleArn=_ROLE, RoleSessionName="guest")["Credentials"])
 
 
 @contextmanager
@@ -76,43 +73,27 @@ def _ceph(folder: Path) -> Iterator[GuestLake]:
         # The owner as well: he may not read what others put into his bucket.
         principals = {"AWS": ["arn:aws:iam:::user/guest", "arn:aws:iam:::user/lake"]}
         rights = {"Effect": "Allow", "Action": ["s3:*"], "Resource": _of_bucket(SHARED)}
-        owner = _client(lake, lake.account, "s3")
-        owner.put_bucket_policy(Bucket=SHARED, Policy=_policy({**rights, "Principal": principals}))
+        owner = aws.client("s3", lake.url, lake.account)
+        owner.put_bucket_policy(Bucket=SHARED, Policy=aws.policy({**rights, "Principal": principals}))
         trust = {
             "Effect": "Allow",
             "Principal": {"AWS": ["arn:aws:iam:::user/guest"]},
             "Action": ["sts:AssumeRole"],
         }
-        iam, role = _client(lake, lake.account, "iam"), _ROLE.rpartition("/")[2]
-        iam.create_role(RoleName=role, AssumeRolePolicyDocument=_policy(trust))
-        iam.put_role_policy(RoleName=role, PolicyName="rights", PolicyDocument=_policy(rights))
+        iam, role = aws.client("iam", lake.url, lake.account), _ROLE.rpartition("/")[2]
+        iam.create_role(RoleName=role, AssumeRolePolicyDocument=aws.policy(trust))
+        iam.put_role_policy(RoleName=role, PolicyName="rights", PolicyDocument=aws.policy(rights))
         yield GuestLake(lake)
 
 
 def _make_buckets(lake: Lake) -> None:
-    owner = _client(lake, lake.account, "s3")
+    owner = aws.client("s3", lake.url, lake.account)
     for bucket in (SHARED, CLOSED):
         owner.create_bucket(Bucket=bucket)
 
 
-def _client(lake: Lake, account: Account, service: str) -> BaseClient:
-    return boto3.client(
-        service,
-        endpoint_url=lake.url,
-        region_name=REGION,
-        aws_access_key_id=account.access_key,
-        aws_secret_access_key=account.secret_key,
-        config=Config(request_checksum_calculation="when_required"),
-    )
-
-
 def _of_bucket(bucket: str) -> list[str]:
     return [f"arn:aws:s3:::{bucket}", f"arn:aws:s3:::{bucket}/*"]
-
-
-def _policy(statement: dict[str, object]) -> str:
-    # Ceph does not take a plus in a form for a blank.
-    return json.dumps({"Version": "2012-10-17", "Statement": [statement]}, separators=(",", ":"))
 
 
 LAKES: dict[str, Callable[[Path], AbstractContextManager[GuestLake]]] = {"minio": _minio, "ceph": _ceph}

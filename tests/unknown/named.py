@@ -26,13 +26,19 @@ LAKE_ADDRESS, NODE_ADDRESS = "127.0.0.1", "127.0.0.2"
 
 # A client that knows its environment only; the file has the bytes.
 CLIENT = """
-import boto3, botocore, sys
+import boto3, botocore, sys, time
+from email.utils import parsedate_to_datetime
 from botocore.config import Config
 style, bucket, key, file, closed = sys.argv[1:]
 s3 = boto3.client("s3", config=Config(s3={"addressing_style": style}))
 with open(file, "rb") as source:
     body = source.read()
 s3.put_object(Bucket=bucket, Key=key, Body=body)
+while True:
+    head = s3.head_object(Bucket=bucket, Key=key)
+    if parsedate_to_datetime(head["ResponseMetadata"]["HTTPHeaders"]["date"]) > head["LastModified"]:
+        break
+    time.sleep(0.1)
 for _ in range(3):
     answer = s3.get_object(Bucket=bucket, Key=key)
     is_right = answer["Body"].read() == body

@@ -8,14 +8,12 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import boto3
 from botocore.client import BaseClient
-from botocore.config import Config
-from real.lakes import REGION
+from real import aws
 from real.report import Difference
 
 from .lakes import CLOSED, SHARED
-from .scene import Scene, content, expect, found
+from .scene import Scene, content, expect, found, settled
 
 SIZE = 3_000_000
 
@@ -35,6 +33,7 @@ def run(scene: Scene) -> None:
     """Runs all checks."""
     body = content(SIZE, "presigned")
     scene.place.client().put_object(Bucket=SHARED, Key="presigned", Body=body)
+    settled(scene.place.client(), SHARED, "presigned")
     # Version 2 is what boto3 chooses by itself in us-east-1, eu-west-1, us-west-2 and other old regions.
     for version, name in (("s3v4", "signed by version 4"), (None, "signed by version 2, which boto3 chooses")):
         words: list[tuple[str, str]] = []
@@ -109,6 +108,7 @@ def _put(scene: Scene) -> None:
     expect(_send(_url(client, "put_object", SHARED, "presigned-put"), "PUT", body).status, 200)
     stored = scene.place.client().get_object(Bucket=SHARED, Key="presigned-put")["Body"].read()
     expect(stored == body, True, "bytes at the lake")
+    settled(scene.place.client(), SHARED, "presigned-put")
     for _ in range(2):
         got = _send(_url(client, "get_object", SHARED, "presigned-put"))
         expect((got.status, got.body == body), (200, True))
@@ -117,14 +117,13 @@ def _put(scene: Scene) -> None:
 
 
 def _signer(scene: Scene, version: str | None = "s3v4") -> BaseClient:
-    guest = scene.place.guest
-    return boto3.client(
+    return aws.client(
         "s3",
-        endpoint_url=scene.nodes[0].url,
-        region_name=REGION,
-        aws_access_key_id=guest.access_key,
-        aws_secret_access_key=guest.secret_key,
-        config=Config(signature_version=version, s3={"addressing_style": "path"}),
+        scene.nodes[0].url,
+        scene.place.guest,
+        signature_version=version,
+        s3={"addressing_style": "path"},
+        request_checksum_calculation="when_supported",
     )
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 
-import boto3
 from botocore.client import BaseClient
-from botocore.config import Config
 from botocore.exceptions import ClientError
+from real import aws
 from real.lakes import REGION, Account
 from real.node import Node
 from real.report import Difference, Report, brief
@@ -49,27 +50,20 @@ class Scene:
         """Prints what was found out about the lake, without a judgement."""
         print(f"NOTE {self.place.lake.name} {text}", flush=True)
 
-    def client(self, node: int, account: Account | None = None, token: str | None = None) -> BaseClient:
+    def client(self, node: int, account: Account | None = None) -> BaseClient:
         """Returns a client of a node; of the guest, unless another account is named."""
-        return self.client_of(self.nodes[node], account, token)
+        return self.client_of(self.nodes[node], account)
 
-    def client_of(self, node: Node, account: Account | None = None, token: str | None = None) -> BaseClient:
+    def client_of(self, node: Node, account: Account | None = None) -> BaseClient:
         """Returns a client of any node, which tries once."""
-        account = account or self.place.guest
-        config = Config(
+        return aws.client(
+            "s3",
+            node.url,
+            account or self.place.guest,
             signature_version="s3v4",
             s3={"addressing_style": "path"},
             retries={"total_max_attempts": 1},
             request_checksum_calculation=self._checksums,
-        )
-        return boto3.client(
-            "s3",
-            endpoint_url=node.url,
-            region_name=REGION,
-            aws_access_key_id=account.access_key,
-            aws_secret_access_key=account.secret_key,
-            aws_session_token=token,
-            config=config,
         )
 
     def environment(self, url: str | None = None) -> dict[str, str]:
@@ -82,13 +76,7 @@ class Scene:
             "AWS_EC2_METADATA_DISABLED": "true",
             # Without it the newest SDKs send what an old Ceph does not know.
             "AWS_REQUEST_CHECKSUM_CALCULATION": self._checksums.upper(),
-            **({} if url is None else {**self._keys(), "AWS_ENDPOINT_URL_S3": url}),
-        }
-
-    def _keys(self) -> dict[str, str]:
-        return {
-            "AWS_ACCESS_KEY_ID": self.place.guest.access_key,
-            "AWS_SECRET_ACCESS_KEY": self.place.guest.secret_key,
+            **({} if url is None else {**aws.variables(self.place.guest), "AWS_ENDPOINT_URL_S3": url}),
         }
 
     @property
@@ -139,6 +127,16 @@ def ended(command: Sequence[str | Path], environment: Mapping[str, str]) -> str:
         check=False,
     )
     return done.stdout + done.stderr
+
+
+def settled(client: BaseClient, bucket: str, key: str) -> None:
+    """Waits until the second in which an object was written is over at the lake: no node confirms it before."""
+    while True:
+        answer = client.head_object(Bucket=bucket, Key=key)
+        now = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+        if now > answer["LastModified"]:
+            return
+        time.sleep(0.1)
 
 
 def expect(found: object, expected: object, what: str = "") -> None:

@@ -29,10 +29,11 @@ class LakeUnavailable(RuntimeError):
 
 @dataclass(frozen=True)
 class Account:
-    """A key pair that the lake knows."""
+    """A key pair that the lake knows; a temporary one has a session token."""
 
     access_key: str
     secret_key: str
+    session_token: str | None = None
 
 
 @dataclass(frozen=True)
