@@ -13,7 +13,7 @@ from .lakes import SHARED
 from .scene import Scene, ended, expect
 
 PROGRAM = """
-import pyarrow, sys
+import pyarrow, sys, time
 from pyiceberg.catalog import load_catalog
 catalog = load_catalog("proof", type="rest", uri=sys.argv[1])
 catalog.create_namespace("proof")
@@ -21,6 +21,10 @@ rows = pyarrow.table({"number": range(500_000), "text": [f"row {number}" for num
 table = catalog.create_table("proof.rows", schema=rows.schema)
 for _ in range(2):
     table.append(rows)
+# In the second of the writes all reads go to the lake.
+written = int(time.time())
+while int(time.time()) == written:
+    time.sleep(0.05)
 for _ in range(2):
     found = catalog.load_table("proof.rows").scan().to_arrow()
     print(found.num_rows, sum(found["number"].to_pylist()), found["text"].to_pylist()[-1])

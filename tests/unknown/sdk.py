@@ -294,6 +294,7 @@ def _no_account(scene: Scene) -> None:
 def _bucket_of_guest(scene: Scene) -> None:
     client, body, bucket = _own_bucket(scene), content(SIZE, "own"), "of-the-guest"
     client.put_object(Bucket=bucket, Key="own", Body=body)
+    settled(client, bucket, "own")
     words = []
     for each in ((10, 20), (10, 20), (0, SIZE), (0, SIZE), (MIB - 5, MIB + 5)):
         got = read(client, bucket, "own", Range=f"bytes={each[0]}-{each[1] - 1}")
@@ -309,6 +310,7 @@ def _bucket_of_guest(scene: Scene) -> None:
 def _partly_cached(scene: Scene) -> None:
     client, body, bucket = _own_bucket(scene), content(SIZE, "partly"), "of-the-guest"
     client.put_object(Bucket=bucket, Key="partly", Body=body)
+    settled(client, bucket, "partly")
     # A block as it is cached, then more than this.
     for end in (MIB, 2 * MIB + 7, SIZE):
         got = read(client, bucket, "partly", Range=f"bytes=0-{end - 1}")
