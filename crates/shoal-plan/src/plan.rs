@@ -112,7 +112,7 @@ pub enum Short {
 pub struct ReadPlan {
     /// The file.
     pub file: String,
-    /// Bytes that are fetched before the job starts, or cached from before.
+    /// Bytes that are fetched before the job starts, or cached from before, in whole blocks.
     pub cached_bytes: f64,
     /// Bytes that an earlier job's read has left in the cache.
     pub paged_bytes: f64,

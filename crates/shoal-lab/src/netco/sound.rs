@@ -50,6 +50,7 @@ pub fn check(schedule: &Schedule, instance: &Instance) -> Result<(), String> {
             let paged = schedule.hits.get(&(number, read)).copied().unwrap_or(0.0);
             let file_use = &instance.files[file];
             let cached = schedule.files[file].usable(job.from, job.until, file_use.held_bytes);
+            let cached = file_use.whole(cached);
             if cached + remote + paged < file_use.bytes * (1.0 - 4.0 * ROUNDING) {
                 return Err(format!(
                     "job {} does not get all of file {}",

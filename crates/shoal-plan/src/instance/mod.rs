@@ -34,6 +34,8 @@ pub struct FileUse {
     pub number: usize,
     /// Its size.
     pub bytes: f64,
+    /// The size of its blocks; the last one may be shorter.
+    pub block_bytes: f64,
     /// The first slot in which it can be fetched.
     pub available: usize,
     /// Its bytes that are cached at the start.
@@ -42,6 +44,34 @@ pub struct FileUse {
     pub held_until: usize,
     /// The slots at which jobs start to read it, in order.
     pub arrivals: Vec<Arrival>,
+}
+
+impl FileUse {
+    /// Bytes of the file that differ by less than this are equal.
+    pub fn rounding(&self) -> f64 {
+        SOLVED * self.block_bytes.min(self.bytes)
+    }
+
+    /// Returns the number of whole blocks in the first `bytes` of the file.
+    #[expect(clippy::cast_sign_loss, reason = "bytes are positive")]
+    pub fn blocks(&self, bytes: f64) -> u64 {
+        let bytes = bytes + self.rounding();
+        if bytes >= self.bytes {
+            return (self.bytes / self.block_bytes).ceil() as u64;
+        }
+        (bytes / self.block_bytes).floor() as u64
+    }
+
+    /// Returns the bytes of these blocks: nodes cache no part of a block.
+    pub fn whole(&self, bytes: f64) -> f64 {
+        (self.blocks(bytes) as f64 * self.block_bytes).min(self.bytes)
+    }
+
+    /// Returns the bytes of the blocks that have the first `bytes` of the file.
+    pub fn rounded_up(&self, bytes: f64) -> f64 {
+        let blocks = (bytes - self.rounding()) / self.block_bytes;
+        (blocks.ceil().max(0.0) * self.block_bytes).min(self.bytes)
+    }
 }
 
 /// A slot in which one or more jobs start to read a file.
@@ -165,6 +195,7 @@ impl Instance {
             self.files.push(FileUse {
                 number,
                 bytes: file.bytes as f64,
+                block_bytes: file.block_bytes as f64,
                 available: file
                     .available_s
                     .map_or(0, |available_s| self.slots.next(available_s)),
@@ -246,3 +277,6 @@ impl<'a> Alone<'a> {
 
 /// Sums of bytes and rates that differ by less than this share are equal.
 const ROUNDING: f64 = 1e-9;
+
+/// The solver's rounding, as a share of a block.
+const SOLVED: f64 = 1e-6;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use crate::instance::slots::Slots;
-use crate::instance::{FileUse, Instance};
+use crate::instance::{Arrival, FileUse, Instance};
 use crate::model::{Request, VERSION};
 use crate::plan::{
     Cached, Eviction, FilePlan, JobPlan, Outcome, Plan, Quality, ReadPlan, Reason, Short, TransferPlan, Usage,
@@ -29,7 +29,7 @@ pub fn write(request: &Request, instance: &Instance, decision: &Decision) -> Pla
         peak_share_at_least: decision.peak_share_at_least,
         fetched_bytes: fetched,
         remote_bytes: schedule.jobs.iter().flatten().flatten().sum(),
-        paged_bytes: schedule.hits.values().sum(),
+        paged_bytes: schedule.hits.values().fold(0.0, |all, bytes| all + bytes),
     };
     let files = files(request, instance, decision);
     Plan {
@@ -174,13 +174,12 @@ fn files(request: &Request, instance: &Instance, decision: &Decision) -> Vec<Fil
     let mut plans = Vec::new();
     for ((file, schedule), mut paged) in instance.files.iter().zip(&decision.schedule.files).zip(paged) {
         paged.sort_by(|a, b| a.from_s.total_cmp(&b.from_s));
-        let block_bytes = request.files[file.number].block_bytes as f64;
         let plan = FilePlan {
             file: request.files[file.number].name.clone(),
-            transfers: transfers(slots, file, schedule, block_bytes),
+            transfers: transfers(slots, file, schedule),
             cached: cached(slots, schedule),
             paged,
-            evictions: evictions(slots, file, schedule, block_bytes),
+            evictions: evictions(slots, file, schedule),
         };
         if !(plan.transfers.is_empty()
             && plan.cached.is_empty()
@@ -193,22 +192,13 @@ fn files(request: &Request, instance: &Instance, decision: &Decision) -> Vec<Fil
     plans
 }
 
-/// Returns the number of whole blocks in the first `bytes` of a file; its last block may be short.
-#[expect(clippy::cast_sign_loss, reason = "bytes are positive")]
-fn blocks(file: &FileUse, block_bytes: f64, bytes: f64) -> u64 {
-    if bytes >= file.bytes * (1.0 - 1e-6) {
-        return (file.bytes / block_bytes).ceil() as u64;
-    }
-    (bytes / block_bytes + 1e-6).floor() as u64
-}
-
-/// Fetches between two evictions are merged: together they raise the number of cached blocks.
-fn transfers(slots: &Slots, file: &FileUse, schedule: &FileSchedule, block_bytes: f64) -> Vec<TransferPlan> {
+/// Fetches between two evictions are merged: together they raise the number of cached blocks. Those before a
+/// job begins to read are not merged with later ones, as the job counts on their blocks.
+fn transfers(slots: &Slots, file: &FileUse, schedule: &FileSchedule) -> Vec<TransferPlan> {
     let mut transfers = Vec::new();
     let mut fetches = schedule.fetches.as_slice();
     while let Some(&(first, _)) = fetches.first() {
         let before = schedule.level_before(first, file.held_bytes);
-        // Up to the next eviction.
         let mut level = before.min(schedule.level(first));
         let start = level;
         let mut skyline = Skyline {
@@ -220,7 +210,8 @@ fn transfers(slots: &Slots, file: &FileUse, schedule: &FileSchedule, block_bytes
         while let Some((&(_, bytes), rest)) = fetches.split_first().filter(|(fetch, _)| fetch.0 >= slot) {
             let at = fetches[0].0;
             let evicts = (slot..at).any(|slot| schedule.level(slot) < level * (1.0 - 1e-6));
-            if evicts {
+            let is_due = |arrival: &Arrival| slot < arrival.slot && arrival.slot <= at;
+            if evicts || file.arrivals.iter().any(is_due) {
                 break;
             }
             skyline.rates.resize(at - first + 1, 0.0);
@@ -229,14 +220,14 @@ fn transfers(slots: &Slots, file: &FileUse, schedule: &FileSchedule, block_bytes
             fetches = rest;
             slot = at;
         }
-        let (from, to) = (blocks(file, block_bytes, start), blocks(file, block_bytes, level));
-        let begin = from as f64 * block_bytes;
+        let (from, to) = (file.blocks(start), file.blocks(level));
+        let begin = from as f64 * file.block_bytes;
         let blocks = Blocks {
             first: from,
             count: to.saturating_sub(from),
-            block_bytes,
+            block_bytes: file.block_bytes,
             // The last block of the file may be short.
-            bytes: ((to as f64 * block_bytes).min(file.bytes) - begin).max(0.0),
+            bytes: ((to as f64 * file.block_bytes).min(file.bytes) - begin).max(0.0),
             cached_bytes: (start - begin).max(0.0),
         };
         transfers.extend(translate(&skyline, &blocks));
@@ -258,12 +249,12 @@ fn cached(slots: &Slots, schedule: &FileSchedule) -> Vec<Cached> {
 }
 
 /// Cache state (4.3, a): where a level falls, the blocks beyond it are evicted.
-fn evictions(slots: &Slots, file: &FileUse, schedule: &FileSchedule, block_bytes: f64) -> Vec<Eviction> {
-    let mut before = blocks(file, block_bytes, file.held_bytes);
+fn evictions(slots: &Slots, file: &FileUse, schedule: &FileSchedule) -> Vec<Eviction> {
+    let mut before = file.blocks(file.held_bytes);
     let mut evictions = Vec::new();
     let first = (schedule.cached.first().is_none_or(|step| step.0 > 0)).then_some((0, 0.0));
     for (slot, bytes) in first.into_iter().chain(schedule.cached.iter().copied()) {
-        let after = blocks(file, block_bytes, bytes);
+        let after = file.blocks(bytes);
         if after < before {
             evictions.push(Eviction {
                 at_s: slots.start_s(slot),
@@ -305,6 +296,7 @@ mod tests {
         let file = FileUse {
             number: 0,
             bytes,
+            block_bytes: BLOCK,
             available: 0,
             held_bytes,
             held_until: 0,
@@ -321,7 +313,7 @@ mod tests {
             fetches: fetches.to_vec(),
             cached,
         };
-        transfers(&Slots::new(&request), &file, &schedule, BLOCK)
+        transfers(&Slots::new(&request), &file, &schedule)
     }
 
     /// Returns the bytes of a transfer of such a file.

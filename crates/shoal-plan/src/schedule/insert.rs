@@ -121,7 +121,8 @@ impl Schedule {
         }
     }
 
-    /// Fetches at most `wanted` more bytes of a file before a job starts; returns how many.
+    /// Fetches the blocks with at most `wanted` more bytes of a file before a job starts; returns how many
+    /// bytes the job can then read from the cache besides.
     fn fetch(
         &mut self,
         instance: &Instance,
@@ -130,13 +131,14 @@ impl Schedule {
         slots: Range<usize>,
         wanted: f64,
     ) -> f64 {
-        let (available, size) = (instance.files[file].available, instance.files[file].bytes);
+        let of = &instance.files[file];
+        let (available, size) = (of.available, of.bytes);
         let Range {
             start: from,
             end: until,
         } = slots;
-        let usable = self.files[file].usable(from, until, instance.files[file].held_bytes);
-        let wanted = wanted.min(size - usable);
+        let usable = self.files[file].usable(from, until, of.held_bytes);
+        let wanted = of.rounded_up(of.whole(usable) + wanted) - usable;
         let beside = |slot: usize| (size - self.files[file].level(slot)).max(0.0);
         let mut room = (from..until)
             .map(|slot| self.cache_left[slot].min(beside(slot)))
@@ -149,18 +151,18 @@ impl Schedule {
             let bytes = (wanted - fetched)
                 .min(room)
                 .min(self.link_left[slot] * instance.slots.seconds());
-            if bytes > ROUNDING * size {
+            if bytes > of.rounding() {
                 self.hold(file, slot, until, bytes);
                 self.fetch_in(instance, file, slot, bytes);
                 fetched += bytes;
                 room -= bytes;
             }
-            if room <= 0.0 || wanted - fetched <= ROUNDING * size {
+            if room <= 0.0 || wanted - fetched <= of.rounding() {
                 break;
             }
         }
         self.files[file].fetches.sort_by_key(|fetch| fetch.0);
-        fetched
+        of.whole(usable + fetched) - of.whole(usable)
     }
 }
 

@@ -8,7 +8,7 @@ mod deal;
 mod insert;
 pub(crate) mod reuse;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use crate::instance::{Instance, JobUse};
 
@@ -27,7 +27,7 @@ pub struct Schedule {
     /// Each job of the instance: its remote bytes of each of its reads, if it is planned.
     pub jobs: Vec<Option<Vec<f64>>>,
     /// Bytes that a job reads from pages of earlier jobs: job, read, bytes. See [`crate::schedule::augment`].
-    pub hits: HashMap<(usize, usize), f64>,
+    pub hits: BTreeMap<(usize, usize), f64>,
 }
 
 /// A file's fetches, and its cached bytes over time.
@@ -106,7 +106,7 @@ impl Schedule {
             cache_left: vec![instance.capacity_bytes; slots],
             files: vec![FileSchedule::default(); instance.files.len()],
             jobs: vec![None; instance.jobs.len()],
-            hits: HashMap::new(),
+            hits: BTreeMap::new(),
         };
         for (number, file) in instance.files.iter().enumerate() {
             schedule.hold(number, 0, file.held_until, file.held_bytes);
@@ -193,19 +193,13 @@ impl Schedule {
         self.read_remotely(&instance.jobs[job], -hit);
     }
 
-    /// Returns the bytes of each read of a job that it could not read from the cache.
+    /// Returns the bytes of each read of a job that it could not read from the cache, which has whole blocks.
     pub fn missing(&self, instance: &Instance, job: usize) -> Vec<f64> {
         let reader = &instance.jobs[job];
         let missing = |&(file, _): &(usize, usize)| {
             let (file, schedule) = (&instance.files[file], &self.files[file]);
             let cached = schedule.usable(reader.from, reader.until, file.held_bytes);
-            let missing = (file.bytes - cached).max(0.0);
-            // The file is cached whole, but for the solver's rounding.
-            if missing < ROUNDING * file.bytes {
-                0.0
-            } else {
-                missing
-            }
+            file.bytes - file.whole(cached)
         };
         reader.reads.iter().map(missing).collect()
     }
@@ -258,7 +252,7 @@ impl Schedule {
             for &job in &arrival.jobs {
                 if self.jobs[job].is_some() {
                     let until = instance.jobs[job].until;
-                    let bytes = schedule.usable(arrival.slot, until, file.held_bytes);
+                    let bytes = file.whole(schedule.usable(arrival.slot, until, file.held_bytes));
                     needed.push((arrival.slot.saturating_sub(1), until, bytes));
                 }
             }

@@ -80,3 +80,30 @@ fn a_new_plan_fetches_a_file_shorter_than_a_block_before_its_job_starts() {
         again.quality
     );
 }
+
+#[test]
+fn a_file_shorter_than_a_block_is_cached_all_or_not_at_all() {
+    let mut request = request();
+    request.cache.capacity_bytes = 10_000_000;
+    request.files[0].bytes = 3_000_000;
+    request.jobs.truncate(1);
+    request.jobs[0].deadline_s = 360.0;
+    // The link brings the file in time, if the cache has it before.
+    for link in [10_000.0, 100_000.0] {
+        request.link.bytes_per_second = link;
+        let plan = plan(&request, &SmallSolver).unwrap();
+        let read = &plan.jobs[0].reads[0];
+        let cached: u64 = plan
+            .files
+            .iter()
+            .flat_map(|file| &file.transfers)
+            .map(|transfer| transfer.blocks)
+            .sum();
+        let is_fetched = cached == 1;
+        assert!(is_fetched || cached == 0, "{plan:?}");
+        let expected = if is_fetched { 3e6 } else { 0.0 };
+        assert!((read.cached_bytes - expected).abs() < 1.0, "{read:?}");
+        let promised = read.cached_bytes + 60.0 * read.remote_bytes_per_second;
+        assert!(promised >= 3e6 - 1.0, "{read:?}");
+    }
+}

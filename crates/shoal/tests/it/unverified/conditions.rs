@@ -126,7 +126,8 @@ async fn headers_that_may_change_within_the_second_are_not_confirmed() {
             (cached(&reply) == "REVALIDATED", kind)
         };
         // The lake's clock stands still in the second of the write.
-        node.lake.misbehave(Fault::new().with_header("date", date).always());
+        node.lake
+            .misbehave(Fault::new().with_header("date", date).always());
         put("a", second);
         assert_eq!(read().await, (false, "a".to_owned()));
         stored(&node, 1).await;
