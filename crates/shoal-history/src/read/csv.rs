@@ -24,6 +24,8 @@ use crate::error::HistoryError;
 use crate::moment::{MOMENT_FORM, Moment};
 use crate::run::{History, Input, Run};
 
+use super::in_order;
+
 const COLUMNS: [&str; 10] = [
     "name",
     "submitted",
@@ -128,7 +130,7 @@ fn run(row: &Rows) -> Result<Run, Mismatch> {
     let (Some(name), Some(submitted)) = (row.value("name"), moment(row, "submitted")?) else {
         return Err(missing(row));
     };
-    Ok(Run {
+    in_order(Run {
         name: name.to_owned(),
         submitted,
         started: moment(row, "started")?,

@@ -14,6 +14,8 @@ use shoal_logs::Mismatch;
 use crate::moment::Moment;
 use crate::run::{Input, Run};
 
+use super::in_order;
+
 /// Maximum length of a line: a few hundred thousand inputs.
 pub(super) const LINE_BYTES_MAX: usize = 32 << 20;
 
@@ -45,7 +47,7 @@ pub(super) fn run(line: &str) -> Result<Run, Mismatch> {
     if line.name.trim().is_empty() {
         return Err(Mismatch::new("an empty `name`", "the name of the job"));
     }
-    Ok(Run {
+    in_order(Run {
         name: line.name,
         submitted: line.submitted,
         started: line.started,

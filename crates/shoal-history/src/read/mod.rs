@@ -142,3 +142,14 @@ impl Reader {
         Ok(self.history)
     }
 }
+
+/// Returns a run that a person wrote down, if its times are in order.
+fn in_order(run: Run) -> Result<Run, Mismatch> {
+    match run.disorder() {
+        Some(found) => Err(Mismatch::new(
+            found,
+            "times in this order: submitted, started, ended; and a deadline after the submission",
+        )),
+        None => Ok(run),
+    }
+}

@@ -46,6 +46,27 @@ pub struct Run {
     pub outputs: Vec<String>,
 }
 
+impl Run {
+    /// Returns the first two times of the run that are in the wrong order, if there are any.
+    pub(crate) fn disorder(&self) -> Option<String> {
+        let submitted = ("submitted", Some(self.submitted));
+        let (started, ended) = (("started", self.started), ("ended", self.ended));
+        let orders = [
+            (submitted, started),
+            (submitted, ended),
+            (started, ended),
+            (submitted, ("deadline", self.deadline)),
+        ];
+        let wrong = orders
+            .into_iter()
+            .find_map(|((earlier, before), (later, after))| {
+                let (before, after) = before.zip(after)?;
+                (after < before).then_some((earlier, before, later, after))
+            });
+        wrong.map(|(earlier, before, later, after)| format!("`{later}` {after} before `{earlier}` {before}"))
+    }
+}
+
 /// An input of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -127,6 +127,21 @@ fn a_malformed_row_is_refused_with_its_line_and_field() {
             "h:4: found another row of the run id 1\nhint: expected the rows of one run together",
         ),
         (
+            "name,submitted,started,ended\na,60,61,59\n",
+            Format::Csv,
+            "h:2: found `ended` 1970-01-01T00:00:59Z before `submitted` 1970-01-01T00:01:00Z\nhint: expected times in this order",
+        ),
+        (
+            "name,submitted,started,ended\na,60,70,65\n",
+            Format::Csv,
+            "h:2: found `ended` 1970-01-01T00:01:05Z before `started` 1970-01-01T00:01:10Z",
+        ),
+        (
+            "{\"name\":\"a\",\"submitted\":60,\"deadline\":59}\n",
+            Format::Jsonl,
+            "h:1: found `deadline` 1970-01-01T00:00:59Z before `submitted`",
+        ),
+        (
             "{\"name\":\"a\"}\n",
             Format::Jsonl,
             "h:1: found missing field `submitted`",

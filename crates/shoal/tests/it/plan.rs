@@ -371,6 +371,10 @@ fn what_cannot_be_planned_is_refused_with_a_hint() {
             "invalid value 'soon'",
         ),
         (
+            with(&["--bandwidth", "1Gbit", "--cache", "1TiB", "--from", "1990-01-01"]),
+            "error: the window begins at 1990-01-01T00:00:00Z, before the history at 2026-",
+        ),
+        (
             with(&["--bandwidth", "1Gbit", "--cache", "1TiB", "--what-if", "luck=2x"]),
             "`luck` is nothing",
         ),

@@ -125,8 +125,14 @@ impl Make {
             .unwrap_or_default();
         let held_paths = held.len();
         let history = self.history.read()?;
-        let end = Summary::new(&history).to.unwrap_or_default().plus_ms(1);
+        let summary = Summary::new(&history);
+        let end = summary.to.unwrap_or_default().plus_ms(1);
         let from = self.from.unwrap_or(end);
+        if let Some(begin) = summary.from.filter(|&begin| from < begin) {
+            let what = format!("the window begins at {from}, before the history at {begin}");
+            let hint = "begin the window when the history ends, or later";
+            return Err(Failure::misused(what, hint));
+        }
         if from.since_ms(end) > STALE_MS {
             let what = format!("the window begins at {from}, long after the history ended at {end}");
             let hint = "take a newer history: jobs that have changed since then are planned as they were";
