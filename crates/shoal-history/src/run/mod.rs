@@ -127,6 +127,8 @@ words! {
         NoEnd = "event logs without the end of their application",
         /// A path of a scan that is missing because Spark truncated the list.
         CutOff = "paths that a Spark plan does not name, as it cuts lists off",
+        /// A read of what the same run had written before.
+        OwnWrite = "reads of what the job itself had written",
         /// Requests of one job over more than a day, which were split.
         LongJob = "jobs by requests that lasted more than a day, cut there",
         /// A request that names no job.

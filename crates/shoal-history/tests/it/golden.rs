@@ -145,8 +145,10 @@ fn what_an_application_wrote_before_it_read_it_is_no_input() {
     let write = r#"{"Event":"org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart","executionId":0,"sparkPlanInfo":{"nodeName":"Execute InsertIntoHadoopFsRelationCommand","simpleString":"Execute InsertIntoHadoopFsRelationCommand s3a://lake/dim, false, Parquet, [path=s3a://lake/dim], Overwrite, [k, g]","children":[],"metadata":{},"metrics":[]},"time":1795197470673}"#;
     let mut lines: Vec<&str> = SPARK_3_5.lines().collect();
     lines.insert(2, write);
-    let runs = spark(&[lines.join("\n").as_bytes()]);
-    assert_eq!(runs[0].inputs, [input("s3://lake/fact/", 88_272_840)]);
+    let history = read(&[lines.join("\n").as_bytes()], ReadOptions::default()).unwrap();
+    let run = history.runs().next().unwrap();
+    assert_eq!(run.inputs, [input("s3://lake/fact/", 88_272_840)]);
+    assert_eq!(history.passed().collect::<Vec<_>>(), [(Passed::OwnWrite, 1)]);
 }
 
 #[test]

@@ -168,7 +168,9 @@ impl Application {
             history.pass_times(Passed::CutOff, cut_off as u64);
             let share = size.unwrap_or(0) / (paths.len() + cut_off).max(1) as u64;
             for path in paths {
-                if !self.wrote(&path, number) {
+                if self.wrote(&path, number) {
+                    history.pass(Passed::OwnWrite);
+                } else {
                     add(as_input(&path, files), share);
                 }
             }
