@@ -226,6 +226,13 @@ fn requests_become_runs_of_programs() {
             "s3torchconnector 4 88273112",
         ]
     );
+    let options = ReadOptions {
+        job_by: JobBy::UserAgent,
+        gap_ms: 300_000,
+    };
+    let history = read(&[REQUESTS.as_bytes()], options).unwrap();
+    let own = history.passed().find(|(reason, _)| *reason == Passed::OwnWrite);
+    assert_eq!(own, Some((Passed::OwnWrite, 5)));
 }
 
 #[test]

@@ -62,6 +62,8 @@ struct Session {
     reads: HashMap<String, Ranges>,
     /// Paths that were written.
     writes: BTreeSet<String>,
+    /// Number of reads of these.
+    own_reads: u64,
     /// The identity in the job's name, if it is long-lived.
     identity: Option<String>,
 }
@@ -149,6 +151,7 @@ impl Requests {
             last: at,
             reads: HashMap::new(),
             writes: BTreeSet::new(),
+            own_reads: 0,
             identity: text(request.identity.as_deref())
                 .filter(|identity| job.ends_with(identity.as_str()) && is_lasting(identity)),
         });
@@ -249,7 +252,8 @@ impl Session {
         };
         let path = format!("s3://{bucket}/{key}");
         match request.kind {
-            RequestKind::Read if !self.writes.contains(&path) => {
+            RequestKind::Read if self.writes.contains(&path) => self.own_reads += 1,
+            RequestKind::Read => {
                 let ranges = self.reads.entry(path).or_default();
                 ranges.add(request.offset_bytes, request.bytes, request.object_bytes);
             }
@@ -264,6 +268,7 @@ impl Session {
             return Ok(());
         }
         history.identities.extend(self.identity);
+        history.pass_times(Passed::OwnWrite, self.own_reads);
         let mut inputs: Vec<Input> = self
             .reads
             .into_iter()
