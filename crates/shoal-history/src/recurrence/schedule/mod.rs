@@ -60,6 +60,11 @@ const ENDED_BELOW: f64 = 0.01;
 /// A slot has not ended before it has been silent for this many periods, or for a day.
 const SILENCE_PERIODS_MIN: i64 = 24;
 
+/// Number of latest runs, all of them an hour off their times in the same direction, that show a change of
+/// clocks, and how near to the hour they must be.
+const MOVED_MIN: usize = 2;
+const MOVED_WITHIN_MS: i64 = 10 * MINUTE_MS;
+
 /// How the times of a schedule depend on each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -108,8 +113,9 @@ pub(crate) struct Hit {
 /// Detects the schedule of sorted submissions. The logs are complete up to `until`. Returns `None` if no
 /// period is better than chance, or if the job no longer runs.
 ///
-/// A job that was moved to another time, manually or by daylight saving, has the schedule of its latest runs:
-/// if the schedule of all runs does not explain those, the later half of the runs is tried, and so on.
+/// A job that was moved to another time has the schedule of its latest runs: if the schedule of all runs does
+/// not explain those, the later half of the runs is tried, and so on. After two runs that are an hour off, as
+/// those after a change of clocks, all times move by that hour.
 pub(crate) fn detect(times: &[Moment], until: Moment) -> Option<Schedule> {
     debug_assert!(times.is_sorted(), "submissions are in order");
     let mut begin = times.len().saturating_sub(LEARNED_MAX);
@@ -118,7 +124,7 @@ pub(crate) fn detect(times: &[Moment], until: Moment) -> Option<Schedule> {
         let recent = &times[begin..];
         let schedule = by_clock(recent, until).or_else(|| by_last_run(recent, until));
         let explained = schedule.map(|schedule| {
-            let schedule = schedule.alive(begin);
+            let schedule = schedule.alive(begin).moved_by_an_hour(times);
             let latest = times.len() - LATEST.min(recent.len())..times.len();
             (schedule.explains(latest), schedule)
         });
@@ -146,6 +152,44 @@ impl Schedule {
             slot.hits.iter_mut().for_each(|hit| hit.run += begin);
         }
         self
+    }
+
+    /// Returns the schedule an hour later or earlier, if that is where the latest runs are.
+    fn moved_by_an_hour(mut self, times: &[Moment]) -> Self {
+        let latest = |shift_ms: i64| {
+            let is_there = |&run: &usize| {
+                let off_ms = self.nearest(times[run]).map(|(_, due)| times[run].since_ms(due));
+                off_ms.is_some_and(|off_ms| (off_ms - shift_ms).abs() <= MOVED_WITHIN_MS)
+            };
+            (0..times.len()).rev().take_while(is_there).count()
+        };
+        let moved = [HOUR_MS, -HOUR_MS].map(|shift_ms| (shift_ms, latest(shift_ms)));
+        let Some((shift_ms, count)) = moved.into_iter().find(|(_, count)| *count >= MOVED_MIN) else {
+            return self;
+        };
+        for (run, &at) in times.iter().enumerate().skip(times.len() - count) {
+            let (slot, due) = self.nearest(at).expect("the run is an hour off a slot");
+            let hits = &mut self.slots[slot].hits;
+            hits.retain(|hit| hit.run != run);
+            hits.push(Hit {
+                run,
+                due: due.plus_ms(shift_ms),
+            });
+        }
+        for slot in &mut self.slots {
+            slot.phase_ms = (slot.phase_ms + shift_ms).rem_euclid(self.period_ms);
+        }
+        self
+    }
+
+    /// Returns the slot and the due time nearest to a moment.
+    fn nearest(&self, at: Moment) -> Option<(usize, Moment)> {
+        let due = |slot: &Slot| {
+            let cycle = (at.ms() - slot.phase_ms + self.period_ms / 2).div_euclid(self.period_ms);
+            Moment::from_ms(cycle.saturating_mul(self.period_ms).saturating_add(slot.phase_ms))
+        };
+        let dues = self.slots.iter().map(due).enumerate();
+        dues.min_by_key(|(_, due)| at.since_ms(*due).abs())
     }
 
     /// Returns true if at least half of these runs are at slots that are likely to have runs.

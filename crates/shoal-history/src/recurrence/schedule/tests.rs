@@ -197,6 +197,46 @@ fn a_job_that_was_moved_runs_at_its_new_time() {
 }
 
 #[test]
+fn a_change_of_clocks_moves_a_job_from_its_second_run_on() {
+    let daily = |day: i64| Some(day * DAY_MS + HOUR_MS / 2 + jitter(day, 5 * MINUTE_MS));
+    let workdays = |day: i64| daily(day).filter(|_| day % 7 < 5);
+    for (job, name) in [
+        (&daily as &dyn Fn(i64) -> Option<i64>, "daily"),
+        (&workdays, "workdays"),
+    ] {
+        for shift_ms in [HOUR_MS, -HOUR_MS] {
+            for days_after in 0..28 {
+                let times = (0..35 + days_after).filter_map(|day| {
+                    let moved = if day < 35 { 0 } else { shift_ms };
+                    Some(job(day)? + moved)
+                });
+                let until_ms = (35 + days_after) * DAY_MS - 2 * HOUR_MS;
+                let schedule = found(times.collect(), until_ms).unwrap();
+                let until = Moment::from_ms(START_MS + until_ms);
+                let due = schedule.due(until, until.plus_ms(7 * DAY_MS), 100);
+                let expected = if days_after < 2 { 0 } else { shift_ms };
+                for due in due {
+                    let since_ms = due.submission.at.since_ms(Moment::from_ms(START_MS)) - expected;
+                    let off_ms = (since_ms - HOUR_MS / 2).rem_euclid(DAY_MS);
+                    let off_ms = off_ms.min(DAY_MS - off_ms);
+                    assert!(
+                        off_ms <= 5 * MINUTE_MS,
+                        "{name}, {days_after} days after {shift_ms}: {off_ms} off"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn one_late_run_moves_no_job() {
+    let times = (0..30).map(|day| day * DAY_MS + 2 * HOUR_MS + if day == 29 { HOUR_MS } else { 0 });
+    let schedule = found(times.collect(), 30 * DAY_MS).unwrap();
+    assert_eq!(schedule.slots[0].phase_ms, 2 * HOUR_MS);
+}
+
+#[test]
 fn an_outage_of_some_hours_ends_no_job() {
     let times: Vec<_> = (0..200).map(|run| run * HOUR_MS).collect();
     let after = found(times.clone(), 199 * HOUR_MS + 6 * HOUR_MS).unwrap();
