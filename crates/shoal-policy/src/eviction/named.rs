@@ -31,8 +31,11 @@ words! {
         /// Evicts by worth, which nodes share through a directory, see [`Gwf`]. For a single node use
         /// [`PolicyName::Lfuda`], which is the same without other nodes.
         Gwf = "gwf",
-        /// Evicts blocks of objects that are incomplete across all nodes first, then by the paper's own
-        /// comparator, see [`C2p`].
+        /// The LRU of the C2P paper, without co-operation: counts of uses decide among blocks that were used
+        /// within a minute of each other (its Algorithm 1), see [`Closeness`].
+        Closeness = "closeness",
+        /// Evicts blocks of objects that are incomplete across all nodes first, then by
+        /// [`PolicyName::Closeness`], see [`C2p`].
         C2p = "c2p",
         /// C2P above [`PolicyName::Lru`].
         C2pLru = "c2p+lru",
@@ -52,12 +55,12 @@ words! {
 }
 
 impl PolicyName {
-    /// The policy without C2P above it, for blocks of objects that are not spread over nodes. LRU for
-    /// [`PolicyName::C2p`].
+    /// The policy without C2P above it, for blocks of objects that are not spread over nodes.
     #[must_use]
     pub const fn alone(self) -> Self {
         match self {
-            Self::C2p | Self::C2pLru => Self::Lru,
+            Self::C2p => Self::Closeness,
+            Self::C2pLru => Self::Lru,
             Self::C2pLfu => Self::Lfu,
             Self::C2pLfuda => Self::Lfuda,
             Self::C2pSieve => Self::Sieve,
@@ -90,10 +93,10 @@ impl PolicyName {
         }
     }
 
-    /// Builds only the policy below C2P, empty. For [`PolicyName::C2p`] that is the paper's own comparator.
+    /// Builds only the policy below C2P, empty.
     pub fn build_below<K: Copy + Default + Eq + Hash + fmt::Debug + Send + 'static>(self) -> Box<Named<K>> {
         match self {
-            Self::C2p => Box::new(Closeness::default()),
+            Self::Closeness | Self::C2p => Box::new(Closeness::default()),
             Self::Lru | Self::C2pLru => Box::new(Lru::default()),
             Self::Lfu | Self::C2pLfu => Box::new(Lfu::default()),
             Self::Lfuda | Self::C2pLfuda => Box::new(Lfuda::default()),
@@ -136,7 +139,6 @@ mod tests {
     fn a_name_builds_its_policy() {
         for policy in PolicyName::ALL {
             let below = match policy.alone() {
-                _ if policy == PolicyName::C2p => "Closeness".to_owned(),
                 PolicyName::Lfu | PolicyName::Lfuda => "LeastUsed".to_owned(),
                 alone => format!("{alone:?}"),
             };

@@ -48,9 +48,12 @@ impl PolicyName {
         }
     }
 
-    /// The policies that a node by itself may follow: C2P is for nodes that hold parts of the same objects.
+    /// The policies that a node by itself may follow: C2P is for nodes that hold parts of the same objects,
+    /// and its paper's LRU is the reference of its experiments.
     pub fn of_lone_nodes() -> impl Iterator<Item = Self> + Clone {
-        Self::all().filter(|policy| !matches!(policy, Self::OfStores(policy) if policy.is_c2p()))
+        let is_of_c2p =
+            |policy: eviction::PolicyName| policy.is_c2p() || policy == eviction::PolicyName::Closeness;
+        Self::all().filter(move |policy| !matches!(policy, Self::OfStores(policy) if is_of_c2p(*policy)))
     }
 
     /// Creates the policy without blocks.
