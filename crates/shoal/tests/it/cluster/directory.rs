@@ -16,8 +16,14 @@ fn by_directory(_: usize, config: &mut Config) {
     config.cooperation.mode = CooperationMode::Directory;
 }
 
+/// Waits longer for the directory, because other tests take the processor meanwhile.
+fn patiently(node: usize, config: &mut Config) {
+    by_directory(node, config);
+    config.directory.timeout = Duration::from_secs(1);
+}
+
 async fn start(nodes: usize) -> Cluster {
-    Cluster::start_with(nodes, by_directory).await
+    Cluster::start_with(nodes, patiently).await
 }
 
 impl Cluster {
@@ -93,12 +99,7 @@ async fn blocks_below_64_kib_have_no_entries_and_are_found_at_their_homes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hundreds_of_cold_readers_on_all_nodes_cost_the_lake_one_read() {
-    let cluster = Cluster::start_with(4, |node, config| {
-        by_directory(node, config);
-        // Other tests take the processor meanwhile.
-        config.directory.timeout = Duration::from_secs(1);
-    })
-    .await;
+    let cluster = start(4).await;
     let bytes = cluster.put("k", 8);
     cluster.crowd(400, 0..4, "k", &bytes).await;
     assert_eq!(cluster.lake.body_bytes_sent(), bytes.len() as u64);
@@ -127,7 +128,7 @@ async fn a_local_hit_asks_nobody() {
 #[tokio::test]
 async fn what_is_written_through_one_node_is_read_from_it() {
     let cluster = Cluster::start_with(2, |node, config| {
-        by_directory(node, config);
+        patiently(node, config);
         config.write.default = shoal_node::config::WriteMode::Through;
     })
     .await;
@@ -187,7 +188,7 @@ async fn a_claim_lasts_as_long_as_a_slow_lake_needs() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_the_survivors_of_a_node_one_fetches_what_it_alone_held() {
-    let cluster = start(3).await;
+    let cluster = Cluster::start_with(3, by_directory).await;
     let bytes = cluster.put("k", 4);
     cluster.read(0, "k", &bytes).await;
     cluster.settle_reports().await;
@@ -243,10 +244,8 @@ async fn nodes_share_what_they_read_by_way_of_redis_and_go_on_without_it() {
     };
     let url = redis.url();
     let cluster = Cluster::start_with(3, |node, config| {
-        by_directory(node, config);
+        patiently(node, config);
         config.directory.url = url.clone();
-        // Other tests take the processor meanwhile.
-        config.directory.timeout = Duration::from_secs(1);
     })
     .await;
     let first = cluster.put("first", 8);
@@ -284,9 +283,8 @@ async fn what_redis_forgets_is_told_again_also_by_a_node_that_comes_back() {
     };
     let url = redis.url();
     let mut cluster = Cluster::start_with(2, |node, config| {
-        by_directory(node, config);
+        patiently(node, config);
         config.directory.url = url.clone();
-        config.directory.timeout = Duration::from_secs(1);
     })
     .await;
     let objects: Vec<_> = (1..=2)
