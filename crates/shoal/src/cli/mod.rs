@@ -7,6 +7,7 @@ mod output;
 mod plan;
 mod servers;
 mod settings;
+mod shell;
 mod sim;
 
 use std::process::ExitCode;
@@ -60,6 +61,8 @@ enum Verb {
     Sim(sim::Sim),
     Status(status::Status),
     Top(top::Top),
+    Completions(shell::Completions),
+    Man(shell::Man),
 }
 
 /// Runs the subcommand on this process's command line.
@@ -85,6 +88,8 @@ pub(crate) fn main() -> ExitCode {
         Verb::Status(status) => status.run(),
         Verb::Top(top) => top.run(),
         Verb::Sim(sim) => sim.run(),
+        Verb::Completions(completions) => completions.run(),
+        Verb::Man(man) => man.run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

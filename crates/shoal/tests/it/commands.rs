@@ -411,3 +411,48 @@ fn a_name_of_a_job_reaches_the_terminal_without_what_it_would_obey() {
         );
     }
 }
+
+#[test]
+fn a_shell_completes_commands_and_flags() {
+    for shell in ["bash", "zsh", "fish"] {
+        let printed = run(&["completions", shell]);
+        assert!(printed.status.success());
+        let script = text(&printed.stdout);
+        for word in ["prefetch", "undrain", "unknown-identities"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+    let completed = |line: &str| {
+        let script = "source <(\"$0\" completions bash); COMP_WORDS=($1); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); \
+                      _shoal shoal \"${COMP_WORDS[$COMP_CWORD]}\" shoal; echo \"${COMPREPLY[@]}\"";
+        let done = Command::new("bash")
+            .args(["-c", script, env!("CARGO_BIN_EXE_shoal"), line])
+            .output()
+            .unwrap();
+        text(&done.stdout).trim().to_owned()
+    };
+    assert_eq!(completed("shoal pref"), "prefetch");
+    assert_eq!(completed("shoal serve --s3-unk"), "--s3-unknown-identities");
+    assert_eq!(run(&["completions", "csh"]).status.code(), Some(2));
+}
+
+#[test]
+fn each_command_has_a_manual_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("man1");
+    let written = run(&["man", pages.to_str().unwrap()]);
+    assert!(written.status.success(), "{}", text(&written.stderr));
+    for (page, word) in [
+        ("shoal.1", "prefetch"),
+        ("shoal-serve.1", r"store\-block\-size"),
+        ("shoal-plan-start.1", "stdin"),
+    ] {
+        let page = fs::read_to_string(pages.join(page)).unwrap();
+        assert!(page.contains(word), "{page}");
+    }
+    let refused = run(&["man", "/dev/null/man1"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        text(&refused.stderr).starts_with("error: the manual pages cannot be written to /dev/null/man1: ")
+    );
+}
