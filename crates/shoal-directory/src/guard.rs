@@ -3,7 +3,7 @@
 mod looks;
 mod requests;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ pub struct Guard {
     pub requests: Requests,
     /// True if reports may have been lost since the node last started to report everything.
     has_lost_reports: AtomicBool,
+    /// Reports that wait or whose requests are under way.
+    pub(crate) reports_under_way: AtomicU64,
     looks: Looks,
     presence: OnceLock<Listener>,
 }
@@ -36,6 +38,7 @@ impl Guard {
             directory,
             requests: Requests::new(timeout),
             has_lost_reports: AtomicBool::new(false),
+            reports_under_way: AtomicU64::new(0),
             looks: Looks::default(),
             presence: OnceLock::new(),
         }
@@ -156,6 +159,11 @@ impl Guard {
             listener(group, answers.elsewhere);
         }
         Ok(answers.each)
+    }
+
+    /// Returns the number of reports that wait or whose requests are under way.
+    pub fn reports_under_way(&self) -> u64 {
+        self.reports_under_way.load(Ordering::Relaxed)
     }
 
     /// Records that a report did not reach the directory.

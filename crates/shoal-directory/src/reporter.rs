@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -100,7 +101,7 @@ impl Reporter {
     /// Reports a change. Never blocks: if the queue is full, the report is lost, and the node later reports
     /// everything again.
     pub fn report(&self, block: BlockId, change: Change) {
-        if self.reports.try_send((block, Report::Changed(change))).is_err() {
+        if !self.queue(block, Report::Changed(change)) {
             self.guard.lost_report();
         }
     }
@@ -108,7 +109,18 @@ impl Reporter {
     /// Reports a use of another node's copy, which adds `weight` to the block's global weight. Never blocks:
     /// if the queue is full, the use is not counted.
     pub fn used(&self, block: BlockId, weight: u64) {
-        let _ = self.reports.try_send((block, Report::Used(weight)));
+        self.queue(block, Report::Used(weight));
+    }
+
+    /// Returns false if the queue is full.
+    fn queue(&self, block: BlockId, report: Report) -> bool {
+        // Counted before it is queued, so that the count never falls below zero.
+        self.guard.reports_under_way.fetch_add(1, Ordering::Relaxed);
+        let is_queued = self.reports.try_send((block, report)).is_ok();
+        if !is_queued {
+            self.guard.reports_under_way.fetch_sub(1, Ordering::Relaxed);
+        }
+        is_queued
     }
 }
 
@@ -141,6 +153,7 @@ async fn send_reports(node: NodeId, guard: &Guard, mut reports: mpsc::Receiver<(
         {
             waiting.push(report);
         }
+        let count = waiting.len() as u64;
         let Batch { changed, used } = Batch::of(waiting.drain(..));
         let changed = changed.iter().map(|((group, change), indexes)| {
             match change {
@@ -162,6 +175,7 @@ async fn send_reports(node: NodeId, guard: &Guard, mut reports: mpsc::Receiver<(
         stream::iter(changed.chain(used))
             .for_each_concurrent(REQUESTS, |request| request.map(drop))
             .await;
+        guard.reports_under_way.fetch_sub(count, Ordering::Relaxed);
     }
 }
 
@@ -344,6 +358,22 @@ mod tests {
             held += directory.entry(group(number)).await.unwrap().holders.len();
         }
         assert!((900..=1000).contains(&held), "{held} groups");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reports_are_under_way_until_the_directory_has_answered() {
+        let directory = Arc::new(Embedded::default());
+        let guard = Arc::new(Guard::new(Arc::clone(&directory) as _, Duration::from_secs(1)));
+        let (reporter, reporting) = Reporter::new(ME, &guard);
+        reporter.report(block(0), Change::Held);
+        reporter.used(block(1), 1);
+        assert_eq!(guard.reports_under_way(), 2);
+        let nothing = || std::future::ready(Vec::new());
+        reporting
+            .run(Vec::new, nothing, sleep(Duration::from_secs(1)))
+            .await;
+        assert_eq!(guard.reports_under_way(), 0);
+        assert_eq!(directory.entry(block(0)).await.unwrap().holders, vec![ME]);
     }
 
     #[test]

@@ -194,6 +194,11 @@ impl BlockDirectory {
         self.guard.requests.answers()
     }
 
+    /// Returns the number of reports that wait or whose requests are under way.
+    pub fn reports_under_way(&self) -> u64 {
+        self.guard.reports_under_way()
+    }
+
     /// Reports every change of the store's blocks from now on. A store that keeps objects complete learns
     /// from the responses which blocks other nodes hold.
     pub fn follow(&self, store: &Arc<Store>) {

@@ -203,6 +203,8 @@ pub struct DirectoryPage {
     pub answers: bool,
     /// Requests by kind.
     pub requests: BTreeMap<String, DirectoryRequests>,
+    /// Changes of blocks here that the directory does not have yet.
+    pub reports_under_way: u64,
     /// `None` under another eviction policy.
     pub gwf: Option<GwfFigures>,
     /// `None` if no object is coherent.

@@ -135,9 +135,11 @@ impl Snapshot {
     fn directory(&self) -> Option<DirectoryPage> {
         let is_embedded = self.core.config.directory.is_embedded();
         let requests = self.directory.iter();
+        let directory = self.core.directory.as_ref()?;
         Some(DirectoryPage {
             kind: if is_embedded { EMBEDDED } else { "redis" }.to_owned(),
-            answers: self.core.directory.as_ref()?.answers(),
+            answers: directory.answers(),
+            reports_under_way: directory.reports_under_way(),
             requests: requests
                 .map(|(kind, counts)| (kind.as_str().to_owned(), directory_requests(counts)))
                 .collect(),

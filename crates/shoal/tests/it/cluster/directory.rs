@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use shoal_node::config::{Config, CooperationMode};
 use shoal_store::RemovalReason;
 use tempfile::TempDir;
@@ -9,8 +10,8 @@ use tempfile::TempDir;
 use super::redis::Redis;
 use super::{Cluster, Wire, free_address};
 use crate::lake::Request;
-use crate::node::BLOCK;
-use crate::waiting::until;
+use crate::node::{BLOCK, Node};
+use crate::waiting::{until, value};
 
 fn by_directory(_: usize, config: &mut Config) {
     config.cooperation.mode = CooperationMode::Directory;
@@ -40,7 +41,13 @@ impl Cluster {
     /// Waits until the nodes' blocks have been reported to the directory.
     pub(super) async fn settle_reports(&self) {
         self.settle().await;
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        let under_way = async |node: &Node| {
+            let status = node.status().await;
+            status["directory"]["reports_under_way"].as_u64().unwrap_or(0)
+        };
+        let counts = async || join_all(self.nodes.iter().map(under_way)).await;
+        let what = "the directory has all reports";
+        value(what, counts, |counts| counts.iter().all(|count| *count == 0)).await;
     }
 }
 
