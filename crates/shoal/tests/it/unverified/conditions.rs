@@ -134,7 +134,8 @@ async fn headers_that_may_change_within_the_second_are_not_confirmed() {
         put("b", second);
         assert_eq!(read().await, (false, "b".to_owned()));
         assert_eq!(node.lake.count(is_question), 0);
-        // A client that the node knows gets the date of the node, and learns no more of the version.
+        // A client with an identity gets the node's date, not the one that is kept with the version. Its read
+        // was answered within the second, too, so the guest's next one is not confirmed.
         let reply = node.client().get("/b/k").send().await;
         assert_eq!(reply.header("x-amz-meta-kind"), Some("b"));
         assert_ne!(reply.header("date"), Some(date));
