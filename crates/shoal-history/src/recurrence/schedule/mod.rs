@@ -184,10 +184,7 @@ impl Schedule {
 
     /// Returns the slot and the due time nearest to a moment.
     fn nearest(&self, at: Moment) -> Option<(usize, Moment)> {
-        let due = |slot: &Slot| {
-            let cycle = (at.ms() - slot.phase_ms + self.period_ms / 2).div_euclid(self.period_ms);
-            Moment::from_ms(cycle.saturating_mul(self.period_ms).saturating_add(slot.phase_ms))
-        };
+        let due = |slot: &Slot| nearest_due(at, slot.phase_ms, self.period_ms);
         let dues = self.slots.iter().map(due).enumerate();
         dues.min_by_key(|(_, due)| at.since_ms(*due).abs())
     }
@@ -198,6 +195,12 @@ impl Schedule {
         let is_hit = |run: &usize| usual().any(|slot| slot.hits.iter().any(|hit| hit.run == *run));
         runs.len() <= 2 * runs.clone().filter(is_hit).count()
     }
+}
+
+/// Returns the time of this phase that is nearest to a moment.
+fn nearest_due(at: Moment, phase_ms: i64, period_ms: i64) -> Moment {
+    let cycle = (at.ms() - phase_ms + period_ms / 2).div_euclid(period_ms);
+    Moment::from_ms(cycle.saturating_mul(period_ms).saturating_add(phase_ms))
 }
 
 fn by_clock(times: &[Moment], until: Moment) -> Option<Schedule> {
@@ -358,15 +361,11 @@ impl FoundSlot {
         let relative = |phase_ms: i64| (phase_ms - base_ms).rem_euclid(period_ms);
         let middle_ms = median(window.iter().map(|&(phase_ms, _)| relative(phase_ms))).unwrap_or(0);
         let phase_ms = (base_ms + middle_ms).rem_euclid(period_ms);
-        let due = |at: Moment| {
-            let cycle = (at.ms() - phase_ms + period_ms / 2).div_euclid(period_ms);
-            Moment::from_ms(cycle.saturating_mul(period_ms).saturating_add(phase_ms))
-        };
         let mut hits: Vec<Hit> = window
             .iter()
             .map(|&(_, run)| Hit {
                 run,
-                due: due(times[run]),
+                due: nearest_due(times[run], phase_ms, period_ms),
             })
             .collect();
         // Of two runs in one cycle, the one nearer to the due time counts.
