@@ -38,7 +38,7 @@ pub struct FileUse {
     pub block_bytes: f64,
     /// The first slot in which it can be fetched.
     pub available: usize,
-    /// Its bytes that are cached at the start.
+    /// Its bytes that are cached at the start, in whole blocks.
     pub held_bytes: f64,
     /// The first slot in which held bytes may be evicted.
     pub held_until: usize,
@@ -118,7 +118,14 @@ impl Instance {
             let until = one
                 .pinned_until_s
                 .map_or(0, |until_s| slots.end(until_s).min(slots.len()));
-            held.insert(by_name[one.file.as_str()], (one.bytes as f64, until));
+            let number = by_name[one.file.as_str()];
+            let file = &request.files[number];
+            // Nodes hold no part of a block; the last one may be short.
+            let bytes = match one.bytes {
+                bytes if bytes >= file.bytes => file.bytes,
+                bytes => bytes - bytes % file.block_bytes,
+            };
+            held.insert(number, (bytes as f64, until));
         }
         let mut instance = Self {
             slots,

@@ -106,7 +106,9 @@ impl Schedule {
             }
             let whole = file.whole(level);
             bring(self, &mut level, whole);
-            while level > kept && self.room(gap.start..arrival.until) < -ROUNDING * instance.capacity_bytes {
+            while level > kept + file.rounding()
+                && self.room(gap.start..arrival.until) < -ROUNDING * instance.capacity_bytes
+            {
                 let fewer = file.whole((level - file.block_bytes).max(0.0));
                 bring(self, &mut level, fewer.max(kept));
             }

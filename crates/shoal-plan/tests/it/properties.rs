@@ -16,15 +16,16 @@ use shoal_plan::schedule::Schedule;
 use shoal_plan::{plan, planner};
 
 /// A dozen or two jobs, on a link and a cache of all sizes, with files from terabytes down to less than a
-/// block.
+/// block. With the smallest, a block takes the link longer than a slot.
 fn request() -> impl Strategy<Value = Request> {
-    let smaller = prop_oneof![Just(1), Just(1000), Just(100_000)];
+    let smaller = prop_oneof![Just(1), Just(1000), Just(100_000), Just(10_000_000)];
     (large_request(), smaller).prop_map(|(request, times)| made_smaller(request, times))
 }
 
-/// The same, but a block takes the link longer than a slot.
-fn request_with_long_blocks() -> impl Strategy<Value = Request> {
-    large_request().prop_map(|request| made_smaller(request, 10_000_000))
+/// The same, but the link brings several blocks in a slot, so that transfers keep to it.
+fn request_with_short_blocks() -> impl Strategy<Value = Request> {
+    let smaller = prop_oneof![Just(1), Just(1000)];
+    (large_request(), smaller).prop_map(|(request, times)| made_smaller(request, times))
 }
 
 fn made_smaller(mut request: Request, times: u32) -> Request {
@@ -220,9 +221,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_plan_promises_more_than_link_and_cache_have(
-        request in prop_oneof![3 => request(), 1 => request_with_long_blocks()],
-    ) {
+    fn no_plan_promises_more_than_link_and_cache_have(request in request()) {
         request.check().unwrap();
         let instance = Instance::new(&request);
         let decision = planner::decide(&instance, &request.options, &SmallSolver).unwrap();
@@ -234,7 +233,7 @@ proptest! {
     }
 
     #[test]
-    fn a_plan_that_is_carried_out_serves_every_planned_job_in_time(request in request()) {
+    fn a_plan_that_is_carried_out_serves_every_planned_job_in_time(request in request_with_short_blocks()) {
         let plan = plan(&request, &SmallSolver).unwrap();
         for is_metered in [false, true] {
             let policy = Policy::Plan { plan: &plan, is_metered, replanning: None };
