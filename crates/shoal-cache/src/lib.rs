@@ -1,6 +1,7 @@
 //! The cache of one node and of nodes together: reads, blocks, fetches, writes through.
 
 pub mod blocks;
+pub mod early;
 pub mod exchange;
 pub mod fetch;
 pub mod grants;

@@ -9,6 +9,7 @@ use shoal_cache::cache_events::EventExchange;
 use shoal_cache::coherence::Coherence;
 use shoal_cache::cooperation::{Cooperation, CooperationMode};
 use shoal_cache::directory::BlockDirectory;
+use shoal_cache::early::EarlyBlocks;
 use shoal_cache::fetch::{CacheParts, Fetcher};
 use shoal_cache::gwf::Keeper;
 use shoal_cache::messages::Messages;
@@ -121,6 +122,7 @@ impl Core {
             split: Arc::new(split),
             store,
             single_flight: Arc::default(),
+            early: EarlyBlocks::default(),
             ahead: limits.read_ahead_blocks,
             block_bytes: config.store.block_bytes,
         };

@@ -171,7 +171,7 @@ impl BlockReader {
             self.version.block_len(index),
             "a stored block is whole"
         );
-        self.fetcher.hit(&self.version, index);
+        self.fetcher.hit(&self.version, index, &self.context.purpose);
         block
     }
 

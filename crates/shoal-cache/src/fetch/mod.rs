@@ -30,6 +30,7 @@ use shoal_net::metrics::WordCounts;
 
 use self::peers::PeerSource;
 use self::wanted_block::WantedBlock;
+use crate::early::EarlyBlocks;
 use crate::fetch::read_context::{Purpose, ReadContext};
 use crate::grants::Grants;
 use crate::nodes::cooperation::Cooperation;
@@ -65,6 +66,8 @@ pub struct CacheParts {
     pub store: Arc<Store>,
     /// Blocks in flight.
     pub single_flight: Arc<SingleFlight>,
+    /// Blocks that orders brought before their readers.
+    pub early: EarlyBlocks,
     /// Maximum read-ahead of one reader, in blocks; a response of the lake announces as many ahead of the one
     /// that it is filling.
     pub ahead: usize,
@@ -162,7 +165,12 @@ impl Fetcher {
         let waiters_changed = Arc::new(Notify::new());
         match self.join_or_lead(span_of(version, index, 0), &waiters_changed) {
             Join::Stored => None,
-            Join::Joined(waiter) => Some(hurried(waiter, context)),
+            Join::Joined(waiter) => {
+                if matches!(context.purpose, Purpose::Client) {
+                    self.parts.early.requested(version.block(index), false);
+                }
+                Some(hurried(waiter, context))
+            }
             Join::Lead(leader, mut waiter) => {
                 waiter.led = true;
                 let transfer = context.purpose.transfer();
@@ -170,6 +178,9 @@ impl Fetcher {
                     leader.carried_by(transfer.clone());
                 }
                 let is_read = matches!(context.purpose, Purpose::Client);
+                if is_read {
+                    self.parts.early.requested(version.block(index), false);
+                }
                 let missed = is_read.then(|| self.requested(version, index, false)).flatten();
                 let fetch = WantedBlock {
                     transfer,
@@ -229,7 +240,10 @@ impl Fetcher {
     }
 
     /// Counts a reader's request for a block that this node holds.
-    pub fn hit(&self, version: &Version, index: u32) {
+    pub fn hit(&self, version: &Version, index: u32, purpose: &Purpose) {
+        if matches!(purpose, Purpose::Client) {
+            self.parts.early.requested(version.block(index), true);
+        }
         self.requested(version, index, true);
     }
 

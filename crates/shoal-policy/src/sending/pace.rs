@@ -29,6 +29,11 @@ impl Pace {
         }
     }
 
+    /// Changes the maximum rate from the next block on.
+    pub const fn limit(&mut self, rate_max: Option<u64>) {
+        self.rate_max = rate_max;
+    }
+
     /// The rate to use in bytes per second; `None` means as fast as the link allows. `left_bytes` is the
     /// number of remaining bytes, once known.
     pub fn rate(&self, now: Duration, left_bytes: Option<u64>) -> Option<u64> {
