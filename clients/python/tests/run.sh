@@ -28,7 +28,7 @@ own=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 for version in 3.9 3.10 3.11 3.12 3.13 3.14; do
   if [ "$version" != "$own" ] && "python$version" -c '' 2> /dev/null; then
     others+=("$version")
-    "python$version" -m unittest tests.test_client tests.test_operations
+    "python$version" -m unittest tests.test_client tests.test_operations tests.test_hints tests.test_dags
   fi
 done
 printf 'passed also with Python %s\n' "${others[*]:-of no other version}"

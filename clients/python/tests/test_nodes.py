@@ -22,7 +22,9 @@ from unittest import mock
 import boto3
 
 import shoal
+from shoal import lineage
 from tests.plan_document import document
+from tests.test_dags import WORKFLOW
 
 _ROOT = Path(__file__).parents[3]
 _TLS = _ROOT / "crates/shoal/tests/it/tls"
@@ -143,7 +145,7 @@ class Nodes(unittest.TestCase):
         until = datetime.now(timezone.utc).replace(microsecond=0) + timedelta(days=3)
         pin = client.result(client.pin("s3://demo/pinned/part-0.parquet", until, to="node-0"))
         explained = client.explain("s3://demo/pinned/part-0.parquet")
-        self.assertEqual(explained.pins, (shoal.Pin(pin.id, until),))
+        self.assertEqual(explained.pins, (shoal.Pin(pin.id, until, None),))
         self.assertTrue(all(block.pinned for block in explained.blocks))
         self.assertGreaterEqual(client.status().store.pins.objects, 1)
         self.assertEqual(client.cancel(pin).state, "cancelled")
@@ -251,6 +253,40 @@ class Nodes(unittest.TestCase):
                 order()
             self.assertEqual((caught.exception.status, caught.exception.hint is None), (400, False), caught.exception)
 
+    def test_what_a_program_reads_is_brought_and_kept_while_it_runs(self) -> None:
+        """Another node tells the same, and which run it was."""
+        self.nodes.put("hinted/")
+        client, other = shoal.Client(self.nodes.admin[0]), shoal.Client(self.nodes.admin[1])
+
+        def use() -> shoal.HintUse | None:
+            return next((use for use in other.hints() if use.reader.name == "nightly/train"), None)
+
+        def is_kept(size: int) -> bool:
+            found = use()
+            return found is not None and found.keeps and found.task.bytes.done == size
+
+        with client.reading("nightly/train", namespace="ml", inputs={"s3://demo/hinted/": 5}) as run:
+            _eventually(lambda: is_kept(_PARTS * _PART_BYTES))
+            boto3.client("s3", endpoint_url=self.nodes.s3[2]).get_object(Bucket="demo", Key="hinted/part-0.parquet")
+        _eventually(lambda: not is_kept(_PARTS * _PART_BYTES))
+        found = use()
+        assert found is not None
+        self.assertEqual((found.reader, found.stage), (shoal.JobName("ml", "nightly/train"), 0))
+        self.assertEqual((found.inputs, found.hint.run), (("s3://demo/hinted",), run))
+        self.assertEqual(client.task(found.id).kind, "hint")
+        runs = [one for one in other.runs() if one["id"] == run]
+        self.assertEqual([(one["name"], one["inputs"][0]["bytes"]) for one in runs], [("ml/nightly/train", 5)])
+
+    def test_events_that_nodes_do_not_take_are_told_one_by_one(self) -> None:
+        """No object of an event, and no id of a run."""
+        client = shoal.Client(self.nodes.admin[0])
+        begun = lineage.start("j", namespace="n", inputs=["s3://demo/hinted/"])
+        result = client.hint([{}, begun, {**begun, "run": {"runId": "x"}}, lineage.end(begun, "FAIL")])
+        self.assertEqual((result.received, result.successful), (4, 2))
+        self.assertEqual([(event.index, event.retriable) for event in result.failed], [(0, False), (2, False)])
+        with self.assertRaises(shoal.InvalidOrder), client.running({**begun, "run": {"runId": "x"}}):
+            self.fail("the block runs")
+
     def test_a_flush_brings_what_is_written_back_to_the_lake(self) -> None:
         """Only what is below the prefix."""
         for key in ("back/now/a", "back/now/b", "back/later"):
@@ -294,6 +330,10 @@ class Nodes(unittest.TestCase):
             "clients/python/README.md": (
                 objects,
                 "jobs: 1 met",
+                "2 of 2 events were taken",
+                "ml/nightly/train reads s3://demo/corpus",
+                "ml/nightly/export ",
+                "run the workflow",
                 "back/, objects: 1 flushed\n",
                 "drained, ",
                 "\nTrue\n",
@@ -314,11 +354,14 @@ class Nodes(unittest.TestCase):
         output = contextlib.redirect_stdout(io.StringIO())
         with tempfile.TemporaryDirectory() as folder, environment, _torch(), output as printed:
             plan = Path(folder) / "plan"
+            workflow = Path(folder) / "workflow.json"
+            workflow.write_text(json.dumps(WORKFLOW))
             replaced = {
                 "http://127.0.0.1:9100": self.nodes.admin[0],
                 "http://127.0.0.1:9101": self.nodes.admin[1],
                 "http://127.0.0.1:9000": self.nodes.s3[0],
                 '"plan"': repr(str(plan)),
+                '"workflow.json"': repr(str(workflow)),
                 "every=60": "every=0.1",
             }
             for example in examples:

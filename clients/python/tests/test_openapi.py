@@ -13,7 +13,7 @@ from typing import Any, get_args
 import yaml
 
 import shoal
-from shoal import errors
+from shoal import errors, hints
 from shoal.client import Objects
 from tests.port import TASK_ID, Reply, Request, always, open_port, task
 
@@ -32,6 +32,13 @@ _SCHEMAS: dict[str, type] = {
     "Task.plan.transfers": shoal.Transfer,
     "Task.plan.issues": shoal.PlanIssue,
     "Task.plan.replanned": shoal.Replanned,
+    "Hint": shoal.Hint,
+    "Hint.reader": shoal.JobName,
+    "HintList": hints.HintList,
+    "HintList.hints": shoal.HintUse,
+    "BatchAnswer": hints.BatchAnswer,
+    "BatchAnswer.summary": hints.BatchSummary,
+    "BatchAnswer.failed_events": shoal.FailedEvent,
     "Task.errors": shoal.ObjectError,
     "Task.nodes": shoal.NodeCounts,
     "ObjectCounts": shoal.ObjectCounts,
@@ -232,6 +239,10 @@ class Document(unittest.TestCase):
     def _requests(self) -> list[Request]:
         def answer(request: Request) -> Reply:
             operation = _operation(request)
+            if request.path == "/runs":
+                return Reply(200, b'{"job": "etl"}\n')
+            if request.path == "/api/v1/lineage":
+                return Reply(201)
             schemas = [
                 content["schema"]
                 for status, response in operation["responses"].items()
@@ -272,6 +283,10 @@ class Document(unittest.TestCase):
             client.flush("s3://b/p/")
             client.drain()
             client.undrain()
+            client.hint({"eventType": "START"})
+            with client.reading("etl", namespace="nightly", inputs=["s3://b/p/"]):
+                client.hints()
+                list(client.runs())
         return port.requests
 
     def test_every_described_refusal_has_a_class_of_its_own(self) -> None:

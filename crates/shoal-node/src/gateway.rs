@@ -22,6 +22,7 @@ use shoal_net::http::tls::{TlsError, TlsReloader};
 use shoal_net::membership;
 use shoal_net::shutdown::{self, Shutdown, Trigger};
 use shoal_orders::bulletin::Bulletin;
+use shoal_orders::hints::RunLog;
 use shoal_orders::tasks::OrderFiles;
 use shoal_policy::eviction::PolicyName;
 use shoal_store::{Store, StoreError};
@@ -104,7 +105,11 @@ impl Gateway {
             sts: sts_tls,
             admin: admin_tls,
         } = open_certificates(&config)?;
-        let auth = AdminAuth::open(config.admin.token_file.clone(), config.admin.client_ca.is_some())?;
+        let auth = AdminAuth::open(
+            config.admin.token_file.clone(),
+            config.hints.token_file.clone(),
+            config.admin.client_ca.is_some(),
+        )?;
         let lake = open_lake(&config).await?;
         let store = open_store(&config).await?;
 
@@ -116,10 +121,13 @@ impl Gateway {
         let order_files = OrderFiles::open(&store, "manifests").map_err(|error| format!(
             "the lists of tasks cannot be opened: {error}\nhint: the node needs to read and write node/manifests in [store] path"
         ))?;
+        let runs = RunLog::open(&store).map_err(|error| format!(
+            "the log of runs cannot be opened: {error}\nhint: the node needs to read and write node/runs in [store] path; without that file it forgets what jobs read"
+        ))?;
         let shared = Arc::clone(&store);
         let core = Core::new(config, addresses, lake, shared, directory, bulletin, order_files);
         let core = Arc::new(core?);
-        let parts = Parts::new(Arc::clone(&core)).await?;
+        let parts = Box::pin(Parts::new(Arc::clone(&core), runs)).await?;
         let (stop, stopping) = shutdown::channel();
         let (stop_tiers, tiers_stopping) = shutdown::channel();
         let cluster = match peer {

@@ -1,12 +1,14 @@
-//! Tasks and plans: what operators and schedules order, and the records that all nodes keep of them.
+//! Tasks, plans and hints: what operators, schedules and running jobs order, and the records that all nodes
+//! keep of them.
 
 pub mod bulletin;
+pub mod hints;
 pub mod planner_process;
 pub mod tasks;
 
 pub use shoal_plan::execution::JobStatus;
 pub use tasks::{
-    ByteCounts, DocumentFacts, InvalidMoment, Issue, JobCounts, JobNote, ManifestFacts, Moment, NodeCounts,
-    ObjectCounts, ObjectError, Order, PlanProgress, Progress, Replanned, Tally, Task, TaskKind, TaskList,
-    TaskRequest, TaskState, TransferNote,
+    ByteCounts, DocumentFacts, HintFacts, HintUse, InvalidMoment, Issue, JobCounts, JobNote, ManifestFacts,
+    Moment, NodeCounts, ObjectCounts, ObjectError, Order, PlanProgress, Progress, Replanned, Tally, Task,
+    TaskKind, TaskList, TaskRequest, TaskState, TransferNote,
 };

@@ -25,6 +25,7 @@ from shoal.errors import (
     UnexpectedAnswer,
     Unreachable,
 )
+from shoal.hints import FailedEvent, HintResult, HintUse
 from shoal.nodes import (
     Block,
     Completeness,
@@ -61,6 +62,8 @@ from shoal.plans import (
 )
 from shoal.tasks import (
     ByteCounts,
+    Hint,
+    JobName,
     Manifest,
     NodeCounts,
     ObjectCounts,
@@ -85,14 +88,19 @@ __all__ = [
     "DirectoryEntry",
     "DrainEnded",
     "Explanation",
+    "FailedEvent",
     "Flush",
     "FlushFailed",
     "Forbidden",
     "GiB",
     "Handoff",
     "HandoffState",
+    "Hint",
+    "HintResult",
+    "HintUse",
     "InvalidOrder",
     "JobCounts",
+    "JobName",
     "KiB",
     "Manifest",
     "Member",

@@ -6,12 +6,15 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import Field, fields
-from datetime import datetime, timezone
-from typing import Any, Callable, TypeVar
+from datetime import datetime, timedelta, timezone
+from typing import Any, Callable, TypeVar, Union
 
 from shoal.errors import UnexpectedAnswer
 
 _T = TypeVar("_T")
+
+# A time with a zone, or a while from now.
+When = Union[datetime, timedelta]
 
 # RFC 3339; datetime.fromisoformat of older Pythons takes neither Z nor every length of a fraction.
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?(?:[Zz]|([+-]\d\d:\d\d))")
@@ -38,6 +41,11 @@ def text_of(time: datetime) -> str:
     if time.tzinfo is None:
         raise ValueError("the time has no time zone: give datetime(..., tzinfo=timezone.utc), or a timedelta from now")
     return time.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def moment(when: When) -> str:
+    """Returns a time, or the time after a while from now, as nodes read it. Raises ValueError as `text_of` does."""
+    return text_of(datetime.now(timezone.utc) + when if isinstance(when, timedelta) else when)
 
 
 # Metadata of a field of the type bool: the absence of the member means false.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import http.client
 import io
 import json
@@ -98,8 +99,34 @@ class Transport:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}"
 
+    def within(self, seconds: float) -> Transport:
+        """Returns the same port with this time limit, if it is shorter than the own one."""
+        other = copy.copy(self)
+        other.timeout = min(self.timeout, seconds)
+        return other
+
     def get(self, path: str, query: Mapping[str, str] | None = None, *, accepted: int | None = None) -> Answer:
         """Asks, and asks again after a failure. Another status than success may be `accepted` as an answer."""
+        return self._parsed(path, *self._question(path, query, accepted))
+
+    def text(self, path: str) -> str:
+        """Asks as `get` does for a page that is text."""
+        _, content = self._question(path, None, None)
+        return content.decode(errors="replace")
+
+    def post(self, path: str, query: Mapping[str, str] | None = None, body: Body | None = None) -> Answer:
+        """Gives an order. It is sent again only if the node has seen nothing of it: else it could be taken twice."""
+        return self._parsed(path, *self._order("POST", path, query, body))
+
+    def tell(self, path: str, body: Body) -> None:
+        """Sends as `post` does what is answered by nothing but a status."""
+        self._order("POST", path, None, body)
+
+    def delete(self, path: str) -> Answer:
+        """Gives an order as `post` does."""
+        return self._parsed(path, *self._order("DELETE", path, None, None))
+
+    def _question(self, path: str, query: Mapping[str, str] | None, accepted: int | None) -> tuple[int, bytes]:
         for pause in _PAUSES_S:
             try:
                 return self._ask("GET", path, query, None, accepted)
@@ -112,15 +139,7 @@ class Transport:
             time.sleep(pause)
         return self._ask("GET", path, query, None, accepted)
 
-    def post(self, path: str, query: Mapping[str, str] | None = None, body: Body | None = None) -> Answer:
-        """Gives an order. It is sent again only if the node has seen nothing of it: else it could be taken twice."""
-        return self._order("POST", path, query, body)
-
-    def delete(self, path: str) -> Answer:
-        """Gives an order as `post` does."""
-        return self._order("DELETE", path, None, None)
-
-    def _order(self, method: str, path: str, query: Mapping[str, str] | None, body: Body | None) -> Answer:
+    def _order(self, method: str, path: str, query: Mapping[str, str] | None, body: Body | None) -> tuple[int, bytes]:
         for pause in _PAUSES_S:
             try:
                 return self._ask(method, path, query, body)
@@ -136,7 +155,7 @@ class Transport:
         query: Mapping[str, str] | None,
         body: Body | None,
         accepted: int | None = None,
-    ) -> Answer:
+    ) -> tuple[int, bytes]:
         target = f"{path}?{urlencode(query)}" if query else path
         connection = self._connection()
         try:
@@ -158,6 +177,9 @@ class Transport:
             connection.close()
         if not 200 <= status < 300 and status != accepted:
             raise of_answer(status, content.decode(errors="replace"))
+        return status, content
+
+    def _parsed(self, path: str, status: int, content: bytes) -> Answer:
         if status == http.client.NO_CONTENT:
             raise NothingToDo
         try:

@@ -4,32 +4,39 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime, timedelta, timezone
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, TypeVar, Union, cast, overload
 from urllib.parse import quote
 
-from shoal._answer import text_of
+from shoal import lineage
+from shoal._answer import When, moment
 from shoal._transport import Body, StrPath, Transport
 from shoal._waiting import states
-from shoal.errors import UnexpectedAnswer
+from shoal.errors import Refused, ShoalError, UnexpectedAnswer
+from shoal.hints import BatchAnswer, FailedEvent, HintList, HintResult, HintUse
 from shoal.nodes import Explanation, Flush, FlushFailed, Handoff, Members, Readiness, Status
 from shoal.tasks import Task, TaskKind, TaskState
 
 # The objects of an order: a URI with a prefix or wildcards, a list of URIs, or an event notification of S3.
 Objects = Union[str, Iterable[str], Mapping[str, Any]]
-# A time with a zone, or a while from now.
-When = Union[datetime, timedelta]
 # A plan as `shoal plan HISTORY... > plan` writes it: the path of the file, its content, or the content as read by
 # json.loads.
 Document = Union[StrPath, bytes, Mapping[str, Any]]
 
+# Events of OpenLineage, as json.loads returns them: one, or several.
+Events = Union[Mapping[str, Any], Iterable[Mapping[str, Any]]]
+
 # What else than a task can be waited for.
 _Order = TypeVar("_Order", Flush, Handoff)
+
+_log = logging.getLogger("shoal")
 
 _DEFAULT_URL = "http://127.0.0.1:9100"
 
@@ -41,6 +48,14 @@ _LIST_BYTES_IN_MEMORY = 4 << 20
 
 # What nodes take as a plan.
 _PLAN_BYTES_MAX = 64 << 20
+
+# The events of one request, of which nodes take 1000, and the bytes that nodes take.
+_BATCH_EVENTS_MAX = 500
+_BATCH_BYTES_MAX = 16 << 20
+# A program that reads need not wait longer for a node that only takes note of that.
+_NOTE_S_MAX = 5.0
+# The arguments, the token or the rules of the nodes are wrong, and stay so until somebody corrects them.
+_MISTAKES = (400, 401, 403)
 
 _PAGE = 100
 _PAGE_MAX = 1000
@@ -128,7 +143,7 @@ class Client:
     ) -> Task:
         """Orders that objects be fetched and kept until a time, at most 400 days ahead. See `prefetch`."""
         fields = _transfer(to, rate, deadline, dry_run)
-        return self._order("pin", objects, identity, {**fields, "until": _moment(until)})
+        return self._order("pin", objects, identity, {**fields, "until": moment(until)})
 
     def unpin(self, objects: Objects, *, identity: str | None = None) -> Task:
         """Orders that the pins of objects end. The objects stay in the cache like all others."""
@@ -225,6 +240,91 @@ class Client:
         """Ends the plan in force, and its pins. What was fetched stays like all else in the cache."""
         return Task._of(self._transport.delete("/plan"))
 
+    def hint(self, events: Events) -> HintResult:
+        """Sends events of OpenLineage: nodes bring what the runs in them read, and keep it until these runs end.
+
+        events  an event as json.loads returns it, or an iterable of them. `lineage` makes events, and so do `dags` and
+                every engine that knows OpenLineage
+
+        All events are looked at before the first one is sent, in parts of at most 500. An event that a node does not
+        take is no error: the result has its place among `events`, the reason, and whether it may be taken later, as
+        when more than some 100 events a second came. After an error send all of them again: nodes know an event that
+        comes twice. Raises TypeError or ValueError for what is no JSON object.
+        """
+        received = successful = 0
+        failed: list[FailedEvent] = []
+        for first, part in _batches(_encoded(events)):
+            content = b"[" + b",".join(part) + b"]"
+            body = Body(io.BytesIO(content), len(content), "application/json")
+            answer = BatchAnswer._of(self._transport.post("/api/v1/lineage/batch", body=body))
+            received += answer.summary.received
+            successful += answer.summary.successful
+            failed += (replace(event, index=first + event.index) for event in answer.failed_events)
+        return HintResult(received, successful, tuple(failed))
+
+    def reading(
+        self,
+        job: str,
+        *,
+        namespace: str,
+        inputs: lineage.Inputs = (),
+        outputs: Iterable[str] = (),
+        stages: Iterable[Mapping[str, Any]] = (),
+        deadline: When | None = None,
+    ) -> AbstractContextManager[str]:
+        """Tells the nodes in a `with` statement what the program reads in its block. See `lineage.start` and `running`.
+
+        with client.reading("nightly/train", namespace="ml", inputs=["s3://bucket/corpus/"]):
+            train()
+        """
+        return self.running(
+            lineage.start(job, namespace=namespace, inputs=inputs, outputs=outputs, stages=stages, deadline=deadline)
+        )
+
+    @contextmanager
+    def running(self, begun: Mapping[str, Any]) -> Iterator[str]:
+        """Sends an event at the start of a block, and the end of the same run at its end. Yields the run's id.
+
+        begun  a START, as `lineage.start` and `dags` make it
+
+        The end is COMPLETE, after an exception FAIL, and after one that is no Exception, such as KeyboardInterrupt,
+        ABORT. The exception goes on.
+
+        A hint never stops a program that could run: if the node does not answer within 5 seconds (or the shorter
+        timeout of the client), has no room, or finds the event too long, a warning goes to the logger `shoal` and the
+        block runs. What nobody but a person can correct is raised before the block: InvalidOrder (400), Unauthorized
+        (401), and Forbidden (403), which is also the answer for a namespace without a `[[hints.rule]]`. Nothing about
+        the end is raised.
+        """
+        excess = lineage.excess(begun)
+        if excess is not None:
+            _log.warning("no hint: it has %s", excess)
+            yield begun["run"]["runId"]
+            return
+        self._note(begun, raised=_MISTAKES)
+        try:
+            yield begun["run"]["runId"]
+        except BaseException as error:
+            self._note(lineage.end(begun, "FAIL" if isinstance(error, Exception) else "ABORT"))
+            raise
+        self._note(lineage.end(begun))
+
+    def hints(self) -> list[HintUse]:
+        """Returns the latest hints of the cluster, at most 200, the latest first, and what became of their bytes."""
+        return list(HintList._of(self._transport.get("/hints")).hints)
+
+    def runs(self) -> Iterator[dict[str, Any]]:
+        """Yields what runs that have ended read and wrote, as `shoal plan` reads it: of this node, then of all others.
+
+        Each node knows the runs whose end came to it. They are fetched node by node, as they are needed. Raises
+        Refused if a living node does not answer, so that no run is left out silently.
+        """
+        yield from self._runs("/runs")
+        members = self.members()
+        for member in members.members:
+            if member.name != members.self:
+                yield from self._runs(f"/nodes/{quote(member.name, safe='')}/runs")
+
     def flush(self, below: str | None = None) -> Flush:
         """Orders that this node bring the dirty objects of all nodes to the lake now. `wait` follows it.
 
@@ -288,6 +388,28 @@ class Client:
             length = _write_list(file, objects)
             return Task._of(self._transport.post("/tasks", query, Body(file, length, "text/plain; charset=utf-8")))
 
+    def _note(self, event: Mapping[str, Any], raised: tuple[int, ...] = ()) -> None:
+        """Sends an event. Raises refusals with a status that is to be `raised`, and logs all others."""
+        try:
+            self._transport.within(_NOTE_S_MAX).tell("/api/v1/lineage", Body.of_json(event))
+        except ShoalError as error:
+            if isinstance(error, Refused) and error.status in raised:
+                raise
+            job = event["job"]
+            _log.warning("%s of %s/%s is not noted: %s", event["eventType"], job["namespace"], job["name"], error)
+
+    def _runs(self, path: str) -> Iterator[dict[str, Any]]:
+        # Only \n ends a line: JSON may have the other ends of lines in its texts.
+        lines = self._transport.text(path).split("\n")
+        for number, line in enumerate(filter(None, lines), start=1):
+            try:
+                run = json.loads(line)
+            except ValueError:
+                run = None
+            if not isinstance(run, dict):
+                raise UnexpectedAnswer(f"line {number} of {path} is no run", hint="ask the admin port of a node")
+            yield run
+
     def _parts(self, state: TaskState | None, limit: int | None, before: str | None) -> Iterator[Task]:
         left = limit
         while left is None or left > 0:
@@ -328,14 +450,10 @@ def _transfer(to: str | None, rate: int | None, deadline: When | None, dry_run: 
     if rate is not None:
         fields["rate_bytes_per_second"] = rate
     if deadline is not None:
-        fields["deadline"] = _moment(deadline)
+        fields["deadline"] = moment(deadline)
     if dry_run:
         fields["dry_run"] = True
     return fields
-
-
-def _moment(when: When) -> str:
-    return text_of(datetime.now(timezone.utc) + when if isinstance(when, timedelta) else when)
 
 
 def _id(task: Task | str) -> str:
@@ -347,6 +465,38 @@ def _path(task: Task | str) -> str:
     if not identifier.isalnum():
         raise ValueError(f"{identifier!r} is not the id of a task: tasks() lists them")
     return f"/tasks/{quote(identifier, safe='')}"
+
+
+def _encoded(events: Events) -> list[bytes]:
+    """Returns each event as JSON. Raises TypeError or ValueError for what is none."""
+    if isinstance(events, (str, bytes)):
+        raise TypeError("the text of events is not read: give what json.loads returns")
+    encoded = []
+    for index, event in enumerate([events] if isinstance(events, Mapping) else events):
+        if not isinstance(event, Mapping):
+            raise TypeError(f"item {index} of the events is {type(event).__name__}, not an object of JSON")
+        try:
+            content = json.dumps(event, allow_nan=False).encode()
+        except (TypeError, ValueError) as error:
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            raise kind(f"item {index} of the events is no JSON: {error}") from None
+        if len(content) + 2 > _BATCH_BYTES_MAX:
+            raise ValueError(f"item {index} of the events has {len(content)} bytes: nodes take {_BATCH_BYTES_MAX}")
+        encoded.append(content)
+    return encoded
+
+
+def _batches(events: list[bytes]) -> Iterator[tuple[int, list[bytes]]]:
+    """Yields events in parts that nodes take, each with the place of its first one."""
+    first, size = 0, 0
+    for index, event in enumerate(events):
+        # A comma, or a bracket.
+        size += len(event) + 1
+        if index - first == _BATCH_EVENTS_MAX or size + 1 > _BATCH_BYTES_MAX:
+            yield first, events[first:index]
+            first, size = index, len(event) + 1
+    if first < len(events):
+        yield first, events[first:]
 
 
 def _content(document: Document) -> bytes:

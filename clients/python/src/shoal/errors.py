@@ -44,7 +44,7 @@ class Refused(ShoalError):
 
 
 class InvalidOrder(Refused):
-    """400, 413 or 415: the order or a parameter is not one that nodes take."""
+    """400, 413 or 415: the order, the event or a parameter is not one that nodes take."""
 
 
 class Unauthorized(Refused):
@@ -52,7 +52,7 @@ class Unauthorized(Refused):
 
 
 class Forbidden(Refused):
-    """403: the node takes orders over loopback only, as it has neither tokens nor certificates."""
+    """403: no rule allows hints of the namespace; or the node, without tokens, takes orders over loopback only."""
 
 
 class NotFound(Refused):
@@ -64,7 +64,7 @@ class Conflict(Refused):
 
 
 class NoRoom(Refused):
-    """503: there are as many tasks as nodes remember, or no room for the list of objects or the plan."""
+    """503: as many tasks as nodes remember, or no room for a list of objects, a plan, or one more hint."""
 
 
 class NothingToDo(ShoalError):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from shoal._answer import FALSE_IF_ABSENT, FromAnswer
 from shoal._sizes import size_text
 from shoal.errors import ShoalError
+from shoal.tasks import Hint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,10 +30,11 @@ class Version(FromAnswer):
 
 @dataclass(frozen=True)
 class Pin(FromAnswer):
-    """A pin of an object on a node: the task that pinned it, and when the pin ends."""
+    """A pin of an object on a node: the task that pinned it, when the pin ends, and the hint if it is one's."""
 
     task: str
     until: datetime
+    hint: Hint | None
 
 
 @dataclass(frozen=True)

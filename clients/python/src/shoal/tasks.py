@@ -12,7 +12,7 @@ from shoal._sizes import size_text
 from shoal.errors import ShoalError
 from shoal.plans import PlanDocument, PlanProgress
 
-TaskKind = Literal["prefetch", "pin", "unpin", "evict", "cached", "plan"]
+TaskKind = Literal["prefetch", "pin", "unpin", "evict", "cached", "plan", "hint"]
 TaskState = Literal["queued", "running", "done", "failed", "cancelled"]
 
 _OVER = ("done", "failed", "cancelled")
@@ -24,6 +24,34 @@ class Manifest(FromAnswer):
 
     objects: int
     bytes: int
+
+
+@dataclass(frozen=True)
+class JobName(FromAnswer):
+    """The name of a job, unique within the namespace of its scheduler."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Hint(FromAnswer):
+    """What a running job reads, now or next: `inputs` are objects, or all objects below a prefix.
+
+    `stage` is the number of jobs or stages that end before the reader begins: 0 for the run itself. `parents` are the
+    runs of which `run` is a part, the nearest first. `is_behind` says that the reader is a job after the run, and no
+    part of it.
+    """
+
+    run: str
+    parents: tuple[str, ...]
+    reader: JobName
+    stage: int
+    is_behind: bool
+    inputs: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -72,10 +100,11 @@ class NodeCounts(FromAnswer):
 
 @dataclass(frozen=True)
 class Task(FromAnswer):
-    """A task of the cluster, as a node reported it at one moment. Only a plan has `document` and `plan`.
+    """A task of the cluster, as a node reported it at one moment.
 
-    Later releases of nodes may have other kinds and states than those of TaskKind and TaskState. A text of a task
-    is one line that says how far it is.
+    Only a plan has `document` and `plan`, and only what a hint began has `hint`. Later releases of
+    nodes may have other kinds and states than those of TaskKind and TaskState. A text of a task is one line that says
+    how far it is.
     """
 
     id: str
@@ -89,6 +118,7 @@ class Task(FromAnswer):
     dry_run: bool = field(metadata=FALSE_IF_ABSENT)
     manifest: Manifest | None
     document: PlanDocument | None
+    hint: Hint | None
     gathers: bool = field(metadata=FALSE_IF_ABSENT)
     created: datetime
     accepted_by: str
@@ -141,7 +171,11 @@ class Task(FromAnswer):
         return timedelta(seconds=round((lasted / ended * max(self.objects.total - ended, 0)).total_seconds()))
 
     def __str__(self) -> str:
-        what = self.uri or (f"{self.manifest.objects} objects of a list" if self.manifest else self.id)
+        what = self.uri or self.id
+        if self.manifest is not None:
+            what = f"{self.manifest.objects} objects of a list"
+        elif self.hint is not None:
+            what = f"of {self.hint.reader}"
         parts: list[str] = [self.state] if self.is_over or self.state == "queued" else []
         fraction = self.fraction
         if fraction is not None and not self.is_over:

@@ -8,6 +8,7 @@
 //! | another page from elsewhere | yes | with a token or a certificate |
 //! | an order over loopback | yes | with a token or a certificate |
 //! | an order from elsewhere | no | with a token or a certificate |
+//! | an event of an engine | as an order | as an order, or with a token of `[hints] token_file` |
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -36,14 +37,24 @@ pub enum Wish {
     Look,
     /// Changes something.
     Order,
+    /// Sends an event of a running job.
+    Hint,
 }
 
 /// Authorizes requests.
 #[derive(Debug, Default)]
 pub struct AdminAuth {
-    token_file: Option<PathBuf>,
-    tokens: ArcSwap<Tokens>,
+    operators: TokenFile,
+    /// Programs that may send events and nothing else.
+    engines: TokenFile,
     has_client_ca: bool,
+}
+
+/// The tokens of a file, if one is configured.
+#[derive(Debug, Default)]
+struct TokenFile {
+    path: Option<PathBuf>,
+    tokens: ArcSwap<Tokens>,
 }
 
 /// Digests of the tokens, compared in constant time.
@@ -52,37 +63,40 @@ struct Tokens(Vec<[u8; 32]>);
 
 /// The token file cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("[admin] token_file {}: {why}\nhint: write one token a line, such as one made with: openssl rand -hex 32", path.display())]
+#[error("token_file {}: {why}\nhint: write one token a line, such as one made with: openssl rand -hex 32", path.display())]
 pub struct TokenError {
     path: PathBuf,
     why: String,
 }
 
 impl AdminAuth {
-    /// Reads the tokens in `token_file`, if configured. With `has_client_ca`, connections may present client
-    /// certificates.
+    /// Reads the tokens of operators and those of engines, from the files that are configured. With
+    /// `has_client_ca`, connections may present client certificates.
     ///
     /// # Errors
     ///
-    /// Fails if the file cannot be read or holds no tokens.
-    pub fn open(token_file: Option<PathBuf>, has_client_ca: bool) -> Result<Arc<Self>, TokenError> {
-        let tokens = token_file.as_deref().map(Tokens::read).transpose()?;
+    /// Fails if a file cannot be read or holds no tokens.
+    pub fn open(
+        operators: Option<PathBuf>,
+        engines: Option<PathBuf>,
+        has_client_ca: bool,
+    ) -> Result<Arc<Self>, TokenError> {
         Ok(Arc::new(Self {
-            token_file,
-            tokens: ArcSwap::from_pointee(tokens.unwrap_or_default()),
+            operators: TokenFile::open(operators)?,
+            engines: TokenFile::open(engines)?,
             has_client_ca,
         }))
     }
 
-    /// Reads the token file again.
+    /// Reads the token files again.
     ///
     /// # Errors
     ///
     /// Fails as [`open`](Self::open) does; the old tokens then remain valid.
     pub fn reload(&self) -> Result<(), TokenError> {
-        if let Some(path) = &self.token_file {
-            self.tokens.store(Arc::new(Tokens::read(path)?));
-        }
+        let (operators, engines) = (self.operators.read()?, self.engines.read()?);
+        self.operators.tokens.store(Arc::new(operators));
+        self.engines.tokens.store(Arc::new(engines));
         Ok(())
     }
 
@@ -100,31 +114,52 @@ impl AdminAuth {
             Wish::Probe => true,
             Wish::Look => is_local || !self.is_configured(),
             Wish::Order => is_local && !self.is_configured(),
+            Wish::Hint => is_local && !self.is_configured() && self.engines.path.is_none(),
         };
-        if is_open || is_certified || self.knows(headers) {
+        let is_engine = wish == Wish::Hint && self.engines.has_token_of(headers);
+        if is_open || is_certified || is_engine || self.operators.has_token_of(headers) {
             return None;
         }
-        if !self.is_configured() {
+        let asks_for_engines = wish == Wish::Hint && self.engines.path.is_some();
+        if !self.is_configured() && !asks_for_engines {
             return Some(text(
                 StatusCode::FORBIDDEN,
                 "orders are taken over loopback only\nhint: set [admin] token_file, or tls_cert, tls_key and client_ca, and show a token or a certificate; docs/how-to/secure.md shows how\n",
             ));
         }
-        let mut page = text(
-            StatusCode::UNAUTHORIZED,
-            "this needs a token of [admin] token_file, or a certificate that client_ca has signed\nhint: shoal --token-file FILE, or the header authorization: Bearer TOKEN\n",
-        );
+        let why = if wish == Wish::Hint {
+            "this needs a token of [hints] token_file, or of [admin] token_file\nhint: an engine of OpenLineage sends one with auth.type = api_key, as the header authorization: Bearer TOKEN\n"
+        } else {
+            "this needs a token of [admin] token_file, or a certificate that client_ca has signed\nhint: shoal --token-file FILE, or the header authorization: Bearer TOKEN\n"
+        };
+        let mut page = text(StatusCode::UNAUTHORIZED, why);
         page.headers_mut()
             .insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         Some(page)
     }
 
     const fn is_configured(&self) -> bool {
-        self.token_file.is_some() || self.has_client_ca
+        self.operators.path.is_some() || self.has_client_ca
+    }
+}
+
+impl TokenFile {
+    fn open(path: Option<PathBuf>) -> Result<Self, TokenError> {
+        let file = Self {
+            path,
+            tokens: ArcSwap::default(),
+        };
+        file.tokens.store(Arc::new(file.read()?));
+        Ok(file)
+    }
+
+    fn read(&self) -> Result<Tokens, TokenError> {
+        let tokens = self.path.as_deref().map(Tokens::read).transpose()?;
+        Ok(tokens.unwrap_or_default())
     }
 
     /// Returns true if the request carries one of the tokens.
-    fn knows(&self, headers: &HeaderMap) -> bool {
+    fn has_token_of(&self, headers: &HeaderMap) -> bool {
         let mut shown = headers.get_all(AUTHORIZATION).iter();
         let (Some(shown), None) = (shown.next(), shown.next()) else {
             return false;
@@ -197,8 +232,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("tokens");
         fs::write(&file, "# old and new\n0123456789abcdef\n\nfedcba9876543210 \n").unwrap();
-        let (open, closed) = (AdminAuth::default(), AdminAuth::open(Some(file), false).unwrap());
-        let certified = AdminAuth::open(None, true).unwrap();
+        let (open, closed) = (
+            AdminAuth::default(),
+            AdminAuth::open(Some(file), None, false).unwrap(),
+        );
+        let certified = AdminAuth::open(None, None, true).unwrap();
         let (token, other) = (Some("Bearer 0123456789abcdef"), Some("bearer fedcba9876543210"));
         let refused = Some(StatusCode::UNAUTHORIZED);
         let table = [
@@ -247,11 +285,43 @@ mod tests {
     }
 
     #[test]
+    fn a_token_of_an_engine_sends_events_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let [operators, engines] = ["operators", "engines"].map(|name| folder.path().join(name));
+        fs::write(&operators, "0123456789abcdef\n").unwrap();
+        fs::write(&engines, "fedcba9876543210\n").unwrap();
+        let (operator, engine) = (Some("Bearer 0123456789abcdef"), Some("Bearer fedcba9876543210"));
+        let refused = Some(StatusCode::UNAUTHORIZED);
+        let both = AdminAuth::open(Some(operators), Some(engines.clone()), false).unwrap();
+        let alone = AdminAuth::open(None, Some(engines), false).unwrap();
+        let open = AdminAuth::open(None, None, false).unwrap();
+        for (auth, address, shown, wish, expected) in [
+            (&both, REMOTE, engine, Wish::Hint, None),
+            (&both, REMOTE, operator, Wish::Hint, None),
+            (&both, LOCAL, None, Wish::Hint, refused),
+            (&both, REMOTE, engine, Wish::Order, refused),
+            (&both, REMOTE, engine, Wish::Look, refused),
+            (&alone, REMOTE, engine, Wish::Hint, None),
+            (&alone, LOCAL, None, Wish::Hint, refused),
+            (&alone, LOCAL, None, Wish::Order, None),
+            (&alone, REMOTE, engine, Wish::Order, Some(StatusCode::FORBIDDEN)),
+            (&open, LOCAL, None, Wish::Hint, None),
+            (&open, REMOTE, None, Wish::Hint, Some(StatusCode::FORBIDDEN)),
+        ] {
+            assert_eq!(
+                ask(auth, address, shown, wish),
+                expected,
+                "{address} {shown:?} {wish:?} {auth:?}"
+            );
+        }
+    }
+
+    #[test]
     fn tokens_change_with_a_reload_and_a_bad_file_changes_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("tokens");
         fs::write(&file, "0123456789abcdef").unwrap();
-        let auth = AdminAuth::open(Some(file.clone()), false).unwrap();
+        let auth = AdminAuth::open(Some(file.clone()), None, false).unwrap();
         let order = |token: &str| ask(&auth, REMOTE, Some(&format!("Bearer {token}")), Wish::Order);
         for bad in ["", "# none\n", "short\n", "0123456789 abcdef\n"] {
             fs::write(&file, bad).unwrap();
@@ -267,6 +337,6 @@ mod tests {
         assert_eq!(order("0123456789abcdef"), Some(StatusCode::UNAUTHORIZED));
         assert_eq!(order("fedcba9876543210"), None);
         fs::remove_file(&file).unwrap();
-        assert!(auth.reload().is_err() && AdminAuth::open(Some(file), false).is_err());
+        assert!(auth.reload().is_err() && AdminAuth::open(Some(file), None, false).is_err());
     }
 }

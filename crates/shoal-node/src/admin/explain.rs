@@ -12,7 +12,7 @@ use shoal_cache::directory::BlockDirectory;
 use shoal_cache::gwf::Decision;
 use shoal_directory::Group;
 use shoal_directory::extensions::Extension;
-use shoal_orders::tasks::Moment;
+use shoal_orders::tasks::{HintFacts, Moment};
 use shoal_policy::eviction::c2p::{DIRECTORY, GROUP_BLOCKS, GroupKnowledge};
 use shoal_policy::{BlockId, Layer, NodeId, ObjectId, VersionId};
 use shoal_s3::object::{ObjectName, Version};
@@ -92,6 +92,9 @@ pub struct PinEnd {
     pub task: String,
     /// When the pin ends.
     pub until: Moment,
+    /// The hint that the task is, if it is one: the object is kept for a running job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<Box<HintFacts>>,
 }
 
 /// Directory entry of a block.
@@ -141,6 +144,9 @@ pub struct BlockLocation {
     pub index: u32,
     /// Presence of the block on this node.
     pub here: Presence,
+    /// The order that brought it here before a reader asked for it; none has so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub brought_by: Option<String>,
     /// True if it is here and pinned.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pinned: bool,
@@ -342,6 +348,7 @@ impl Explainer<'_> {
         let pins = pins.map(|(order, until)| PinEnd {
             task: Ulid(order.0).to_string(),
             until: until.into(),
+            hint: None,
         });
         pins.collect()
     }
@@ -381,6 +388,11 @@ impl Explainer<'_> {
         BlockLocation {
             index: block.index,
             here,
+            brought_by: self
+                .0
+                .early
+                .brought_by(block)
+                .map(|order| Ulid(order).to_string()),
             pinned: self.0.store.pinning.contains_block(block),
             reason: reason.map(str::to_owned),
             worth: self.0.store.worths.worth(block).map(|worth| BlockWorth {

@@ -3,6 +3,7 @@
 pub(crate) mod auth;
 pub mod client;
 pub mod explain;
+mod hint_pages;
 pub mod members;
 pub(crate) mod observer;
 pub(crate) mod other_nodes;

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use shoal_net::membership;
 use shoal_net::metrics::{render_all, scrape};
+use shoal_orders::hints::Hints;
 use shoal_orders::tasks::Tasks;
 use shoal_writeback::observed::{self, WriteBack};
 
@@ -33,6 +34,8 @@ pub struct Observer {
     pub(crate) block_server: Arc<BlockServer>,
     /// Tasks of operators.
     pub(crate) tasks: Arc<Tasks>,
+    /// Takes events of running jobs.
+    pub(crate) hints: Arc<Hints>,
     /// Drains the node; `None` on a node that does not cooperate.
     pub(crate) handoff: Option<Arc<Handoff>>,
     /// Results of configuration reloads.
@@ -46,6 +49,7 @@ impl Observer {
         match path {
             "/status" => Some(self.status().await.to_string()),
             "/metrics" => Some(self.metrics()),
+            "/runs" => Some(self.hints.log.lines()),
             "/explain" => {
                 let query = ExplainQuery::parse(query)?;
                 Some(json!(self.explain(&query).await).to_string())
@@ -79,7 +83,12 @@ impl Observer {
 
     /// Returns `/explain`.
     pub async fn explain(&self, query: &ExplainQuery) -> Explanation {
-        Explainer(&self.core).explain(query).await
+        let mut explanation = Explainer(&self.core).explain(query).await;
+        for pin in &mut explanation.pins {
+            let task = self.tasks.get(&pin.task).ok();
+            pin.hint = task.and_then(|task| task.order.hint);
+        }
+        explanation
     }
 
     /// Returns the living nodes, for `/members`; only the node itself if it does not cooperate. Only this

@@ -39,7 +39,7 @@ impl OtherPage {
     pub fn at(path: &str) -> Option<Self> {
         let (node, page) = path.strip_prefix(NODES)?.split_once('/')?;
         let node = percent_decode_str(node).decode_utf8().ok()?.into_owned();
-        matches!(page, "status" | "metrics" | "explain").then(|| Self {
+        matches!(page, "status" | "metrics" | "explain" | "runs").then(|| Self {
             node,
             path: format!("/{page}"),
         })
@@ -66,10 +66,10 @@ impl OtherPage {
         let answer = tokio::time::timeout(PATIENCE, tokio::spawn(asking)).await;
         let why = match answer {
             Ok(Ok(Ok(body))) => {
-                let media = if self.path == "/metrics" {
-                    metrics::CONTENT_TYPE
-                } else {
-                    "application/json"
+                let media = match &*self.path {
+                    "/metrics" => metrics::CONTENT_TYPE,
+                    "/runs" => "application/x-ndjson",
+                    _ => "application/json",
                 };
                 return page(StatusCode::OK, media, body);
             }

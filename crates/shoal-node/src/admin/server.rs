@@ -23,6 +23,7 @@ use tokio::net::TcpListener;
 
 use super::auth::{AdminAuth, Wish};
 use super::explain::{BLOCKS_MAX, ExplainQuery};
+use super::hint_pages::HintPage;
 use super::observer::Observer;
 use super::other_nodes::OtherPage;
 use super::task_pages::{TaskPage, json_page, message_page};
@@ -34,6 +35,8 @@ fn wish(path: &str, method: &Method) -> Option<Wish> {
         "/healthz" | "/readyz" => Some(Wish::Probe),
         "/metrics" | "/status" | "/members" | "/explain" => Some(Wish::Look),
         "/drain" | "/undrain" | "/flush" | "/unpack" | "/rebuild" => Some(Wish::Order),
+        _ if HintPage::at(path).is_some_and(HintPage::is_for_engines) => Some(Wish::Hint),
+        _ if HintPage::at(path).is_some() => Some(Wish::Look),
         _ => match TaskPage::at(path) {
             Some(page) if page.is_order(method) => Some(Wish::Order),
             Some(_) => Some(Wish::Look),
@@ -45,12 +48,13 @@ fn wish(path: &str, method: &Method) -> Option<Wish> {
 /// Rejects a method that the path does not have, and an order of a web page. Pages of tasks have methods of
 /// their own.
 fn refuse(wish: Wish, request: &Request<ClientBody>) -> Option<Page> {
-    let is_of_tasks = TaskPage::at(request.uri().path()).is_some();
+    let path = request.uri().path();
+    let is_of_tasks = TaskPage::at(path).is_some() || HintPage::at(path).is_some();
     match wish {
         Wish::Order if !is_of_tasks && *request.method() != Method::POST => {
             Some(not_allowed("only POST is understood here\n", "POST"))
         }
-        Wish::Order => of_web_page(request),
+        Wish::Order | Wish::Hint => of_web_page(request),
         Wish::Probe | Wish::Look if is_of_tasks => None,
         Wish::Probe | Wish::Look => pages::only_read(request.method()),
     }
@@ -111,6 +115,9 @@ impl Admin {
         let (path, query) = (request.uri().path(), request.uri().query());
         if let Some(tasks) = TaskPage::at(path) {
             return tasks.answer(&self.node.tasks, request).await;
+        }
+        if let Some(hints) = HintPage::at(path) {
+            return hints.answer(&self.node.tasks, &self.node.hints, request).await;
         }
         if let Some(other) = OtherPage::at(path) {
             return other.get(&self.node.core.cooperation, query).await;
@@ -200,7 +207,7 @@ fn parsed(query: Option<&str>) -> Result<Query, String> {
 fn not_found() -> Page {
     text(
         StatusCode::NOT_FOUND,
-        "not found: /healthz, /readyz, /metrics, /status, /members, /explain, /nodes, /tasks, /plan, /drain, /undrain, /flush, /unpack and /rebuild are here\n",
+        "not found: /healthz, /readyz, /metrics, /status, /members, /explain, /nodes, /tasks, /plan, /hints, /runs, /api/v1/lineage, /drain, /undrain, /flush, /unpack and /rebuild are here\n",
     )
 }
 

@@ -38,10 +38,12 @@ pub use shoal_cache::directory::DirectoryConfig;
 pub use shoal_cache::freshness::{FreshnessConfig, FreshnessMode, FreshnessRule};
 pub use shoal_cache::split::SplitRule;
 pub use shoal_cache::write::{Fallback, PackConfig, WriteConfig, WriteMode, WriteRule};
+pub use shoal_hints::Table;
 pub use shoal_net::endpoint::LakeConfig;
 pub use shoal_net::limits::Limits;
 pub use shoal_net::link::{Bandwidth, BandwidthScope};
 pub use shoal_net::membership::NodeConfig;
+pub use shoal_orders::hints::{HintConfig, HintRule};
 pub use shoal_orders::tasks::PlanConfig;
 pub use shoal_writeback::tier::{
     EtcdConfig, EtcdUser, RegistryConfig, S3StoreConfig, TierConfig, TierStoreConfig,
@@ -74,6 +76,8 @@ pub struct Config {
     pub tiers: Vec<TierConfig>,
     /// `[plan]`
     pub plan: PlanConfig,
+    /// `[hints]`
+    pub hints: HintConfig,
     /// `[limits]`
     pub limits: Limits,
     /// `[lookup]`

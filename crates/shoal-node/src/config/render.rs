@@ -6,8 +6,8 @@ use toml::Value as Toml;
 use super::settings::{ConfigDraft, LISTS, SECTIONS, of_section};
 use super::value::Value;
 use super::{
-    Config, FreshnessRule, Identity, KeySourceConfig, LookupPlace, RegistryConfig, Role, TierConfig,
-    TierStoreConfig, WriteMode, WriteRule,
+    Config, FreshnessRule, HintRule, Identity, KeySourceConfig, LookupPlace, RegistryConfig, Role, Table,
+    TierConfig, TierStoreConfig, WriteMode, WriteRule,
 };
 
 type Pairs = Vec<(&'static str, Option<Toml>)>;
@@ -74,6 +74,8 @@ impl Config {
         let mut lists = vec![
             list("freshness.rule", &self.freshness.rules, freshness_rule_pairs),
             list("write.rule", &self.write.rules, write_rule_pairs),
+            list("hints.rule", &self.hints.rules, hint_rule_pairs),
+            list("hints.table", &self.hints.tables, hint_table_pairs),
             list("lookup.place", &self.lookup.places, place_pairs),
             list("tier", &self.tiers, tier_pairs),
             list("identity", &self.identities, identity_pairs),
@@ -180,6 +182,14 @@ fn tier_pairs(tier: &TierConfig) -> Pairs {
     pairs
 }
 
+fn hint_rule_pairs(rule: &HintRule) -> Pairs {
+    pairs!("namespace": rule.namespace, "identity": rule.identity).into()
+}
+
+fn hint_table_pairs(table: &Table) -> Pairs {
+    pairs!("names": table.names, "location": table.location).into()
+}
+
 fn place_pairs(place: &LookupPlace) -> Pairs {
     pairs!("network": place.network, "topology": place.topology).into()
 }
@@ -233,6 +243,8 @@ pub(crate) fn differences(one: &Config, other: &Config) -> Vec<String> {
         ),
         ("[[freshness.rule]]", one.freshness.rules != other.freshness.rules),
         ("[[write.rule]]", one.write.rules != other.write.rules),
+        ("[[hints.rule]]", one.hints.rules != other.hints.rules),
+        ("[[hints.table]]", one.hints.tables != other.hints.tables),
         ("[[tier]]", one.tiers != other.tiers),
         ("[[identity]]", one.identities != other.identities),
         ("[[key_source]]", one.key_sources != other.key_sources),

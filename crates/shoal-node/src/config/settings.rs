@@ -143,6 +143,11 @@ settings! {
     limits fill_bytes => config.limits.fill_bytes, "Memory for bytes fetched from the lake and not yet on disk";
     limits read_ahead_blocks => config.limits.read_ahead_blocks, "Blocks fetched ahead of one reader";
 
+    hints room => config.hints.limits.room_percent, "Percent of the nodes' room that objects which hints bring may take";
+    hints link => config.hints.limits.link_percent, "Percent of [lake] bandwidth that bringing them may use";
+    hints keep => config.hints.keep, "How long the objects of a running job are kept, at most, if its end is never announced";
+    hints token_file => config.hints.token_file, "File with tokens, one a line, with which engines may send events and nothing else; those of [admin] token_file work, too";
+
     lookup listen => config.lookup.listen, "Where clients ask over UDP and TCP: addresses and ports";
     lookup admin => config.lookup.admin, "Where /healthz, /readyz and /metrics of the name server are, under an address or a private name; without it they are nowhere";
     lookup name => config.lookup.name, "The name that leads to the nearest nodes; each node's own name lies below it";
@@ -159,7 +164,7 @@ settings! {
 }
 
 /// The sections of the file in the order in which they are printed.
-pub(super) const SECTIONS: [&str; 16] = [
+pub(super) const SECTIONS: [&str; 17] = [
     "node",
     "s3",
     "sts",
@@ -172,6 +177,7 @@ pub(super) const SECTIONS: [&str; 16] = [
     "cooperation",
     "directory",
     "limits",
+    "hints",
     "lookup",
     "log",
     "identity",

@@ -15,6 +15,7 @@ use shoal_net::http::connection::ClientBody;
 use shoal_net::http::listener::{self, ConnectionLimits, RemoteEnd};
 use shoal_net::http::tls::TlsReloader;
 use shoal_net::shutdown::Shutdown;
+use shoal_orders::hints::{Hints, RunLog};
 use shoal_orders::tasks::{TaskHelper, TaskParts, Tasks};
 use shoal_writeback::configured;
 use shoal_writeback::dirty::{self, DirtyObjects, TierError};
@@ -39,15 +40,16 @@ pub(super) struct Parts {
     pub(super) block_server: Arc<BlockServer>,
     pub(super) front: Arc<Front>,
     tasks: Arc<Tasks>,
+    hints: Arc<Hints>,
 }
 
 impl Parts {
-    /// Builds the parts around `core`, and opens the tiers.
+    /// Builds the parts around `core` and the log of `runs`, and opens the tiers.
     ///
     /// # Errors
     ///
     /// Fails if a tier cannot be used as configured.
-    pub(super) async fn new(core: Arc<Core>) -> Result<Self, TierError> {
+    pub(super) async fn new(core: Arc<Core>, runs: RunLog) -> Result<Self, TierError> {
         let config = &core.config;
         let tiers = configured::open(&config.tiers, &config.limits).await?;
         let settings = configured::settings(&config.write, &config.lake);
@@ -88,9 +90,11 @@ impl Parts {
             fetcher: Arc::clone(&core.fetcher),
             order_files: Arc::clone(&core.order_files),
         }));
+        let tasks = Tasks::new(&helper, &core.bulletin, &config.plan, config.hints.limits);
         Ok(Self {
             front: Arc::new(Front::new(&core, &lake)),
-            tasks: Tasks::new(&helper, &core.bulletin, &core.config.plan),
+            hints: Arc::new(Hints::new(&tasks, config.hints.clone(), runs)),
+            tasks,
             block_server: Arc::new(BlockServer::new(Arc::clone(&core), helper)),
             dirty,
             lake,
@@ -108,6 +112,7 @@ impl Parts {
             tokio::spawn(Arc::clone(&core.split).run(stop())),
             tokio::spawn(lake_health.run(stop())),
             tokio::spawn(Arc::clone(&self.tasks).run(stop())),
+            tokio::spawn(Arc::clone(&self.hints).run(stop())),
             tokio::spawn(bulletin.run(Arc::clone(&core.cooperation), stop())),
         ];
         work.extend(core.keys.clone().map(|keys| tokio::spawn(keys.run(stop()))));
@@ -134,6 +139,7 @@ impl Parts {
             write_back: WriteBack::new(&self.dirty),
             block_server: Arc::clone(&self.block_server),
             tasks: Arc::clone(&self.tasks),
+            hints: Arc::clone(&self.hints),
             handoff,
             reloads,
         });

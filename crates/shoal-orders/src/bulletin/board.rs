@@ -64,6 +64,8 @@ pub enum Kind {
     Progress = 2,
     /// The early end of an order. It is written once, so that it wins over all progress.
     Cancel = 3,
+    /// The last run of a job. It is no order, and is not forgotten with old orders.
+    Job = 4,
 }
 
 /// Names a record.
@@ -85,7 +87,7 @@ impl Key {
 impl Floor {
     /// Returns true if the records of an id are forgotten.
     fn is_over(&self, key: Key) -> bool {
-        key.id != FLOOR.id && key.id <= self.below && !self.kept.contains(&key.id)
+        key.id != FLOOR.id && key.kind != Kind::Job && key.id <= self.below && !self.kept.contains(&key.id)
     }
 }
 

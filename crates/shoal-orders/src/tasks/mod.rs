@@ -8,6 +8,7 @@
 //! identity.
 
 mod gathering;
+mod hints;
 mod parts;
 mod plan;
 mod records;
@@ -15,6 +16,7 @@ mod refusal;
 mod run;
 mod service;
 
+pub use self::hints::HintUse;
 pub use self::parts::TaskParts;
 pub use self::parts::helper::TaskHelper;
 pub use self::parts::manifest::is_notification;
@@ -22,7 +24,7 @@ pub use self::parts::messages::{QUESTION_BYTES_MAX, Question, TASKS};
 pub use self::parts::order_files::OrderFiles;
 pub use self::plan::PlanConfig;
 pub use self::records::entry::Task;
-pub use self::records::files::{DocumentFacts, ManifestFacts};
+pub use self::records::files::{DocumentFacts, HintFacts, ManifestFacts};
 pub use self::records::moment::{InvalidMoment, Moment};
 pub use self::records::order::{Order, TaskKind, TaskRequest};
 pub use self::records::plan_progress::{Issue, JobCounts, JobNote, PlanProgress, Replanned, TransferNote};
@@ -30,5 +32,6 @@ pub use self::records::progress::{
     ByteCounts, NodeCounts, ObjectCounts, ObjectError, Progress, Tally, TaskState,
 };
 pub use self::refusal::TaskRefusal;
+pub use self::run::HintLimits;
 pub use self::run::figures::{KindTotals, PlanFigures, TaskFigures};
 pub use self::service::{TaskList, TaskListPart, Tasks};

@@ -28,19 +28,44 @@ use super::records::progress::TaskState;
 use super::records::{Records, new_id};
 use super::refusal::TaskRefusal;
 use super::run::figures::{PlanFigures, TaskFigures};
-use super::run::{Run, TaskBase};
+use super::run::{HintLimits, Run, TaskBase};
 use crate::bulletin::{Bulletin, Kind, NotTaken};
 
-/// The number of tasks that a node runs at a time; others are queued.
-const RUN_AT_ONCE: usize = 4;
+/// Tasks that wait for each other's places, and not for those of other lanes: a hint is of no use after a
+/// long order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lane {
+    Orders,
+    Hints,
+    Plans,
+}
+
+impl Lane {
+    const fn of(kind: TaskKind) -> Self {
+        match kind {
+            TaskKind::Plan => Self::Plans,
+            TaskKind::Hint => Self::Hints,
+            _ => Self::Orders,
+        }
+    }
+
+    /// Returns the number of tasks that a node runs at a time; others are queued. A plan that was replaced
+    /// ends before its successor begins.
+    const fn places(self) -> usize {
+        match self {
+            Self::Orders | Self::Hints => 4,
+            Self::Plans => 1,
+        }
+    }
+}
 
 /// The number of orders that are remembered. Each may come to have three records. Where room is needed, the
 /// oldest that have ended are forgotten, this many at once; while none has, orders are refused.
 const ORDERS_MAX: usize = 10_000;
 const FORGOTTEN_AT_ONCE: usize = 500;
 
-/// The number of orders up to which announcements become tasks. People have the rest.
-const ANNOUNCED_MAX: usize = 8_000;
+/// The number of orders up to which announcements and hints become tasks. People have the rest.
+pub(super) const ANNOUNCED_MAX: usize = 8_000;
 
 /// The interval at which a node looks for tasks to run.
 const LOOK: Duration = Duration::from_secs(1);
@@ -50,7 +75,7 @@ const ORDER_PATIENCE: Duration = Duration::from_mins(10);
 
 /// The tasks of the cluster.
 pub struct Tasks {
-    base: TaskBase,
+    pub(super) base: TaskBase,
     /// The tasks that this node runs.
     running: Mutex<BTreeMap<u128, TaskKind>>,
     gatherings: tokio::sync::Mutex<Gatherings>,
@@ -81,12 +106,18 @@ pub struct TaskList {
 
 impl Tasks {
     /// Creates the tasks that `bulletin` has.
-    pub fn new(helper: &Arc<TaskHelper>, bulletin: &Arc<Bulletin>, config: &PlanConfig) -> Arc<Self> {
+    pub fn new(
+        helper: &Arc<TaskHelper>,
+        bulletin: &Arc<Bulletin>,
+        config: &PlanConfig,
+        hints: HintLimits,
+    ) -> Arc<Self> {
         let nodes = Nodes::new(helper);
         Arc::new(Self {
             base: TaskBase {
                 records: Records::new(bulletin, &nodes.parts.cache().cooperation),
                 plans: Plans::new(&nodes, config),
+                hints,
                 nodes,
                 totals: Mutex::default(),
             },
@@ -96,7 +127,7 @@ impl Tasks {
         })
     }
 
-    fn parts(&self) -> &TaskParts {
+    pub(super) fn parts(&self) -> &TaskParts {
         &self.base.nodes.parts
     }
 
@@ -247,7 +278,7 @@ impl Tasks {
     }
 
     /// Writes an order, if there is room for another among `orders_max`.
-    fn accept(&self, id: u128, order: &Order, orders_max: usize) -> Result<Task, TaskRefusal> {
+    pub(super) fn accept(&self, id: u128, order: &Order, orders_max: usize) -> Result<Task, TaskRefusal> {
         self.make_room(orders_max)?;
         self.base.records.write(id, order)?;
         self.entry(id).map(|entry| entry.to_task(order.created.time()))
@@ -369,6 +400,7 @@ impl Tasks {
             self.end_cancelled_pins().await;
             self.end_gatherings(&mut *self.gatherings.lock().await);
             self.keep_files().await;
+            self.forget_early_blocks();
             self.begin_due(&mut runs, &stopping);
             tokio::select! {
                 _ = changes.changed() => {}
@@ -381,8 +413,7 @@ impl Tasks {
         while runs.join_next().await.is_some() {}
     }
 
-    /// Begins the tasks that this node is to run and does not run yet, the oldest first. Plans run beside the
-    /// others, one at a time: one that was replaced ends first.
+    /// Begins the tasks that this node is to run and does not run yet, the oldest first of each lane.
     fn begin_due(self: &Arc<Self>, runs: &mut JoinSet<()>, stopping: &Shutdown) {
         if !self.base.records.homes.may_know_all() {
             return;
@@ -392,10 +423,11 @@ impl Tasks {
         let is_due = |entry: &Entry| entry.is_due(now, members, same_for);
         for entry in self.base.records.all() {
             let (id, kind) = (entry.id, entry.order.request.kind);
-            let is_plan = |kind: TaskKind| kind == TaskKind::Plan;
             let mut running = self.running.lock();
-            let beside = running.values().filter(|other| is_plan(**other) == is_plan(kind));
-            let has_place = beside.count() < if is_plan(kind) { 1 } else { RUN_AT_ONCE };
+            let beside = running
+                .values()
+                .filter(|other| Lane::of(**other) == Lane::of(kind));
+            let has_place = beside.count() < Lane::of(kind).places();
             if !has_place
                 || running.contains_key(&id)
                 || !is_due(&entry)

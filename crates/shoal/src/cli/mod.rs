@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use shoal_orders::TaskKind;
 
-use cluster::{explain, flush, node, orders, packs, status, task, top};
+use cluster::{explain, flush, hints, node, orders, packs, status, task, top};
 use failure::Failure;
 use servers::{dev, lookup, serve};
 
@@ -54,6 +54,8 @@ enum Verb {
     /// Count what of some objects is cached, and on which nodes
     #[command(after_help = orders::AFTER_HELP)]
     Cached(orders::OrderArgs),
+    Hint(hints::Hint),
+    Hints(hints::Hints),
     Tasks(task::Tasks),
     Task(task::TaskVerb),
     Node(node::Node),
@@ -81,6 +83,8 @@ pub(crate) fn main() -> ExitCode {
         Verb::Unpin(order) => order.run(TaskKind::Unpin),
         Verb::Evict(order) => order.run(TaskKind::Evict),
         Verb::Cached(order) => order.run(TaskKind::Cached),
+        Verb::Hint(hint) => hint.run(),
+        Verb::Hints(hints) => hints.run(),
         Verb::Tasks(tasks) => tasks.run(),
         Verb::Task(task) => task.run(),
         Verb::Node(node) => node.run(),

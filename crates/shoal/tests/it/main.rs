@@ -19,6 +19,7 @@ mod expectation;
 mod fairness;
 mod fuzz;
 mod gate;
+mod hints;
 mod job;
 mod key_source;
 mod lake;

@@ -31,14 +31,14 @@ const STORE_PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Node {
     gateway: Gateway,
     pub(crate) lake: Lake,
-    config: Config,
+    config: Box<Config>,
     folder: Arc<TempDir>,
 }
 
 /// The disk of a node that may be started again.
 pub(crate) struct Stopped {
     lake: Lake,
-    config: Config,
+    config: Box<Config>,
     folder: Arc<TempDir>,
     /// Bound and not listening, so that no other socket gets the port that other nodes know.
     port: (TcpSocket, Option<UdpSocket>),
@@ -55,7 +55,7 @@ impl Stopped {
         drop(self.port);
         let began = clock::instant();
         let gateway = loop {
-            match Gateway::start(self.config.clone()).await {
+            match Gateway::start(Config::clone(&self.config)).await {
                 // Blocks that were under way are brought to their end, and hold the store until then.
                 Err(error)
                     if matches!(error.downcast_ref(), Some(StoreError::Locked { .. }))
@@ -114,7 +114,7 @@ impl Node {
         Self {
             gateway,
             lake: lake.clone(),
-            config,
+            config: Box::new(config),
             folder,
         }
     }

@@ -10,6 +10,7 @@ use std::path::Path;
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 use shoal_net::clock;
+use shoal_node::config::HintRule;
 use shoal_orders::{Moment, TaskKind, TaskState};
 use shoal_policy::eviction::PolicyName;
 
@@ -19,11 +20,13 @@ use crate::cluster::{Cluster, plan};
 use crate::lake::ACCESS_KEY;
 use crate::node::Node;
 use crate::tasks::{begin, carry_out, is_over, order, until};
+use crate::waiting;
 
-/// Answers that need more than a story: a full disk, as many tasks as nodes remember, 512 KiB of an order, 64
-/// MiB of a plan, a rule that packs.
-const NOT_TESTED: [&str; 10] = [
+/// Answers that need more than a story: a full disk, as many tasks as nodes remember, too many events, 512
+/// KiB of an order, 64 MiB of a plan, a rule that packs.
+const NOT_TESTED: [&str; 11] = [
     "delete /plan 503",
+    "post /api/v1/lineage 503",
     "post /plan 413",
     "post /plan 503",
     "post /rebuild 202",
@@ -99,13 +102,21 @@ impl Story {
 async fn answers_are_as_they_are_described() {
     let mut story = Story::new();
     // Under this policy nodes explain how complete an object is, too.
-    let cluster = Cluster::start_with(2, |_, config| config.store.policy = Some(PolicyName::C2pLru)).await;
+    let cluster = Cluster::start_with(2, |_, config| {
+        config.store.policy = Some(PolicyName::C2pLru);
+        config.hints.rules = vec![HintRule {
+            namespace: "etl".into(),
+            identity: Some(ACCESS_KEY.into()),
+        }];
+    })
+    .await;
     let node = &cluster.nodes[0];
     for object in 0..3 {
         cluster.put(&format!("p/{object}"), 3);
     }
     orders(&mut story, node).await;
     plans(&mut story, node).await;
+    events(&mut story, node).await;
     pages(&mut story, node).await;
     for target in ["/drain", "/undrain"] {
         assert_eq!(story.post(node, target, &Value::Null).await, StatusCode::ACCEPTED);
@@ -125,7 +136,8 @@ async fn answers_are_as_they_are_described() {
 /// Orders of every kind but plans, all the way to their ends.
 async fn orders(story: &mut Story, node: &Node) {
     let end = Moment::from(clock::utc_now() + std::time::Duration::from_hours(1)).to_string();
-    let kinds = TaskKind::ALL.into_iter().filter(|kind| *kind != TaskKind::Plan);
+    let comes_otherwise = |kind: &TaskKind| matches!(kind, TaskKind::Plan | TaskKind::Hint);
+    let kinds = TaskKind::ALL.into_iter().filter(|kind| !comes_otherwise(kind));
     for kind in kinds.map(TaskKind::as_str) {
         let mut order = order(kind, "s3://b/p/");
         if kind == "pin" {
@@ -221,6 +233,67 @@ async fn plans(story: &mut Story, node: &Node) {
     }
 }
 
+/// Events of running jobs, and what became of them.
+async fn events(story: &mut Story, node: &Node) {
+    let mut event = json!({
+        "eventType": "START", "eventTime": "2026-11-30T10:00:00Z",
+        "run": { "runId": "00000000-0000-4000-8000-000000000001" },
+        "job": { "namespace": "etl", "name": "j" },
+        "inputs": [{ "namespace": "s3://b", "name": "p" }],
+    });
+    assert_eq!(
+        story.post(node, "/api/v1/lineage", &event).await,
+        StatusCode::CREATED
+    );
+    let batch = json!([event, {}]);
+    assert_eq!(
+        story.post(node, "/api/v1/lineage/batch", &batch).await,
+        StatusCode::OK
+    );
+    let hints = waiting::value(
+        "the hint is carried out",
+        async || story.get(node, "/hints").await,
+        |hints: &Value| hints["hints"][0]["task"]["state"] == "done",
+    );
+    assert_eq!(hints.await["hints"][0]["keeps"], true);
+    story.get(node, "/explain?object=s3://b/p/0").await;
+    event["eventType"] = "COMPLETE".into();
+    assert_eq!(
+        story.post(node, "/api/v1/lineage", &event).await,
+        StatusCode::CREATED
+    );
+    for target in ["/runs", "/nodes/n1/runs"] {
+        story.get(node, target).await;
+    }
+    event["job"]["namespace"] = "other".into();
+    assert_eq!(
+        story.post(node, "/api/v1/lineage", &event).await,
+        StatusCode::FORBIDDEN
+    );
+    let long = json!(vec![0; 1_001]);
+    assert_eq!(
+        story.post(node, "/api/v1/lineage/batch", &long).await,
+        StatusCode::PAYLOAD_TOO_LARGE
+    );
+    let long = " ".repeat((4 << 20) + 1);
+    let long = story.ask(node, &Method::POST, "/api/v1/lineage", &long).await;
+    assert_eq!(long.status, StatusCode::PAYLOAD_TOO_LARGE);
+    for target in ["/api/v1/lineage", "/api/v1/lineage/batch"] {
+        assert_eq!(
+            story.post(node, target, &json!({})).await,
+            StatusCode::BAD_REQUEST
+        );
+        let client = Client::anonymous(node.admin_address());
+        let call = client.post(target, "").header("content-encoding", "br");
+        assert_eq!(
+            call.send().await.status,
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "{target}"
+        );
+        story.seen_in(&Method::POST, target, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    }
+}
+
 /// Pages that only show something.
 async fn pages(story: &mut Story, node: &Node) {
     for target in [
@@ -286,6 +359,7 @@ async fn refusals(story: &mut Story) {
         "/rebuild",
         "/tasks",
         "/tasks/x/cancel",
+        "/api/v1/lineage/batch",
     ] {
         let client = Client::anonymous(alone.admin_address());
         let call = client.post(target, "").header("origin", "https://example.com");
@@ -340,11 +414,11 @@ async fn every_path_and_field_is_described() {
     let client = Client::anonymous(node.admin_address());
     let told = client.get("/nothing").send().await;
     let words = told.text().split([' ', ',', '\n']);
-    let here: BTreeSet<&str> = words.filter(|word| word.starts_with('/')).collect();
+    let top = |path: &str| format!("/{}", path.split('/').nth(1).unwrap());
+    let here: BTreeSet<String> = words.filter(|word| word.starts_with('/')).map(top).collect();
     let described: BTreeSet<String> = story.document.paths();
-    let tops = described.iter().map(|path| path.split('/').nth(1).unwrap());
-    let tops: BTreeSet<String> = tops.map(|top| format!("/{top}")).collect();
-    assert_eq!(tops, here.iter().map(|path| (*path).to_owned()).collect());
+    let tops: BTreeSet<String> = described.iter().map(|path| top(path)).collect();
+    assert_eq!(tops, here);
     for path in &described {
         let target = path.replace("{id}", "01JDBZZZZZZZZZZZZZZZZZZZZZ");
         let target = target.replace("{name}", "n1").replace("{page}", "status");

@@ -192,6 +192,24 @@ observed! {
     Gauge pinned_bytes_max{} "The most bytes that pinned blocks may take on this node's disk."
         => |s| one(s.store.pins.bytes_max);
 
+    // Hints, and what tasks brought before its readers.
+    Counter hint_events{outcome}
+        "Events of engines by outcome: taken, ignored (about no run), malformed, unmapped (no rule allows the namespace), refused (no room, or too many)."
+        => |s| each(s.node.hints.events.by_word());
+    Counter early_bytes{outcome}
+        "Bytes that pins and hints brought to this node before a reader asked for them (brought), that a reader found (used), and that had been evicted when a reader came (evicted)."
+        => |s| {
+            let early = s.core.early.totals();
+            each([
+                ("brought", early.brought_bytes),
+                ("used", early.used_bytes),
+                ("evicted", early.evicted_bytes),
+            ])
+        };
+    Counter early_blocks_used{} "Blocks of these that a reader found." => |s| one(s.core.early.totals().used_blocks);
+    Counter early_seconds{} "Sum over these blocks of the time between arrival and first use, in seconds."
+        => |s| one(s.core.early.totals().early.as_secs_f64());
+
     // The plan.
     Gauge plan_in_force{} "1 if the cluster has a plan in force." => |s| one(s.plan.in_force);
     Gauge plan_carried_here{} "1 if this node carries it out." => |s| one(s.plan.carried_here);

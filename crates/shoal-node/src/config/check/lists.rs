@@ -17,7 +17,7 @@ use super::tier::has_bucket_of;
 use super::{Check, Entry, Fault, Problem};
 use crate::config::problem::Provenance;
 use crate::config::{
-    Config, CooperationMode, FreshnessMode, Identity, KeySourceConfig, WriteMode, WriteRule,
+    Config, CooperationMode, FreshnessMode, HintRule, Identity, KeySourceConfig, Table, WriteMode, WriteRule,
 };
 
 /// Maximum share of an identity. Next to it, an identity with share 1 still gets every thousandth turn.
@@ -72,6 +72,27 @@ rules! {
     write pack_idle: |rule, _| rule.pack.as_ref().is_some_and(|pack| pack.idle > PACK_IDLE_MAX)
             .then_some("is more than 1h"),
         "leave it out for 10s: objects that wait longer are only longer dirty";
+}
+
+rules! {
+    /// The rules for each `[[hints.rule]]`.
+    HINT_RULES: fn(&HintRule, &Config) -> Vec<Fault>;
+
+    hints identity: |rule, config| rule.identity.as_deref().filter(|known| !access_keys(config).any(|key| key == *known))
+            .map(|unknown| format!("is {unknown:?}, which is the access_key of no [[identity]]")),
+        known_identity(rule.identity.as_deref(), config);
+    hints identity: |rule, config| (rule.identity.is_none() && config.identities.len() > 1)
+            .then(|| format!("is not there, and there are {}", config.identities.len())),
+        "name the access_key in whose name the inputs of these jobs are read";
+}
+
+rules! {
+    /// The rules for each `[[hints.table]]`.
+    HINT_TABLES: fn(&Table) -> Vec<Fault>;
+
+    hints location: |table| table.location.parse::<S3Uri>().err()
+            .map(|why| format!("cannot be {:?}: {why}", table.location)),
+        "write s3://bucket/prefix/";
 }
 
 rules! {
@@ -200,6 +221,20 @@ impl<'a> Check<'a> {
         if config.cooperation.mode != CooperationMode::Directory {
             self.coherent_without_directory();
         }
+        for (rule, entry) in self.list("[[hints.rule]]", &config.hints.rules) {
+            for row in HINT_RULES {
+                self.refuse(entry, row.key, (row.faults)(rule, config));
+            }
+        }
+        let rules = self.list("[[hints.rule]]", &config.hints.rules);
+        self.written_once("namespace", rules.map(|(rule, entry)| (&rule.namespace, entry)));
+        for (table, entry) in self.list("[[hints.table]]", &config.hints.tables) {
+            for row in HINT_TABLES {
+                self.refuse(entry, row.key, (row.faults)(table));
+            }
+        }
+        let tables = self.list("[[hints.table]]", &config.hints.tables);
+        self.written_once("names", tables.map(|(table, entry)| (&table.names, entry)));
         for (identity, entry) in self.list("[[identity]]", &config.identities) {
             for row in IDENTITY_RULES {
                 self.refuse(entry, row.key, (row.faults)(identity));

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
@@ -43,6 +44,8 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(1);
 /// A node's name, of at least one label, is prepended to the name of the service; together they must fit in
 /// the 253 characters of a domain name.
 const NAME_LENGTH_MAX: usize = 189;
+/// A job may run for a week; no job needs its inputs for less than a minute.
+const HINTS_KEPT: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(7 * 24);
 /// A datagram small enough for every client has no room for more addresses.
 const ANSWERS_MAX: usize = 32;
 
@@ -134,6 +137,16 @@ rules! {
     admin client_ca: |c| unreadable(c.admin.client_ca.as_deref()), PEM_HINT;
     admin token_file: |c| unreadable(c.admin.token_file.as_deref()),
         "name a file with one token a line, such as one made with: openssl rand -hex 32";
+
+    hints token_file: |c| unreadable(c.hints.token_file.as_deref()),
+        "name a file with one token a line, such as one made with: openssl rand -hex 32";
+    // Pinned blocks may take half the room, and those of operators are among them.
+    hints room: |c| (!(1..=50).contains(&c.hints.limits.room_percent)).then_some("is not between 1 and 50"),
+        "write percent of the room of all nodes, such as 25";
+    hints link: |c| (!(1..=100).contains(&c.hints.limits.link_percent)).then_some("is not between 1 and 100"),
+        "write percent of [lake] bandwidth, such as 50";
+    hints keep: |c| (!HINTS_KEPT.contains(&c.hints.keep)).then_some("is not between 1m and 7d"),
+        "write the time that the longest job takes, such as 6h";
 
     lake endpoint: |c| endpoint_fault(&c.lake.endpoint),
         "write only scheme, host and port, such as http://127.0.0.1:9090";

@@ -12,7 +12,8 @@ use super::{Loader, both_secrets};
 use crate::config::problem::Fault;
 use crate::config::value::Value;
 use crate::config::{
-    FreshnessRule, Identity, KeySourceConfig, KeySourceKind, LookupPlace, PackConfig, WriteRule,
+    FreshnessRule, HintRule, Identity, KeySourceConfig, KeySourceKind, LookupPlace, PackConfig, Table,
+    WriteRule,
 };
 
 /// Maximum number of headers of a key source.
@@ -87,6 +88,22 @@ impl EntryReader<'_> {
             self.refuse("", &format!("has no {key}"), &format!("add a line: {key} = ..."));
         }
         self.optional(key)
+    }
+
+    pub(super) fn hint_rule(&mut self) -> Option<HintRule> {
+        let identity = self.optional("identity");
+        Some(HintRule {
+            namespace: self.require("namespace")?,
+            identity,
+        })
+    }
+
+    pub(super) fn hint_table(&mut self) -> Option<Table> {
+        let (names, location) = (self.require("names"), self.require("location"));
+        Some(Table {
+            names: names?,
+            location: location?,
+        })
     }
 
     pub(super) fn place(&mut self) -> Option<LookupPlace> {

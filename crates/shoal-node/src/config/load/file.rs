@@ -38,6 +38,8 @@ lists! {
         pack_as;
     "tier": name folder endpoint region ca_file access_key secret_key secret_key_file bucket class_large
         capacity inline registry registry_certificate registry_key registry_password_file registry_quota;
+    "hints.rule": namespace identity;
+    "hints.table": names location;
     "lookup.place": network topology;
     "identity": access_key secret_key secret_key_file share lake_access_key lake_secret_key
         lake_secret_key_file;

@@ -155,6 +155,8 @@ impl Loader {
             self.list(file, "[[freshness.rule]]", |entry| entry.freshness_rule());
         self.draft.config.write.rules = self.list(file, "[[write.rule]]", |entry| entry.write_rule());
         self.draft.config.tiers = self.list(file, "[[tier]]", |entry| entry.tier());
+        self.draft.config.hints.rules = self.list(file, "[[hints.rule]]", |entry| entry.hint_rule());
+        self.draft.config.hints.tables = self.list(file, "[[hints.table]]", |entry| entry.hint_table());
         self.draft.config.lookup.places = self.list(file, "[[lookup.place]]", |entry| entry.place());
         self.draft.config.identities = self.list(file, "[[identity]]", |entry| entry.identity());
         self.draft.config.key_sources = self.list(file, "[[key_source]]", |entry| entry.key_source());

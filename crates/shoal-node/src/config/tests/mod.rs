@@ -2,6 +2,7 @@
 
 mod advice;
 mod directory;
+mod hints;
 mod key_source;
 mod link;
 mod lookup;
@@ -153,6 +154,7 @@ fn the_examples_in_the_reference_file_are_understood() {
         "operators.pem",
         "keys-ca.pem",
         "admin-secret",
+        "engine-tokens",
     ] {
         desk.write(file, file, 0o600);
     }
@@ -194,6 +196,8 @@ fn the_examples_in_the_reference_file_are_understood() {
         (tiers, config.write.rules[0].tier.as_deref()),
         (vec!["a", "b"], Some("a"))
     );
+    assert_eq!(config.hints.rules[0].identity.as_deref(), Some("AK"));
+    assert_eq!(config.hints.tables[0].location, "s3://warehouse/sales/");
     let lookup = Desk::new().file(&text).of(Role::Lookup).config().lookup;
     assert_eq!(lookup.places[0].topology, "dc1/cluster-a/rack-1");
     assert_eq!(lookup.name.as_deref(), Some("s3.example.org"));

@@ -17,7 +17,9 @@ use shoal_s3::object::Version;
 use shoal_store::{Absence, Kept, PinOrder, Store};
 
 use super::TaskParts;
-use super::messages::{Answer, BlockBits, Evicted, Fill, NotFilled, Pin, PromisedRead, Question};
+use super::messages::{
+    Answer, BlockBits, EarlyAnswer, Evicted, Fill, NotFilled, Pin, PromisedRead, Question,
+};
 use super::planned_rates::PlannedRates;
 
 /// Answers the questions of tasks to this node.
@@ -67,6 +69,14 @@ impl TaskHelper {
                 evicted.map(Answer::Evicted).map_err(|error| error.to_string())
             }
             Question::Promise(read, objects) => self.promise(read, objects),
+            Question::Early(orders) => {
+                let cache = self.parts.cache();
+                let orders = orders.into_iter().map(|order| cache.early.counts(order).into());
+                Ok(Answer::Early(EarlyAnswer {
+                    capacity_bytes: cache.store.counters().capacity_bytes,
+                    orders: orders.collect(),
+                }))
+            }
         };
         answer.unwrap_or_else(Answer::Refused)
     }
@@ -125,7 +135,9 @@ impl TaskHelper {
                 Some(pin) => Some(self.pin_block(pin, &version, index).await?),
                 None => None,
             };
-            self.bring(&version, index, obtain, &context).await
+            // The blocks of a plan have readers by plan.
+            let order = fill.pin.filter(|_| fill.planned.is_none()).map(|pin| pin.order);
+            self.bring_early(&version, index, obtain, &context, order).await
         };
         Ok(filled.await.into())
     }
@@ -166,6 +178,29 @@ impl TaskHelper {
             self.parts.cache().store.pinning.admits(block, bytes)?;
         }
         Ok(())
+    }
+
+    /// Brings a block here as [`bring`](Self::bring) does, and follows it until a reader asks for it, if an
+    /// order keeps it.
+    async fn bring_early(
+        &self,
+        version: &Arc<Version>,
+        index: u32,
+        obtain: Obtain,
+        context: &Arc<ReadContext>,
+        order: Option<u128>,
+    ) -> Result<Option<Source>, NotFilled> {
+        let (block, bytes) = (version.block(index), version.block_len(index));
+        let cache = self.parts.cache();
+        let Some(order) = order.filter(|_| !cache.store.contains(block)) else {
+            return self.bring(version, index, obtain, context).await;
+        };
+        cache.early.expect(block, bytes, order);
+        let brought = self.bring(version, index, obtain, context).await;
+        cache
+            .early
+            .came(block, bytes, order, matches!(brought, Ok(Some(_))));
+        brought
     }
 
     /// Brings a block here in this way. Returns when it is on disk, with the source from which it came;

@@ -54,7 +54,7 @@ impl Entry {
         end: Option<&[u8]>,
     ) -> Self {
         // Pins hold on after the end of their task.
-        let may_end = !progress.state.is_over() || order.request.kind == TaskKind::Pin;
+        let may_end = !progress.state.is_over() || order.request.kind.pins();
         if let Some(end) = end.filter(|_| may_end) {
             let ended = serde_json::from_slice(end).unwrap_or_else(|_| Moment::now());
             Arc::make_mut(&mut progress).end(TaskState::Cancelled, None, ended);
@@ -129,7 +129,7 @@ impl Entry {
 
 /// Returns the first of some tasks that may pin objects.
 pub(in crate::tasks) fn first_pin(entries: &[Entry], now: SystemTime) -> u128 {
-    let may_pin = |entry: &&Entry| entry.order.request.kind == TaskKind::Pin && entry.is_live(now);
+    let may_pin = |entry: &&Entry| entry.order.request.kind.pins() && entry.is_live(now);
     entries.iter().find(may_pin).map_or(u128::MAX, |entry| entry.id)
 }
 

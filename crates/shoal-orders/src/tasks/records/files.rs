@@ -1,6 +1,7 @@
-//! The facts about the file that came with an order.
+//! The facts about what came with an order: a list, the document of a plan, a hint.
 
 use serde::{Deserialize, Serialize};
+use shoal_hints::JobName;
 
 use super::moment::Moment;
 
@@ -35,6 +36,25 @@ pub struct DocumentFacts {
     /// clocks of nodes say.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub succession: u64,
+}
+
+/// What a running job reads, now or next.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HintFacts {
+    /// The run whose event was the hint: a UUID.
+    pub run: String,
+    /// The runs of which it is a part, the nearest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parents: Vec<String>,
+    /// The job that reads.
+    pub reader: JobName,
+    /// The number of jobs or stages that end before it begins: 0 for the run itself.
+    pub stage: u8,
+    /// True if it is another job, which comes after the run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_behind: bool,
+    /// What it reads: objects, or all objects below a prefix.
+    pub inputs: Vec<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]

@@ -10,12 +10,14 @@ pub(super) mod progress;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use shoal_base::moment::millis_since_1970;
 use shoal_cache::cooperation::Cooperation;
+use shoal_hints::{JobRecord, Jobs};
+use shoal_net::clock;
 use ulid::Ulid;
 
 use self::entry::Entry;
@@ -25,6 +27,14 @@ use self::order::Order;
 use self::progress::Progress;
 use crate::bulletin::{Bulletin, Key, Kind, NotTaken};
 
+/// The time for which the last run of a job is remembered, and after which its record gets a new id.
+const JOB_MEMORY: Duration = Duration::from_hours(35 * 24);
+const JOB_ID_LIFE: Duration = Duration::from_hours(300 * 24);
+
+/// Maximum number of jobs that are remembered, and of bytes of their records.
+const JOBS_MAX: usize = 4_000;
+const JOBS_BYTES_MAX: usize = 4 << 20;
+
 /// The tasks of all nodes, and which of them this node is to carry out.
 pub(in crate::tasks) struct Records {
     /// The records of this node and the others.
@@ -33,6 +43,7 @@ pub(in crate::tasks) struct Records {
     pub(in crate::tasks) homes: Homes,
     orders: Mutex<Read<Order>>,
     progress: Mutex<Read<Progress>>,
+    jobs: Mutex<Read<JobRecord>>,
 }
 
 /// Parsed records of one kind, by their ids, each with its body; `None` if the body cannot be parsed.
@@ -46,6 +57,7 @@ impl Records {
             homes: Homes::new(cooperation),
             orders: Mutex::default(),
             progress: Mutex::default(),
+            jobs: Mutex::default(),
         }
     }
 
@@ -60,6 +72,13 @@ impl Records {
             Entry::new(id, order, progress, ends.remove(&id).as_deref())
         });
         entries.collect()
+    }
+
+    /// Returns the hints whose objects may be kept now.
+    pub(in crate::tasks) fn live_hints(&self) -> Vec<Entry> {
+        let (now, mut hints) = (clock::utc_now(), self.all());
+        hints.retain(|entry| entry.order.hint.is_some() && entry.is_live(now));
+        hints
     }
 
     /// Returns the order with this id.
@@ -85,6 +104,40 @@ impl Records {
     /// of nodes say.
     pub(in crate::tasks) fn next_id(&self, now: SystemTime) -> u128 {
         new_id(now).max(self.bulletin.floor().below.saturating_add(1))
+    }
+
+    /// Returns the last runs of jobs.
+    pub(in crate::tasks) fn jobs(&self) -> Jobs {
+        let jobs = read(&mut self.jobs.lock(), self.bulletin.all(Kind::Job, |_| true));
+        let mut by_name = Jobs::new();
+        for record in jobs.into_values() {
+            match by_name.get(&record.job) {
+                Some(known) if known.ended_ms >= record.ended_ms => {}
+                _ => drop(by_name.insert(record.job.clone(), record)),
+            }
+        }
+        by_name
+    }
+
+    /// Writes the last run of a job for all nodes, in place of the one before. Where there are too many jobs,
+    /// or too long ones, that of a new job is left out.
+    pub(in crate::tasks) fn remember(&self, record: &JobRecord) -> Result<(), NotTaken> {
+        let now = clock::utc_now();
+        let body = record.to_json().ok_or(NotTaken::TooLarge)?;
+        let bodies = self.bulletin.all(Kind::Job, |_| true);
+        let bytes: usize = bodies.iter().map(|(_, body)| body.len()).sum();
+        let jobs = read(&mut self.jobs.lock(), bodies);
+        let mut known = jobs.iter().filter(|(_, known)| known.job == record.job);
+        let (id, is_new) = match known.next_back() {
+            Some((_, known)) if known.ended_ms > record.ended_ms => return Err(NotTaken::Known),
+            Some((id, _)) if Ulid(*id).datetime() + JOB_ID_LIFE > now => (*id, false),
+            _ => (new_id(now), true),
+        };
+        if is_new && (jobs.len() >= JOBS_MAX || bytes + body.len() > JOBS_BYTES_MAX) {
+            return Err(NotTaken::Full);
+        }
+        self.bulletin
+            .put(Key { id, kind: Kind::Job }, body, now + JOB_MEMORY)
     }
 
     /// Writes an order for all nodes.

@@ -11,7 +11,7 @@ use shoal_s3::glob::{KeyPattern, KeyPatternError};
 use shoal_s3::object::ObjectName;
 use shoal_s3::uri::{S3Uri, S3UriError};
 
-use super::files::{DocumentFacts, ManifestFacts};
+use super::files::{DocumentFacts, HintFacts, ManifestFacts};
 use super::moment::Moment;
 use crate::tasks::refusal::TaskRefusal;
 
@@ -53,6 +53,8 @@ words! {
         Cached = "cached",
         /// Carries a plan out.
         Plan = "plan",
+        /// Fetches what a running job reads now or next, and keeps it while the job runs.
+        Hint = "hint",
     }
 }
 
@@ -97,6 +99,9 @@ pub struct Order {
     /// The document of a plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub document: Option<DocumentFacts>,
+    /// The run that a hint is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<Box<HintFacts>>,
     /// True if the list may still grow: announcements of one moment become one task.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gathers: bool,
@@ -121,7 +126,12 @@ pub struct Selection {
 impl TaskKind {
     /// Returns true if it brings objects into the cache.
     pub const fn fetches(self) -> bool {
-        matches!(self, Self::Prefetch | Self::Pin)
+        matches!(self, Self::Prefetch | Self::Pin | Self::Hint)
+    }
+
+    /// Returns true if it keeps objects in the cache until a time.
+    pub const fn pins(self) -> bool {
+        matches!(self, Self::Pin | Self::Hint)
     }
 }
 
@@ -174,6 +184,11 @@ impl TaskRequest {
             self.kind != TaskKind::Plan,
             "a plan comes with its document",
             "`shoal plan start FILE` hands one over, or a POST of /plan",
+        )?;
+        ensure(
+            self.kind != TaskKind::Hint,
+            "a hint comes as an event of a run",
+            "`shoal hint FILE` sends one, or a POST of /api/v1/lineage",
         )?;
         ensure(
             self.uri.is_some() || has_manifest,
@@ -238,6 +253,7 @@ impl Order {
             request,
             manifest,
             document: None,
+            hint: None,
             gathers: false,
             created,
             accepted_by: accepted_by.into(),
@@ -260,6 +276,26 @@ impl Order {
         Self {
             document: Some(document),
             ..Self::accepted(request, None, created, accepted_by, remembered)
+        }
+    }
+
+    /// Creates the order to bring what a hint names, in the name of an identity, and to keep it until a time.
+    pub fn of_hint(
+        (identity, deadline): (Option<String>, Option<Moment>),
+        hint: HintFacts,
+        until: Moment,
+        created: Moment,
+        accepted_by: &str,
+    ) -> Self {
+        let request = TaskRequest {
+            identity,
+            deadline,
+            until: Some(until),
+            ..TaskRequest::new(TaskKind::Hint, None)
+        };
+        Self {
+            hint: Some(Box::new(hint)),
+            ..Self::accepted(request, None, created, accepted_by, None)
         }
     }
 
@@ -289,7 +325,7 @@ impl Order {
             .request
             .until
             .is_some_and(|until| !until.after(now).is_zero());
-        self.request.kind == TaskKind::Pin && !self.request.dry_run && lasts
+        self.request.kind.pins() && !self.request.dry_run && lasts
     }
 
     /// Returns the objects of the URI; `None` if they are listed.

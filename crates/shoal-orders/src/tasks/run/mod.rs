@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use shoal_net::clock;
+use shoal_net::link::{BandwidthScope, LinkFigures};
 use shoal_net::shutdown::Shutdown;
 use ulid::Ulid;
 
@@ -34,11 +35,21 @@ const REPORT: Duration = Duration::from_secs(1);
 /// The pause before a task is begun for whose progress there was no room.
 const FULL_PAUSE: Duration = Duration::from_secs(30);
 
+/// What hints may take of nodes and of the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HintLimits {
+    /// Percent of the room of all nodes.
+    pub room_percent: u32,
+    /// Percent of the bandwidth of the link to the lake, if it is metered.
+    pub link_percent: u32,
+}
+
 /// The parts that all runs on this node share.
 pub(in crate::tasks) struct TaskBase {
     pub(in crate::tasks) nodes: Arc<Nodes>,
     pub(in crate::tasks) records: Records,
     pub(in crate::tasks) plans: Plans,
+    pub(in crate::tasks) hints: HintLimits,
     /// Totals of each kind, in the order of [`TaskKind::ALL`].
     pub(in crate::tasks) totals: Mutex<[KindTotals; TaskKind::ALL.len()]>,
 }
@@ -92,12 +103,14 @@ impl<'a> Run<'a> {
         };
         let mut changes = records.bulletin.changes();
         let mut meter = Meter::new(&self.progress);
+        self.limit_hint(runner.as_ref());
         let mut working = std::pin::pin!(self.work(runner.as_ref()));
         let (state, why) = loop {
             tokio::select! {
                 ended = &mut working => break ended,
                 _ = changes.changed() => {}
                 () = tokio::time::sleep(REPORT) => {
+                    self.limit_hint(runner.as_ref());
                     meter.measure(&self.progress, |speed| self.is_at_risk(runner.as_ref(), speed));
                     let _ = self.report();
                 }
@@ -114,7 +127,7 @@ impl<'a> Run<'a> {
             }
             let now = clock::utc_now();
             if order.ends(started).after(now).is_zero() {
-                let is_unpinned = order.request.kind == TaskKind::Pin && !order.pins(now);
+                let is_unpinned = order.request.kind.pins() && !order.pins(now);
                 let why = if is_unpinned {
                     "its pins ended before all objects were there"
                 } else {
@@ -145,6 +158,32 @@ impl<'a> Run<'a> {
             Some(runner) => Box::pin(runner.run()).await,
             None => self.base.plans.run(self.id, &self.order, &self.progress).await,
         }
+    }
+
+    /// Gives a hint its part of the link: hints that run at the same time share what hints may take of it.
+    fn limit_hint(&self, runner: Option<&Runner<'a>>) {
+        let Some(runner) = runner.filter(|_| self.order.hint.is_some()) else {
+            return;
+        };
+        let cache = self.base.nodes.parts.cache();
+        let rate = cache.lake.link().map(|link| {
+            let LinkFigures {
+                bandwidth_bytes_per_second: bytes,
+                scope,
+                ..
+            } = link.figures();
+            let links = match scope {
+                BandwidthScope::Cluster => 1,
+                BandwidthScope::Node => self.base.nodes.all().len().max(1) as u64,
+            };
+            let hints = self.base.records.live_hints();
+            let running = hints
+                .iter()
+                .filter(|entry| entry.progress.state == TaskState::Running);
+            let all = bytes.saturating_mul(links) / 100 * u64::from(self.base.hints.link_percent);
+            all / running.count().max(1) as u64
+        });
+        runner.estimate.limit(rate);
     }
 
     /// Returns true if the task, which is not over, may miss its deadline at this speed in bytes a second, or

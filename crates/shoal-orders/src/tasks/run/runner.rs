@@ -3,6 +3,7 @@
 mod count;
 mod estimate;
 mod fetch;
+mod hint;
 mod order_all;
 mod pack_in_use;
 
@@ -43,6 +44,7 @@ const LOOK_AHEAD: usize = 32 * PAGE_KEYS;
 
 /// One run of a task.
 pub(in crate::tasks) struct Runner<'a> {
+    base: &'a TaskBase,
     nodes: Arc<Nodes>,
     id: u128,
     order: Arc<Order>,
@@ -80,7 +82,7 @@ impl<'a> Runner<'a> {
         progress: &Arc<Mutex<Progress>>,
     ) -> Self {
         let (nodes, request) = (&base.nodes, &order.request);
-        let until = request.until.filter(|_| request.kind == TaskKind::Pin);
+        let until = request.until.filter(|_| request.kind.pins());
         let pin = until.map(|until| {
             let until_ms = until.millis();
             (
@@ -89,6 +91,7 @@ impl<'a> Runner<'a> {
             )
         });
         Self {
+            base,
             placer: Placer::new(nodes, request.to.clone(), identity.clone()),
             lake: LakeView::new(&nodes.parts, identity),
             pin,
@@ -134,6 +137,9 @@ impl<'a> Runner<'a> {
 
     /// Does the work. The error is the reason why the task ends before its last object.
     async fn work(&self) -> Result<(), String> {
+        if let Some(hint) = &self.order.hint {
+            return self.bring_hint(hint).await;
+        }
         let mut catalogue = self.catalogue().await?;
         let goes_on = self.progress.lock().resume.is_some();
         let (mut is_first, mut batch) = (true, Vec::new());
@@ -165,7 +171,7 @@ impl<'a> Runner<'a> {
     /// Returns true if the task brings objects.
     fn fetches(&self) -> bool {
         let request = &self.order.request;
-        matches!(request.kind, TaskKind::Prefetch | TaskKind::Pin) && !request.dry_run
+        request.kind.fetches() && !request.dry_run
     }
 
     async fn do_all(&self, candidates: Vec<Candidate>) -> Result<(), String> {
@@ -180,7 +186,7 @@ impl<'a> Runner<'a> {
 
     async fn do_part(&self, part: &[Candidate]) -> Result<(), String> {
         match self.order.request.kind {
-            TaskKind::Prefetch | TaskKind::Pin => self.count_wanted(part).await,
+            TaskKind::Prefetch | TaskKind::Pin | TaskKind::Hint => self.count_wanted(part).await,
             TaskKind::Cached => self.count_cached(part).await,
             TaskKind::Unpin => {
                 let unpin = |objects| Question::Unpin(self.id, objects);

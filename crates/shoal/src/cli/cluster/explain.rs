@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clap::Args;
 use futures_util::future::join_all;
 use serde::Serialize;
-use shoal_base::terminal::table;
+use shoal_base::terminal::{self, table};
 use shoal_node::admin::client::{AdminClient, AdminError};
 use shoal_node::admin::explain::{
     BLOCKS_MAX, BlockLocation, BlockWorth, DirectoryEntry, ExplainQuery, Explanation, GroupCompleteness,
@@ -188,8 +188,18 @@ fn to_text(found: &ClusterExplanation) -> String {
         found.known_by,
     );
     for node in &found.nodes {
-        for PinEnd { task, until } in &node.pins {
-            let _ = writeln!(text, "{}: pinned until {until} by task {task}", node.node);
+        for PinEnd { task, until, hint } in &node.pins {
+            let name = &node.node;
+            let _ = match hint {
+                None => writeln!(text, "{name}: pinned until {until} by task {task}"),
+                Some(hint) => {
+                    let reader = terminal::line(&hint.reader.to_string()).into_owned();
+                    writeln!(
+                        text,
+                        "{name}: kept for {reader}, until {until} at most, by hint {task}"
+                    )
+                }
+            };
         }
     }
     let shown = found.nodes[0].blocks.len();
@@ -292,6 +302,9 @@ fn words(block: &BlockLocation) -> String {
     };
     if block.pinned {
         text += ", pinned";
+    }
+    if block.brought_by.is_some() {
+        text += ", not read since a task brought it";
     }
     if let Some(BlockWorth { weight, since }) = block.worth {
         let _ = write!(text, ", worth {weight} since {since}");

@@ -3,6 +3,7 @@
 pub(crate) mod admin;
 pub(crate) mod explain;
 pub(crate) mod flush;
+pub(crate) mod hints;
 pub(crate) mod link;
 pub(crate) mod node;
 pub(crate) mod orders;

@@ -12,8 +12,8 @@ use shoal_base::secret::Secret;
 use shoal_embedded_lake::{ACCESS_KEY, BUCKET, EmbeddedLake, SECRET_KEY};
 use shoal_node::Gateway;
 use shoal_node::config::{
-    Config, ConfigError, CooperationConfig, CooperationMode, FILE_VARIABLE, Identity, Log, Provenance,
-    RegistryConfig, Role, Sources, TierConfig, TierStoreConfig, WriteMode, WriteRule,
+    Config, ConfigError, CooperationConfig, CooperationMode, FILE_VARIABLE, HintRule, Identity, Log,
+    Provenance, RegistryConfig, Role, Sources, TierConfig, TierStoreConfig, WriteMode, WriteRule,
 };
 use shoal_store::StoreConfig;
 use tempfile::TempDir;
@@ -190,6 +190,9 @@ impl Dev {
             config.write.rules = vec![WriteRule::new(back_prefix(), WriteMode::Back)];
         }
         config.identities = vec![Identity::new(ACCESS_KEY, SECRET_KEY)];
+        if config.hints.rules.is_empty() {
+            config.hints.rules = vec![HintRule::for_all()];
+        }
         config
     }
 

@@ -42,6 +42,11 @@ impl Estimate {
         self.pace.lock().is_at_risk(self.elapsed(), left, speed)
     }
 
+    /// Lets the task fetch at most this many bytes a second from now on; `None`: as many as there are.
+    pub(in crate::tasks) fn limit(&self, rate: Option<u64>) {
+        self.pace.lock().limit(rate);
+    }
+
     /// Returns the time for which the next `bytes` have to wait.
     pub(super) fn wait(&self, bytes: u64) -> Duration {
         let left = self.left_bytes();

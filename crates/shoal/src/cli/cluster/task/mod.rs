@@ -196,6 +196,10 @@ fn objects(task: &Task) -> String {
 /// Describes the objects of a task.
 pub(crate) fn what(task: &Task) -> String {
     let manifest = task.order.manifest.as_ref();
+    if let Some(hint) = &task.order.hint {
+        let (inputs, reader) = (counted(hint.inputs.len(), "input"), hint.reader.to_string());
+        return format!("{inputs} of {}", terminal::line(&reader));
+    }
     match (&task.order.request.uri, manifest) {
         (Some(uri), _) => uri.escape_debug().to_string(),
         (None, Some(manifest)) => format!("{} of a list", counted(manifest.objects, "object")),
@@ -267,8 +271,8 @@ fn summary(task: &Task) -> String {
 /// Returns the word for objects that needed no work.
 const fn unchanged(kind: TaskKind, dry_run: bool) -> &'static str {
     match kind {
-        TaskKind::Prefetch | TaskKind::Pin if !dry_run => "cached before",
-        TaskKind::Prefetch | TaskKind::Pin | TaskKind::Cached => "wholly cached",
+        TaskKind::Prefetch | TaskKind::Pin | TaskKind::Hint if !dry_run => "cached before",
+        TaskKind::Prefetch | TaskKind::Pin | TaskKind::Hint | TaskKind::Cached => "wholly cached",
         TaskKind::Unpin => "not pinned",
         TaskKind::Evict | TaskKind::Plan => "not cached",
     }

@@ -1,0 +1,150 @@
+//! Hints among the tasks: what running jobs read, and what became of it.
+
+use std::collections::HashSet;
+
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use shoal_hints::{JobRecord, Jobs};
+use shoal_net::clock;
+use tokio::sync::watch;
+
+use super::parts::messages::{Answer, EarlyUse, NAMES_MAX, Question};
+use super::records::entry::{Entry, Task};
+use super::records::files::HintFacts;
+use super::records::moment::Moment;
+use super::records::order::Order;
+use super::records::progress::TaskState;
+use super::refusal::TaskRefusal;
+use super::service::{ANNOUNCED_MAX, Tasks};
+use crate::bulletin::NotTaken;
+
+/// Maximum number of hints that keep objects at a time.
+const LIVE_MAX: usize = 1_000;
+
+/// A hint, and what became of the bytes that it brought before their readers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct HintUse {
+    /// The task.
+    pub task: Task,
+    /// True if its objects are kept now.
+    pub keeps: bool,
+    /// Bytes that were brought, on all nodes that answer, since they started.
+    pub brought_bytes: u64,
+    /// Bytes of these that readers asked for while they were there, or on their way.
+    pub used_bytes: u64,
+    /// Bytes that readers asked for after they had been evicted.
+    pub evicted_bytes: u64,
+    /// Bytes that no reader has asked for, of a hint that is over.
+    pub wasted_bytes: u64,
+    /// The mean time between arrival and first use, in milliseconds; `None` if nothing was used.
+    pub early_ms: Option<u64>,
+}
+
+impl Tasks {
+    /// Accepts a hint in the name of an identity, until a time and with a deadline if it has one. Returns
+    /// `None` if it is known.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the hint is not accepted, with the reason.
+    pub fn post_hint(
+        &self,
+        hint: HintFacts,
+        identity: Option<&str>,
+        until: Moment,
+        deadline: Option<Moment>,
+    ) -> Result<Option<Task>, TaskRefusal> {
+        let identity = self.parts().identity(identity)?;
+        let live = self.base.records.live_hints();
+        let is_known = |entry: &Entry| entry.order.hint.as_deref() == Some(&hint);
+        if live.iter().any(is_known) {
+            return Ok(None);
+        }
+        if live.len() >= LIVE_MAX {
+            let why = format!("{LIVE_MAX} hints keep objects already\nhint: `shoal hints` lists them");
+            return Err(TaskRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why));
+        }
+        let now = clock::utc_now();
+        let id = self.base.records.next_id(now);
+        let order = Order::of_hint((identity, deadline), hint, until, now.into(), &self.parts().name);
+        self.accept(id, &order, ANNOUNCED_MAX).map(Some)
+    }
+
+    /// Ends the hints of which this is true: their objects are no longer kept.
+    pub fn end_hints(&self, is_over: impl Fn(&HintFacts) -> bool) {
+        for entry in self.base.records.live_hints() {
+            let hint = entry.order.hint.as_deref();
+            if hint.is_some_and(&is_over)
+                && let Err(error) = self.base.records.end_early(entry.id, &entry.order)
+            {
+                // It ends by itself some time later.
+                tracing::warn!(%error, "a hint whose run is over is not ended");
+            }
+        }
+    }
+
+    /// Returns a receiver of changes of orders from now on.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.base.records.bulletin.changes()
+    }
+
+    /// Returns the last runs of jobs, as far as all nodes remember them.
+    pub fn jobs(&self) -> Jobs {
+        self.base.records.jobs()
+    }
+
+    /// Remembers the last run of a job at all nodes.
+    ///
+    /// # Errors
+    ///
+    /// Fails if there are too many jobs, or if a later run is known.
+    pub fn remember(&self, record: &JobRecord) -> Result<(), NotTaken> {
+        self.base.records.remember(record)
+    }
+
+    /// Returns the latest `most` hints, the latest first, with what became of their bytes on all nodes.
+    pub async fn hints(&self, most: usize) -> Vec<HintUse> {
+        let (now, mut entries) = (clock::utc_now(), self.base.records.all());
+        entries.retain(|entry| entry.order.hint.is_some());
+        entries.reverse();
+        entries.truncate(most.min(NAMES_MAX));
+        let ids: Vec<u128> = entries.iter().map(|entry| entry.id).collect();
+        let nodes = self.base.nodes.all();
+        let answers = self
+            .base
+            .nodes
+            .ask_each(&nodes, || Question::Early(ids.clone()))
+            .await;
+        let mut uses = vec![EarlyUse::default(); ids.len()];
+        for answer in answers.into_iter().flatten() {
+            let Answer::Early(early) = answer else { continue };
+            for (all, one) in uses.iter_mut().zip(early.orders) {
+                *all += one;
+            }
+        }
+        let hints = entries.into_iter().zip(uses);
+        hints
+            .map(|(entry, all)| use_of(&entry, all, entry.is_live(now), entry.to_task(now)))
+            .collect()
+    }
+
+    /// Drops the counts of orders that are forgotten.
+    pub(super) fn forget_early_blocks(&self) {
+        let known: HashSet<u128> = self.base.records.all().iter().map(|entry| entry.id).collect();
+        self.parts().cache().early.keep(|order| known.contains(&order));
+    }
+}
+
+fn use_of(entry: &Entry, all: EarlyUse, keeps: bool, task: Task) -> HintUse {
+    let is_over = !keeps && entry.progress.state != TaskState::Running;
+    let unused = all.brought_bytes.saturating_sub(all.used_bytes);
+    HintUse {
+        task,
+        keeps,
+        brought_bytes: all.brought_bytes,
+        used_bytes: all.used_bytes,
+        evicted_bytes: all.evicted_bytes,
+        wasted_bytes: if is_over { unused } else { 0 },
+        early_ms: all.early_ms.checked_div(all.used_blocks),
+    }
+}
