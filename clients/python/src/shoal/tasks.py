@@ -50,7 +50,7 @@ class Hint(FromAnswer):
     parents: tuple[str, ...]
     reader: JobName
     stage: int
-    is_behind: bool
+    is_behind: bool = field(metadata=FALSE_IF_ABSENT)
     inputs: tuple[str, ...]
 
 
