@@ -125,7 +125,7 @@ def task(**fields: Any) -> dict[str, Any]:
 
 def plan(jobs: dict[str, int] | None = None, progress: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
     """Returns a plan as nodes tell it: a task, with these counts of jobs and this progress of a plan."""
-    counts = {"waiting": 2, "at_risk": 1, "met": 0, "missed": 0, "unplanned": 0}
+    counts = {"waiting": 2, "running": 0, "at_risk": 1, "met": 0, "missed": 0, "unread": 0, "unplanned": 0}
     named: dict[str, Any] = {"troubled": [], "transfers": [], "issues": [], "replans": 0}
     document = {
         "bytes": 100,

@@ -103,7 +103,10 @@ class Plans(unittest.TestCase):
     def test_a_plan_is_followed_to_its_end_as_any_task(self) -> None:
         """Missed deadlines are no error: the jobs are counted."""
         queued = plan(state="queued")
-        done = plan(state="done", jobs={"waiting": 0, "at_risk": 0, "met": 2, "missed": 1, "unplanned": 0})
+        done = plan(
+            state="done",
+            jobs={"waiting": 0, "running": 0, "at_risk": 0, "met": 2, "missed": 1, "unread": 0, "unplanned": 0},
+        )
         with open_port(told(queued, queued, Reply(None), plan(), done)) as port:
             client = shoal.Client(port.url)
             started = client.plan()

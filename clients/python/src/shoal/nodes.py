@@ -47,10 +47,14 @@ class Worth(FromAnswer):
 
 @dataclass(frozen=True)
 class Block(FromAnswer):
-    """A block of an object on a node. `here` is resident, arriving, evicted, refused or unasked."""
+    """A block of an object on a node. `here` is resident, arriving, evicted, refused or unasked.
+
+    `brought_by` is the task that brought it, while no reader has asked for it since.
+    """
 
     index: int
     here: str
+    brought_by: str | None
     pinned: bool = field(metadata=FALSE_IF_ABSENT)
     reason: str | None
     worth: Worth | None

@@ -26,18 +26,22 @@ class PlanDocument(FromAnswer):
 
 @dataclass(frozen=True)
 class JobCounts(FromAnswer):
-    """Jobs of a plan by how they stand. docs/how-to/plan.md explains the five words."""
+    """Jobs of a plan by how they stand. docs/how-to/plan.md explains the words."""
 
     waiting: int
+    running: int
     at_risk: int
     met: int
     missed: int
+    unread: int
     unplanned: int
 
     def __str__(self) -> str:
         counts = {
             "met": self.met,
             "missed": self.missed,
+            "unread": self.unread,
+            "running": self.running,
             "at risk": self.at_risk,
             "waiting": self.waiting,
             "unplanned": self.unplanned,
@@ -47,7 +51,7 @@ class JobCounts(FromAnswer):
 
 @dataclass(frozen=True)
 class TroubledJob(FromAnswer):
-    """A job that is at risk or has missed its deadline: `status` is at-risk or missed."""
+    """A job that is at risk, has missed its deadline, or has read nothing: `status` is at-risk, missed or unread."""
 
     job: str
     status: str

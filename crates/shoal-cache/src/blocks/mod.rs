@@ -164,6 +164,14 @@ impl BlockReader {
         Some(self.hit(index, block))
     }
 
+    /// Counts bytes of a block for the jobs of a plan.
+    fn note_sent(&self, index: u32, bytes: usize) {
+        if self.context.is_of_client() {
+            let reads = &self.fetcher.parts.job_reads;
+            reads.sent(&self.version, index, bytes, || self.context.job());
+        }
+    }
+
     /// Counts a hit of a block that was found on the disk.
     fn hit(&self, index: u32, block: Bytes) -> Bytes {
         assert_eq!(
@@ -277,6 +285,7 @@ impl BlockStream {
                 "a response has no bytes past its range"
             );
             slot.wanted.start += piece.len() as u64;
+            self.reader.note_sent(slot.index, piece.len());
             if slot.wanted.is_empty() {
                 self.slots.pop_front();
                 self.window.now = (self.window.now * 2).min(self.window.max);
@@ -303,6 +312,7 @@ impl BlockStream {
         self.planned.start = share.end;
         self.sent.count(true);
         self.sent.add(Source::Local, block.len());
+        self.reader.note_sent(share.index, block.len());
         Some(block)
     }
 

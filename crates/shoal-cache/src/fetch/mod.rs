@@ -33,6 +33,7 @@ use self::wanted_block::WantedBlock;
 use crate::early::EarlyBlocks;
 use crate::fetch::read_context::{Purpose, ReadContext};
 use crate::grants::Grants;
+use crate::job_reads::JobReads;
 use crate::nodes::cooperation::Cooperation;
 use crate::nodes::directory::{BlockDirectory, Claim};
 use crate::nodes::obtain::Obtain;
@@ -68,6 +69,8 @@ pub struct CacheParts {
     pub single_flight: Arc<SingleFlight>,
     /// Blocks that orders brought before their readers.
     pub early: EarlyBlocks,
+    /// What jobs of a plan read.
+    pub job_reads: JobReads,
     /// Maximum read-ahead of one reader, in blocks; a response of the lake announces as many ahead of the one
     /// that it is filling.
     pub ahead: usize,

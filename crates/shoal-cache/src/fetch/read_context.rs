@@ -6,7 +6,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, header};
 use shoal_s3::conditions::CONDITIONAL_HEADERS;
-use shoal_s3::hop_by_hop::end_to_end;
+use shoal_s3::hop_by_hop::{JOB_HEADER, end_to_end};
 use shoal_s3::identity::Caller;
 use shoal_s3::object::ObjectName;
 use shoal_s3::target;
@@ -22,6 +22,7 @@ pub struct ReadContext {
     /// The caller of the read.
     pub caller: Caller,
     client: Arc<Parts>,
+    is_of_peer: bool,
     /// The object being read; `None` if the lake must not be asked.
     pub name: Option<ObjectName>,
     /// The purpose of the read.
@@ -48,6 +49,7 @@ impl ReadContext {
             account,
             caller,
             client,
+            is_of_peer: false,
             name: name.into(),
             purpose: Purpose::Client,
             forwarded: OnceLock::new(),
@@ -64,7 +66,10 @@ impl ReadContext {
     ) -> Self {
         let (mut client, ()) = http::Request::new(()).into_parts();
         client.headers = headers;
-        Self::new(account, caller, Arc::new(client), name)
+        Self {
+            is_of_peer: true,
+            ..Self::new(account, caller, Arc::new(client), name)
+        }
     }
 
     /// Returns the read with another purpose; the default is a client's read.
@@ -72,6 +77,16 @@ impl ReadContext {
     pub fn with_purpose(mut self, purpose: Purpose) -> Self {
         self.purpose = purpose;
         self
+    }
+
+    /// Returns true if the read is of a client of this node, and not of another node for one.
+    pub const fn is_of_client(&self) -> bool {
+        matches!(self.purpose, Purpose::Client) && !self.is_of_peer
+    }
+
+    /// Returns the job that the client's request names.
+    pub fn job(&self) -> Option<&str> {
+        self.client.headers.get(JOB_HEADER)?.to_str().ok()
     }
 
     /// Returns true if the node can ask the lake for any part of the object: it may sign for the caller.

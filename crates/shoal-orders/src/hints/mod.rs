@@ -202,9 +202,15 @@ impl Hints {
 
     /// Has the inputs of a run, and of the jobs behind it, brought.
     fn bring(&self, event: &RunEvent) -> Result<(), TaskRefusal> {
-        let until = Moment::now().plus(self.config.keep);
+        let now = clock::utc_now();
+        let until = Moment::from(now).plus(self.config.keep);
         let deadline = event.deadline_ms.map(|deadline| moment(deadline).min(until));
+        let deadline = deadline.filter(|deadline| !deadline.after(now).is_zero());
         for wanted in wanted(event, &self.tasks.jobs()) {
+            // A later event of the run repeats the first one, and a reader behind it may have read by then.
+            if self.open.lock().has_brought(&event.run, &wanted) {
+                continue;
+            }
             // A reader behind may belong to another namespace, which another identity reads.
             let rule = match self.rule(&wanted.reader.namespace) {
                 Ok(rule) => rule,
@@ -222,14 +228,14 @@ impl Hints {
             let hint = HintFacts {
                 run: event.run.clone(),
                 parents: event.parents.clone(),
-                reader: wanted.reader,
+                reader: wanted.reader.clone(),
                 stage: wanted.stage,
                 is_behind: wanted.is_behind,
-                inputs: wanted.inputs,
+                inputs: wanted.inputs.clone(),
             };
-            let deadline = deadline.filter(|deadline| !deadline.after(clock::utc_now()).is_zero());
             self.tasks
-                .post_hint(hint, rule.identity.as_deref(), until, deadline)?;
+                .post_hint(hint, rule.identity.as_deref(), until, deadline, now)?;
+            self.open.lock().brought(&event.run, wanted);
         }
         Ok(())
     }

@@ -3,11 +3,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
-use shoal_hints::{Input, RunEvent};
+use shoal_hints::{Input, RunEvent, Wanted};
 
 use crate::tasks::HintFacts;
 
-/// Maximum number of outputs of a run, of its parents, or of pairs of jobs.
+/// Maximum number of readers of one run that are remembered.
+const BROUGHT_MAX: usize = 1_000;
+
+/// Maximum number of outputs of a run, or of pairs of jobs.
 const ITEMS_MAX: usize = 10_000;
 
 /// Maximum number of runs. The one without news for the longest time makes room.
@@ -16,10 +19,21 @@ const RUNS_MAX: usize = 4_096;
 /// The runs under way, and those that have ended lately.
 #[derive(Debug, Default)]
 pub(super) struct OpenRuns {
-    /// By their ids, each with the time of its last event.
-    runs: HashMap<String, (Instant, RunEvent)>,
+    /// By their ids.
+    runs: HashMap<String, OpenRun>,
     /// The latest last: an event that comes again must not open a run anew.
     ended: VecDeque<EndedRun>,
+}
+
+/// A run under way.
+#[derive(Debug)]
+struct OpenRun {
+    /// When its last event came.
+    seen: Instant,
+    /// What its events say together.
+    event: RunEvent,
+    /// What it has had brought.
+    brought: Vec<Wanted>,
 }
 
 /// A run that has ended.
@@ -44,22 +58,30 @@ impl OpenRuns {
         }
         let parents = event.parents.iter().filter_map(|parent| self.runs.get(parent));
         let edges: Vec<_> = parents
-            .flat_map(|(_, parent)| parent.edges.iter().cloned())
+            .flat_map(|parent| parent.event.edges.iter().cloned())
             .collect();
         extend(&mut event.edges, edges);
-        let Some((seen, known)) = self.runs.get_mut(&event.run) else {
+        let Some(run) = self.runs.get_mut(&event.run) else {
             self.make_room();
-            self.runs.insert(event.run.clone(), (now, event.clone()));
+            let run = OpenRun {
+                seen: now,
+                event: event.clone(),
+                brought: Vec::new(),
+            };
+            self.runs.insert(event.run.clone(), run);
             return Some(event);
         };
-        *seen = now;
+        run.seen = now;
+        let known = &mut run.event;
         known.at_ms = known.at_ms.min(event.at_ms);
         Input::merge(&mut known.inputs, event.inputs);
         extend(&mut known.outputs, event.outputs);
         extend(&mut known.edges, event.edges);
         extend(&mut known.parts, event.parts);
+        if known.parents.is_empty() {
+            known.parents = event.parents;
+        }
         known.parent_job = known.parent_job.take().or(event.parent_job);
-        extend(&mut known.parents, event.parents);
         known.deadline_ms = event.deadline_ms.or(known.deadline_ms);
         if !event.stages.is_empty() {
             known.stages = event.stages;
@@ -79,7 +101,22 @@ impl OpenRuns {
         });
         let extra = self.ended.len().saturating_sub(RUNS_MAX);
         self.ended.drain(..extra);
-        Ok(self.runs.remove(run).map(|(_, event)| event))
+        Ok(self.runs.remove(run).map(|run| run.event))
+    }
+
+    /// Notes what a run has had brought.
+    pub(super) fn brought(&mut self, run: &str, wanted: Wanted) {
+        if let Some(run) = self.runs.get_mut(run)
+            && run.brought.len() < BROUGHT_MAX
+        {
+            run.brought.push(wanted);
+        }
+    }
+
+    /// Returns true if a run has had this brought.
+    pub(super) fn has_brought(&self, run: &str, wanted: &Wanted) -> bool {
+        let run = self.runs.get(run);
+        run.is_some_and(|run| run.brought.contains(wanted))
     }
 
     /// Returns true if a hint has nothing left to keep objects for: its run has ended, and the hint is for
@@ -99,7 +136,7 @@ impl OpenRuns {
         if self.runs.len() < RUNS_MAX {
             return;
         }
-        let oldest = self.runs.iter().min_by_key(|(_, (seen, _))| *seen);
+        let oldest = self.runs.iter().min_by_key(|(_, run)| run.seen);
         if let Some(oldest) = oldest.map(|(run, _)| run.clone()) {
             self.runs.remove(&oldest);
         }

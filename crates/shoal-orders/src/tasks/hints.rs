@@ -1,6 +1,8 @@
 //! Hints among the tasks: what running jobs read, and what became of it.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
+use std::time::SystemTime;
 
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -41,8 +43,8 @@ pub struct HintUse {
 }
 
 impl Tasks {
-    /// Accepts a hint in the name of an identity, until a time and with a deadline if it has one. Returns
-    /// `None` if it is known.
+    /// Accepts a hint that came at `now` in the name of an identity, until a time and with a deadline if it
+    /// has one. Returns `None` if it is known.
     ///
     /// # Errors
     ///
@@ -53,6 +55,7 @@ impl Tasks {
         identity: Option<&str>,
         until: Moment,
         deadline: Option<Moment>,
+        now: SystemTime,
     ) -> Result<Option<Task>, TaskRefusal> {
         let identity = self.parts().identity(identity)?;
         let live = self.base.records.live_hints();
@@ -64,7 +67,6 @@ impl Tasks {
             let why = format!("{LIVE_MAX} hints keep objects already\nhint: `shoal hints` lists them");
             return Err(TaskRefusal::new(StatusCode::SERVICE_UNAVAILABLE, why));
         }
-        let now = clock::utc_now();
         let id = self.base.records.next_id(now);
         let order = Order::of_hint((identity, deadline), hint, until, now.into(), &self.parts().name);
         self.accept(id, &order, ANNOUNCED_MAX).map(Some)
@@ -106,7 +108,12 @@ impl Tasks {
     pub async fn hints(&self, most: usize) -> Vec<HintUse> {
         let (now, mut entries) = (clock::utc_now(), self.base.records.all());
         entries.retain(|entry| entry.order.hint.is_some());
-        entries.reverse();
+        // Those of one event are made in the same moment.
+        let place = |entry: &Entry| {
+            let stage = entry.order.hint.as_ref().map(|hint| hint.stage);
+            (Reverse(entry.order.created), stage)
+        };
+        entries.sort_by_key(place);
         entries.truncate(most.min(NAMES_MAX));
         let ids: Vec<u128> = entries.iter().map(|entry| entry.id).collect();
         let nodes = self.base.nodes.all();

@@ -155,9 +155,11 @@ impl Execution {
 
     /// Returns the jobs that still need bytes.
     fn open_jobs(&self, now_s: f64) -> Vec<Job> {
-        let jobs = self.request.jobs.iter().zip(&self.verdicts);
-        let open = jobs.filter(|(job, verdict)| verdict.is_none() && job.deadline_s > now_s + 1e-3);
-        open.map(|(job, _)| Job {
+        let jobs = self.request.jobs.iter().zip(&self.verdicts).zip(&self.reads);
+        let open = jobs.filter(|((job, verdict), read)| {
+            verdict.is_none() && !read.is_served && job.deadline_s > now_s + 1e-3
+        });
+        open.map(|((job, _), _)| Job {
             submit_s: job.submit_s.max(now_s),
             ..job.clone()
         })
@@ -167,9 +169,8 @@ impl Execution {
     /// Returns running jobs with all their bytes.
     fn served(&self, now_s: f64) -> impl Iterator<Item = (&Job, &JobPlan)> {
         let jobs = self.request.jobs.iter().zip(&self.plan.jobs);
-        let jobs = jobs.zip(&self.verdicts);
-        let served =
-            jobs.filter(move |((job, _), verdict)| **verdict == Some(true) && job.deadline_s > now_s);
+        let jobs = jobs.zip(&self.reads);
+        let served = jobs.filter(move |((job, _), read)| read.is_served && job.deadline_s > now_s);
         served.map(|(pair, _)| pair)
     }
 

@@ -1,4 +1,4 @@
-//! The status of jobs: whether they have the bytes that the plan promises.
+//! The status of jobs: whether they have the bytes that the plan promises, and whether they have read them.
 
 use serde::{Deserialize, Serialize};
 use shoal_base::words;
@@ -14,16 +14,30 @@ words! {
     pub enum JobStatus {
         /// Not submitted, and its transfers are on time.
         Waiting = "waiting",
+        /// Submitted, with all bytes that the plan fetches for it in the cache.
+        Running = "running",
         /// Its bytes cannot all be cached by its submission, or it was submitted without them.
         AtRisk = "at-risk",
-        /// All bytes that the plan fetches for it were cached between its submission and its deadline.
+        /// It read its inputs by its deadline.
         Met = "met",
-        /// They were not cached by its deadline.
+        /// It did not read all of its inputs by its deadline, or they were not there to be read.
         Missed = "missed",
+        /// Its inputs were there, and nothing of them was read by its deadline.
+        Unread = "unread",
         /// The plan promises it nothing.
         Unplanned = "unplanned",
     }
 }
+
+impl JobStatus {
+    /// Returns true if the status does not change any more.
+    pub const fn is_final(self) -> bool {
+        matches!(self, Self::Met | Self::Missed | Self::Unread)
+    }
+}
+
+/// The time after a deadline for which its coordinator waits for the counts of what was read by then.
+const PATIENCE_S: f64 = 15.0;
 
 /// Maximum number of runs in [`Verdicts`].
 const RUNS_MAX: usize = 400;
@@ -37,13 +51,19 @@ pub struct Verdicts {
     pub met: Vec<(u32, u32)>,
     /// Jobs that missed them.
     pub missed: Vec<(u32, u32)>,
+    /// Jobs that read nothing.
+    pub unread: Vec<(u32, u32)>,
 }
 
 impl Verdicts {
     /// Returns the verdict on each of `jobs` jobs.
-    pub(super) fn by_job(&self, jobs: usize) -> Vec<Option<bool>> {
+    pub(super) fn by_job(&self, jobs: usize) -> Vec<Option<JobStatus>> {
         let mut verdicts = vec![None; jobs];
-        for (runs, verdict) in [(&self.met, true), (&self.missed, false)] {
+        for (runs, verdict) in [
+            (&self.met, JobStatus::Met),
+            (&self.missed, JobStatus::Missed),
+            (&self.unread, JobStatus::Unread),
+        ] {
             for &(first, count) in runs {
                 let (first, count) = (first as usize, count as usize);
                 let of_run = verdicts.iter_mut().skip(first).take(count);
@@ -53,8 +73,18 @@ impl Verdicts {
         verdicts
     }
 
-    fn from(verdicts: &[Option<bool>]) -> Self {
-        let runs = |wanted: bool| {
+    /// Leaves out the second half of each list, for a record that is too long. Returns true if there was any.
+    pub fn halve(&mut self) -> bool {
+        let lists = [&mut self.met, &mut self.missed, &mut self.unread];
+        let is_left = lists.iter().any(|list| !list.is_empty());
+        for list in lists {
+            list.truncate(list.len() / 2);
+        }
+        is_left
+    }
+
+    fn from(verdicts: &[Option<JobStatus>]) -> Self {
+        let runs = |wanted: JobStatus| {
             let mut runs: Vec<(u32, u32)> = Vec::new();
             for (number, verdict) in (0_u32..).zip(verdicts) {
                 if *verdict != Some(wanted) {
@@ -70,33 +100,57 @@ impl Verdicts {
             runs
         };
         Self {
-            met: runs(true),
-            missed: runs(false),
+            met: runs(JobStatus::Met),
+            missed: runs(JobStatus::Missed),
+            unread: runs(JobStatus::Unread),
         }
     }
 }
 
+/// What is known of a job's reads.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ReadState {
+    /// Bytes that it has read of its inputs.
+    bytes: u64,
+    /// The time up to which its reads are counted.
+    counted_s: f64,
+    /// True once all bytes that the plan fetches for it were cached at or after its submission.
+    pub(super) is_served: bool,
+}
+
 impl Execution {
-    /// Returns the status of each job, in the order of the request. [`Met`](JobStatus::Met) and
-    /// [`Missed`](JobStatus::Missed) are final.
+    /// Records what a job had read of its inputs by a time.
+    pub fn has_read(&mut self, job: usize, bytes: u64, by_s: f64) {
+        let read = &mut self.reads[job];
+        read.bytes = read.bytes.max(bytes);
+        read.counted_s = read.counted_s.max(by_s);
+    }
+
+    /// Returns the status of each job, in the order of the request.
     pub fn judge(&mut self, now_s: f64) -> Vec<JobStatus> {
         let present = Present::new(self, now_s);
-        let jobs = self.request.jobs.iter().zip(&self.plan.jobs).zip(&self.verdicts);
+        let jobs = self.request.jobs.iter().zip(&self.plan.jobs);
+        let jobs = jobs.zip(self.verdicts.iter().zip(&self.reads));
         let statuses: Vec<JobStatus> = jobs
-            .map(|((job, planned), verdict)| match verdict {
-                Some(true) => JobStatus::Met,
-                Some(false) => JobStatus::Missed,
-                None => present.status(job, planned),
+            .map(|((job, planned), (verdict, read))| {
+                verdict.unwrap_or_else(|| present.status(job, planned, read))
             })
             .collect();
-        for (verdict, status) in self.verdicts.iter_mut().zip(&statuses) {
-            match status {
-                JobStatus::Met => *verdict = Some(true),
-                JobStatus::Missed => *verdict = Some(false),
-                _ => {}
+        let known = self.verdicts.iter_mut().zip(&mut self.reads);
+        for ((verdict, read), status) in known.zip(&statuses) {
+            if status.is_final() {
+                *verdict = Some(*status);
             }
+            read.is_served |= matches!(status, JobStatus::Running | JobStatus::Met);
         }
         statuses
+    }
+
+    /// Returns true if each job has a final status, or none at all.
+    pub(super) fn is_judged(&self, now_s: f64) -> bool {
+        let jobs = self.request.jobs.iter().zip(&self.verdicts);
+        let mut open = jobs.filter(|(job, verdict)| verdict.is_none() && self.promised.contains(&job.name));
+        open.all(|(job, _)| now_s >= job.deadline_s + PATIENCE_S)
     }
 
     /// Returns the jobs with a final status, for the next coordinator.
@@ -132,29 +186,45 @@ impl<'a> Present<'a> {
     }
 
     /// Returns the status of a job without a final one.
-    fn status(&self, job: &Job, planned: &JobPlan) -> JobStatus {
+    fn status(&self, job: &Job, planned: &JobPlan, read: &ReadState) -> JobStatus {
         let (is_submitted, is_over) = (self.now_s >= job.submit_s, self.now_s >= job.deadline_s);
         let is_planned = planned.outcome == Outcome::Planned;
         if !is_planned && !self.execution.promised.contains(&job.name) {
             return JobStatus::Unplanned;
         }
+        if read.bytes > 0 && read.bytes >= self.read_by_all(job) {
+            return JobStatus::Met;
+        }
         // A new plan may have left it out.
         let lacks = !is_planned || self.misses(job) || self.lacking(planned).next().is_some();
-        let will_lack = || !is_planned || self.misses(job) || self.will_lack(planned, job.submit_s);
-        if !lacks {
-            return if is_submitted {
-                JobStatus::Met
-            } else {
-                JobStatus::Waiting
+        if is_over {
+            let is_counted = read.counted_s >= job.deadline_s || self.now_s >= job.deadline_s + PATIENCE_S;
+            return match (is_counted, lacks) {
+                (false, true) => JobStatus::AtRisk,
+                (false, false) => JobStatus::Running,
+                (true, false) if read.bytes == 0 => JobStatus::Unread,
+                (true, _) => JobStatus::Missed,
             };
         }
-        if is_over {
-            JobStatus::Missed
-        } else if is_submitted || will_lack() {
-            JobStatus::AtRisk
-        } else {
-            JobStatus::Waiting
+        let will_lack = || !is_planned || self.misses(job) || self.will_lack(planned, job.submit_s);
+        match (is_submitted, lacks) {
+            (true, true) => JobStatus::AtRisk,
+            (true, false) => JobStatus::Running,
+            (false, true) if will_lack() => JobStatus::AtRisk,
+            (false, _) => JobStatus::Waiting,
         }
+    }
+
+    /// Returns the bytes that a job reads at least: of each input what each of its runs has read.
+    fn read_by_all(&self, job: &Job) -> u64 {
+        let inputs = job
+            .inputs
+            .iter()
+            .filter_map(|name| self.execution.by_name.get(name));
+        let files = inputs.map(|file| &self.execution.files[*file]);
+        files
+            .map(|file| (*file.expected_bytes.start()).min(file.bytes))
+            .sum()
     }
 
     /// Returns true if the lake does not have an input of a job.

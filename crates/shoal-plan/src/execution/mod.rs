@@ -18,11 +18,12 @@ pub use self::deviation::{Deviation, Difference};
 pub use self::job_status::{JobStatus, Verdicts};
 pub use self::transfer::Transfer;
 
+use self::job_status::ReadState;
 use self::link_meter::LinkMeter;
 use self::transfer::State;
 use self::transfers::Transfers;
 use crate::document::{Document, Extent};
-use crate::model::Request;
+use crate::model::{Job, Request};
 use crate::plan::{Cached, FilePlan, Outcome, Plan};
 
 /// Maximum number of transfers and evictions of a plan that is carried out.
@@ -33,6 +34,9 @@ pub const SIZE_TOLERANCE: f64 = 0.01;
 
 /// Delay between the end of a file's last pin and its removal.
 const EVICT_AFTER_S: f64 = 2.0;
+
+/// The time by which a job may begin before it is expected, so that its reads count.
+const EARLY_S: f64 = 60.0;
 
 /// An action that is due.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,6 +57,9 @@ pub enum Step {
     /// Promise this job, by its position in the request, its rate from the lake ([`Execution::promise`]),
     /// until its deadline.
     Promise(usize),
+    /// Count what this job, by its position in the request, reads of its inputs ([`Execution::has_read`]),
+    /// until its deadline.
+    Observe(usize),
 }
 
 /// The rate at which a job reads from the lake the bytes that are not cached for it: `r_j` of section 4.2,
@@ -89,8 +96,12 @@ pub struct Execution {
     /// The steps other than fetches that are not due yet, each with its time, in the order of time.
     agenda: VecDeque<(f64, Step)>,
     link: LinkMeter,
-    /// For each job whether it met its deadline, once that is known.
-    verdicts: Vec<Option<bool>>,
+    /// The final status of each job, once that is known.
+    verdicts: Vec<Option<JobStatus>>,
+    /// What is known of the reads of each job.
+    reads: Vec<ReadState>,
+    /// When each job may begin.
+    early_s: Vec<f64>,
     /// The jobs that the original plan planned.
     promised: HashSet<String>,
     /// When this coordinator began.
@@ -124,6 +135,7 @@ impl Execution {
     pub fn new(document: Document, verdicts: &Verdicts, now_s: f64) -> Self {
         let Document {
             files: expected,
+            jobs,
             request,
             plan,
             ..
@@ -141,6 +153,11 @@ impl Execution {
                 missing: None,
                 may_be_fetched: expected.extent != Extent::PartOfPrefix,
             });
+        let early_s = |(number, job): (usize, &Job)| {
+            let expected = jobs.get(number).map_or(job.submit_s, |expected| expected.early_s);
+            job.submit_s.min(expected) - EARLY_S
+        };
+        let early_s = request.jobs.iter().enumerate().map(early_s).collect();
         let planned = plan.jobs.iter().filter(|job| job.outcome == Outcome::Planned);
         let promised = planned.map(|job| job.job.clone()).collect();
         let names = request.files.iter().enumerate();
@@ -152,6 +169,8 @@ impl Execution {
             agenda: VecDeque::new(),
             link: LinkMeter::new(now_s),
             verdicts: verdicts.by_job(request.jobs.len()),
+            reads: vec![ReadState::default(); request.jobs.len()],
+            early_s,
             promised,
             began_s: now_s,
             surprise: None,
@@ -189,7 +208,7 @@ impl Execution {
 
     /// Returns true if the execution is finished.
     pub fn is_over(&self, now_s: f64) -> bool {
-        now_s >= self.request.ends_s() && self.transfers.running == 0
+        now_s >= self.request.ends_s() && self.transfers.running == 0 && self.is_judged(now_s)
     }
 
     /// Begins the plan in force: its transfers, its evictions and promises, and these steps before them.
@@ -212,9 +231,18 @@ impl Execution {
         let jobs = self.request.jobs.iter().enumerate();
         let promised = jobs.filter(|(job, _)| self.promise(*job).is_some());
         steps.extend(promised.map(|(job, submitted)| (submitted.submit_s, Step::Promise(job))));
+        let observed = self.request.jobs.iter().enumerate();
+        let observed = observed.filter(|(_, job)| self.promised.contains(&job.name));
+        steps.extend(observed.map(|(job, _)| (self.early_s[job], Step::Observe(job))));
         self.transfers = Transfers::new(transfers);
         steps.sort_by(|one, other| one.0.total_cmp(&other.0));
         self.agenda = steps.into();
+    }
+
+    /// Returns the inputs of a job, both by their positions in the request.
+    pub fn inputs(&self, job: usize) -> impl Iterator<Item = usize> {
+        let inputs = self.request.jobs[job].inputs.iter();
+        inputs.filter_map(|name| self.by_name.get(name).copied())
     }
 
     /// Returns the promise of the plan in force to a job: its rate from the lake while it runs. `None` if it
@@ -273,6 +301,7 @@ impl Execution {
                 Step::Evict(_) => at_s < now_s - self.request.window.slot_s,
                 Step::Keep { until_s, .. } => until_s <= now_s,
                 Step::Promise(job) => self.request.jobs[job].deadline_s <= now_s,
+                Step::Observe(job) => self.verdicts[job].is_some(),
                 Step::Fetch(_) | Step::Ask(_) => false,
             };
             if !is_late {

@@ -162,8 +162,16 @@ fn a_plan_on_course_meets_its_deadlines_and_moves_each_byte_once() {
         "{steps:?}"
     );
     assert_eq!(execution.deviation(15.0), None);
-    assert_eq!(execution.judge(15.0)[0], JobStatus::Met);
-    go(&mut execution, 15.0, 30.0, 1.0);
+    go(&mut execution, 15.0, 20.5, 1.0);
+    assert_eq!(
+        execution.judge(20.5)[1],
+        JobStatus::Running,
+        "its bytes are there to be read"
+    );
+    for job in 0..3 {
+        execution.has_read(job, 10 * BLOCK, 20.5);
+    }
+    go(&mut execution, 20.5, 30.0, 1.0);
     assert_eq!(execution.judge(30.0), [JobStatus::Met; 3]);
     let volume = execution.volume(30.0);
     assert!(
@@ -253,8 +261,15 @@ fn a_missing_file_is_asked_for_again_and_its_jobs_are_at_risk_until_they_miss() 
         now_s += 0.25;
     }
     assert!((1..8).contains(&fetched), "{fetched}");
+    assert_eq!(
+        execution.judge(11.5)[0],
+        JobStatus::AtRisk,
+        "its reads are not counted yet"
+    );
+    execution.has_read(0, 0, 11.2);
     assert_eq!(execution.judge(11.5)[0], JobStatus::Missed);
-    go(&mut execution, 11.5, 32.0, 1.0);
+    go(&mut execution, 11.5, 30.5, 1.0);
+    execution.has_read(1, 10 * BLOCK, 30.5);
     assert_eq!(execution.judge(32.0), [JobStatus::Missed, JobStatus::Met]);
 }
 
@@ -277,9 +292,11 @@ fn a_file_of_another_size_leads_to_a_new_plan_only_if_that_was_not_expected() {
         go(&mut execution, 0.0, 10.5, 1.0);
         assert_eq!(
             execution.judge(10.5)[0],
-            JobStatus::Met,
+            JobStatus::Running,
             "what is planned of it is there: {bytes}"
         );
+        execution.has_read(0, bytes.min(1000), 10.5);
+        assert_eq!(execution.judge(10.5)[0], JobStatus::Met, "{bytes}");
     }
 }
 
@@ -293,7 +310,8 @@ fn what_the_cache_is_said_to_hold_is_kept_first() {
     }];
     let mut execution = Execution::new(document(request), &Verdicts::default(), 0.0);
     let steps = execution.due(0.0);
-    let Some(Step::Keep { file: 1, until_s }) = steps.first().copied() else {
+    let first = steps.iter().find(|step| !matches!(step, Step::Observe(_)));
+    let Some(Step::Keep { file: 1, until_s }) = first.copied() else {
         panic!("{steps:?}");
     };
     assert!(until_s >= 13.0, "{until_s}");
@@ -314,6 +332,10 @@ fn verdicts_outlive_the_coordinator() {
     let jobs = [(10.0, 0), (20.0, 1), (25.0, 0)];
     let mut first = execution(&jobs);
     go(&mut first, 0.0, 22.0, 1.0);
+    for job in 0..2 {
+        first.has_read(job, 10 * BLOCK, 22.0);
+    }
+    first.judge(22.0);
     let mut next = Execution::new(document(request(&jobs)), &first.verdicts(), 22.0);
     assert_eq!(next.judge(22.0)[..2], [JobStatus::Met; 2]);
     // The new coordinator finds bytes that are in the cache at once.
@@ -322,5 +344,41 @@ fn verdicts_outlive_the_coordinator() {
             next.done(transfer);
         }
     }
+    next.has_read(2, 10 * BLOCK, 26.0);
     assert_eq!(next.judge(26.0), [JobStatus::Met; 3]);
+}
+
+#[test]
+fn a_job_that_reads_nothing_or_not_all_has_not_met_its_deadline() {
+    // (bytes that it read, the time up to which reads are counted, the time) → its status
+    let all = 10 * BLOCK;
+    for (bytes, counted_s, now_s, expected) in [
+        (0, 10.5, 10.5, JobStatus::Running),
+        (all, 10.5, 10.5, JobStatus::Met),
+        (all - 1, 10.9, 10.9, JobStatus::Running),
+        (0, 10.9, 11.1, JobStatus::Running),
+        (0, 11.0, 11.1, JobStatus::Unread),
+        (all - 1, 11.0, 11.1, JobStatus::Missed),
+        (all, 11.0, 11.1, JobStatus::Met),
+        // No node has answered since.
+        (0, 10.9, 26.1, JobStatus::Unread),
+        (1, 10.9, 26.1, JobStatus::Missed),
+    ] {
+        let mut execution = execution(&[(10.0, 0)]);
+        go(&mut execution, 0.0, 10.4, 1.0);
+        execution.has_read(0, bytes, counted_s);
+        assert_eq!(
+            execution.judge(now_s),
+            [expected],
+            "{bytes} by {counted_s}, at {now_s}"
+        );
+        assert_eq!(expected.is_final(), execution.verdicts() != Verdicts::default());
+    }
+    let mut last = execution(&[(59.0, 0)]);
+    assert!(last.due(0.0).contains(&Step::Observe(0)), "a job may begin early");
+    go(&mut last, 0.0, 60.0, 1.0);
+    assert!(!last.is_over(60.5), "the count is still on its way");
+    last.has_read(0, 0, 60.0);
+    last.judge(60.5);
+    assert!(last.is_over(60.5));
 }

@@ -214,15 +214,15 @@ observed! {
     Gauge plan_in_force{} "1 if the cluster has a plan in force." => |s| one(s.plan.in_force);
     Gauge plan_carried_here{} "1 if this node carries it out." => |s| one(s.plan.carried_here);
     Gauge plan_jobs{status}
-        "Jobs of the plan in force by status (waiting, at-risk, met, missed, unplanned). Each node shows all of them."
+        "Jobs of the plan in force by status (waiting, running, at-risk, met, missed, unread, unplanned). Each node shows all of them."
         => |s| each(JobStatus::ALL.map(JobStatus::as_str).into_iter().zip(s.plan.jobs));
     Gauge plan_bytes{of}
         "Bytes of the plan in force: all that it fetches (total), what it was to have fetched by now (planned), what is here (done)."
         => |s| each(["total", "planned", "done"].into_iter().zip(s.plan.bytes));
     Counter plan_deadlines{outcome} "Deadlines of plans while this node carried them out, by outcome."
-        => |s| each(["met", "missed"].into_iter().zip(plan_totals(s)));
+        => |s| each(["met", "missed", "unread"].into_iter().zip(plan_totals(s)));
     Counter plan_replans{} "New plans that this node made because the world was not as planned."
-        => |s| one(plan_totals(s)[2]);
+        => |s| one(plan_totals(s)[3]);
 
     // The node.
     Gauge condition{condition} "Instances of a condition that needs an operator; 0 while it does not hold."
@@ -331,8 +331,9 @@ fn totals<const N: usize>(
     each(totals.filter(|(_, total)| *total > 0))
 }
 
-/// Returns the jobs of plans that met their deadlines, those that missed them, and the new plans.
-fn plan_totals(s: &Snapshot) -> [u64; 3] {
+/// Returns the jobs of plans that met their deadlines, those that missed them, those that read nothing, and
+/// the new plans.
+fn plan_totals(s: &Snapshot) -> [u64; 4] {
     s.tasks.totals[TaskKind::Plan as usize].plan
 }
 

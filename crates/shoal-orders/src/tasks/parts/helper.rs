@@ -6,6 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use http::{HeaderMap, StatusCode};
 use scopeguard::guard;
+use shoal_cache::job_reads::{JobId, ObservedJob, ReadBlocks, TooManyReads};
 use shoal_cache::obtain::Obtain;
 use shoal_cache::peer::{BlockRequest, CallerName};
 use shoal_cache::read_context::{Purpose, ReadContext};
@@ -18,7 +19,7 @@ use shoal_store::{Absence, Kept, PinOrder, Store};
 
 use super::TaskParts;
 use super::messages::{
-    Answer, BlockBits, EarlyAnswer, Evicted, Fill, NotFilled, Pin, PromisedRead, Question,
+    Answer, BlockBits, EarlyAnswer, Evicted, Fill, NotFilled, ObservedReads, Pin, PromisedRead, Question,
 };
 use super::planned_rates::PlannedRates;
 
@@ -28,6 +29,20 @@ pub struct TaskHelper {
     rates: PlannedRates,
     /// Bytes on their way to be pinned.
     pinned_bytes_coming: AtomicU64,
+}
+
+impl From<ObservedReads> for ObservedJob {
+    fn from(job: ObservedReads) -> Self {
+        Self {
+            id: JobId {
+                plan: job.plan,
+                job: job.job,
+            },
+            name: job.name,
+            until_ms: job.until_ms,
+            forget_ms: job.forget_ms,
+        }
+    }
 }
 
 impl TaskHelper {
@@ -69,6 +84,13 @@ impl TaskHelper {
                 evicted.map(Answer::Evicted).map_err(|error| error.to_string())
             }
             Question::Promise(read, objects) => self.promise(read, objects),
+            Question::Observe(job, objects) => {
+                let reads = &self.parts.cache().job_reads;
+                let read = reads.observe(job.into(), &objects);
+                let read = read.map(|read| read.iter().map(read_of).collect());
+                read.map(Answer::Reads)
+                    .map_err(|TooManyReads| "it counts too many reads".into())
+            }
             Question::Early(orders) => {
                 let cache = self.parts.cache();
                 let orders = orders.into_iter().map(|order| cache.early.counts(order).into());
@@ -239,6 +261,12 @@ impl TaskHelper {
             Err(error) => NotFilled::Failed(error.to_string()),
         })
     }
+}
+
+fn read_of(read: &ReadBlocks) -> (BlockBits, u64) {
+    let whole = read.whole();
+    let count = whole.last().map_or(0, |last| last + 1);
+    (BlockBits::new(&whole, count), read.partial_bytes())
 }
 
 /// Removes an object from the disk, unless it is pinned.

@@ -67,6 +67,21 @@ pub struct PromisedRead {
     pub life_ms: u64,
 }
 
+/// A job of a plan whose reads nodes count.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObservedReads {
+    /// The id of the plan.
+    pub plan: u128,
+    /// The number of the job.
+    pub job: u64,
+    /// Its name.
+    pub name: String,
+    /// Its deadline, in milliseconds since 1970.
+    pub until_ms: u64,
+    /// When nodes forget the count.
+    pub forget_ms: u64,
+}
+
 /// A block that a node is to hold.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Fill {
@@ -103,6 +118,8 @@ pub enum Question {
     /// How much room do you have, and what became of the blocks that these orders brought before their
     /// readers?
     Early(Vec<u128>),
+    /// Count what this job reads of these objects, and say what it has read.
+    Observe(ObservedReads, Vec<ObjectId>),
 }
 
 /// An answer.
@@ -137,6 +154,9 @@ pub enum Answer {
     Promised,
     /// To [`Question::Early`].
     Early(EarlyAnswer),
+    /// To [`Question::Observe`]: for each object the blocks that were read to their ends, and the bytes that
+    /// were read of others.
+    Reads(Vec<(BlockBits, u64)>),
 }
 
 /// The room of a node, and what became of the blocks that orders brought there before their readers.
@@ -266,6 +286,21 @@ impl BlockBits {
         Self(bits)
     }
 
+    /// Adds the blocks of another answer about the same version.
+    pub fn add(&mut self, others: &Self) {
+        if others.0.len() > self.0.len() {
+            self.0.resize(others.0.len(), 0);
+        }
+        for (byte, other) in self.0.iter_mut().zip(&others.0) {
+            *byte |= other;
+        }
+    }
+
+    /// Returns the number of blocks.
+    pub fn count(&self) -> u64 {
+        self.0.iter().map(|byte| u64::from(byte.count_ones())).sum()
+    }
+
     /// Returns true if a block is among them.
     pub fn has(&self, index: u32) -> bool {
         let byte = self.0.get(index as usize / 8);
@@ -296,7 +331,8 @@ impl Question {
             Self::Pin(_, objects)
             | Self::Unpin(_, objects)
             | Self::Evict(objects)
-            | Self::Promise(_, objects) => objects.len() <= NAMES_MAX,
+            | Self::Promise(_, objects)
+            | Self::Observe(_, objects) => objects.len() <= NAMES_MAX,
             Self::Early(orders) => orders.len() <= NAMES_MAX,
             Self::Manifest(..) => true,
         };

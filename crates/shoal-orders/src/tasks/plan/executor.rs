@@ -162,6 +162,7 @@ impl Executor {
                 (file, size.err())
             }
             Step::Promise(job) => return self.promise(generation, job).await,
+            Step::Observe(job) => return self.observe(generation, job).await,
         };
         let file = self.on(generation, |execution| {
             execution.request().files[file].name.clone()
@@ -242,7 +243,9 @@ impl Executor {
         let statuses = execution.judge(now_s);
         let (counts, volume) = (JobCounts::of(&statuses), execution.volume(now_s));
         let jobs = execution.request().jobs.iter().zip(&statuses);
-        let troubled = jobs.filter(|(_, status)| matches!(status, JobStatus::AtRisk | JobStatus::Missed));
+        let is_troubled =
+            |status: &JobStatus| matches!(status, JobStatus::AtRisk | JobStatus::Missed | JobStatus::Unread);
+        let troubled = jobs.filter(|(_, status)| is_troubled(status));
         let troubled = troubled.map(|(job, status)| JobNote {
             job: job.name.clone(),
             status: *status,

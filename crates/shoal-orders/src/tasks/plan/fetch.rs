@@ -148,7 +148,11 @@ impl Executor {
 
     /// Returns the ids of the objects of a file.
     pub(super) fn ids(&self, parts: &[Part]) -> Vec<ObjectId> {
-        let lake = self.nodes.parts.cache().lake.url();
-        parts.iter().map(|part| part.name.id(lake)).collect()
+        parts.iter().map(|part| self.id_of(part)).collect()
+    }
+
+    /// Returns the id of an object of a file.
+    pub(super) fn id_of(&self, part: &Part) -> ObjectId {
+        part.name.id(self.nodes.parts.cache().lake.url())
     }
 }

@@ -9,6 +9,7 @@ mod document;
 mod executor;
 mod fetch;
 mod objects;
+mod observe;
 mod planner;
 mod promise;
 

@@ -19,17 +19,21 @@ const TEXT_CHARS: usize = 256;
 pub struct JobCounts {
     /// Jobs that have not been submitted and have no delay.
     pub waiting: u64,
+    /// Jobs that were submitted, with their bytes in the cache.
+    pub running: u64,
     /// Jobs that may miss their deadlines.
     pub at_risk: u64,
     /// Jobs that met their deadlines.
     pub met: u64,
     /// Jobs that missed their deadlines.
     pub missed: u64,
+    /// Jobs that read nothing by their deadlines.
+    pub unread: u64,
     /// Jobs that the plan promises nothing.
     pub unplanned: u64,
 }
 
-/// A job that is at risk, or has missed its deadline.
+/// A job that is at risk, has missed its deadline, or has read nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobNote {
     /// The job.
@@ -90,7 +94,7 @@ pub struct PlanProgress {
     pub planned_bytes: u64,
     /// Its jobs.
     pub jobs: JobCounts,
-    /// The first jobs that are at risk, and the last that missed their deadlines.
+    /// The first jobs that are at risk, and the last that missed their deadlines or read nothing.
     pub troubled: Vec<JobNote>,
     /// Some transfers that are under way.
     pub transfers: Vec<TransferNote>,
@@ -114,19 +118,29 @@ impl JobCounts {
     /// Counts jobs.
     pub(in crate::tasks) fn of(statuses: &[JobStatus]) -> Self {
         let count = |wanted| statuses.iter().filter(|status| **status == wanted).count() as u64;
-        let [waiting, at_risk, met, missed, unplanned] = JobStatus::ALL.map(count);
+        let [waiting, running, at_risk, met, missed, unread, unplanned] = JobStatus::ALL.map(count);
         Self {
             waiting,
+            running,
             at_risk,
             met,
             missed,
+            unread,
             unplanned,
         }
     }
 
     /// Returns the number of each status, in the order of [`JobStatus::ALL`].
     pub fn by_status(&self) -> [u64; JobStatus::ALL.len()] {
-        [self.waiting, self.at_risk, self.met, self.missed, self.unplanned]
+        [
+            self.waiting,
+            self.running,
+            self.at_risk,
+            self.met,
+            self.missed,
+            self.unread,
+            self.unplanned,
+        ]
     }
 }
 
@@ -176,11 +190,7 @@ impl PlanProgress {
             self.issues.remove(0);
             return true;
         }
-        let verdicts = &mut self.verdicts;
-        let is_left = !verdicts.met.is_empty() || !verdicts.missed.is_empty();
-        verdicts.met.truncate(verdicts.met.len() / 2);
-        verdicts.missed.truncate(verdicts.missed.len() / 2);
-        is_left
+        self.verdicts.halve()
     }
 }
 

@@ -14,8 +14,8 @@ pub struct KindTotals {
     pub objects: [u64; Self::OBJECTS.len()],
     /// Bytes, in the order of [`KindTotals::BYTES`].
     pub bytes: [u64; Self::BYTES.len()],
-    /// Of plans: jobs that met their deadlines, jobs that missed them, and new plans.
-    pub plan: [u64; 3],
+    /// Of plans: jobs that met their deadlines, jobs that missed them, jobs that read nothing, and new plans.
+    pub plan: [u64; 4],
     /// Tasks that ended here, in the order of [`TaskState::ALL`].
     pub ended: [u64; TaskState::ALL.len()],
 }
@@ -82,7 +82,10 @@ impl KindTotals {
                 bytes.pinned,
                 bytes.removed,
             ],
-            plan: plan.map_or([0; 3], |plan| [plan.jobs.met, plan.jobs.missed, plan.replans]),
+            plan: plan.map_or([0; 4], |plan| {
+                let jobs = &plan.jobs;
+                [jobs.met, jobs.missed, jobs.unread, plan.replans]
+            }),
             ended: Default::default(),
         }
     }
@@ -110,7 +113,7 @@ mod tests {
         let counted = |done, failed, from_lake, pinned| KindTotals {
             objects: [done, 0, failed],
             bytes: [from_lake, 0, 0, pinned, 0],
-            plan: [done, 0, 0],
+            plan: [done, 0, 0, 0],
             ..KindTotals::default()
         };
         let mut pins = KindTotals::default();
@@ -120,7 +123,7 @@ mod tests {
         }
         assert_eq!(pins.objects, [3, 0, 1]);
         assert_eq!(pins.bytes, [25, 0, 0, 8, 0]);
-        assert_eq!(pins.plan, [3, 0, 0]);
+        assert_eq!(pins.plan, [3, 0, 0, 0]);
     }
 
     #[test]

@@ -180,12 +180,12 @@ async fn a_plan_fetches_each_block_once_at_its_rate_pins_it_and_readers_find_it(
     let document = document(&[
         Planned {
             submit_s: 9.0,
-            deadline_s: 9.4,
+            deadline_s: 13.0,
             reads: &[("a", 6)],
         },
         Planned {
-            submit_s: 10.0,
-            deadline_s: 10.4,
+            submit_s: 13.0,
+            deadline_s: 17.0,
             reads: &[("p/", 6), ("a", 6)],
         },
     ]);
@@ -244,16 +244,18 @@ async fn another_node_goes_on_when_the_coordinator_dies_and_fetches_nothing_twic
     let document = document(&[
         Planned {
             submit_s: 5.0,
-            deadline_s: 5.4,
+            deadline_s: 10.0,
             reads: &[("a", 4)],
         },
         Planned {
             submit_s: 20.0,
-            deadline_s: 20.4,
+            deadline_s: 30.0,
             reads: &[("z", 4)],
         },
     ]);
     start(&cluster.nodes[0], &document).await;
+    until(&cluster.nodes[0], |plan| plan["bytes"]["done"] == 4 * BLOCK).await;
+    reads(&cluster, &["a"]).await;
     let running = until(&cluster.nodes[0], |plan| plan["plan"]["jobs"]["met"] == 1).await;
     let first = running["runner"].as_str().unwrap().to_owned();
     for node in &cluster.nodes {
@@ -273,6 +275,9 @@ async fn another_node_goes_on_when_the_coordinator_dies_and_fetches_nothing_twic
     })
     .await;
     assert_eq!(next["plan"]["jobs"]["met"], 1, "what was met stays so: {next:#}");
+    until(&cluster.nodes[1], |plan| plan["bytes"]["done"] == 8 * BLOCK).await;
+    let bytes = cluster.lake.object("b", "z").unwrap().content.all();
+    cluster.read(0, "z", &bytes).await;
     let over = until(&cluster.nodes[1], |plan| plan["state"] == "done").await;
     assert_eq!(over["plan"]["jobs"]["met"], 2, "{over:#}");
     // Blocks of the dead node are fetched again by their new homes, and no others.
@@ -350,12 +355,19 @@ async fn a_missing_file_is_planned_anew_reported_and_fetched_when_it_comes() {
     );
     cluster.put("late", 4);
     let over = until(&cluster.nodes[2], |plan| plan["state"] == "done").await;
+    // The first job found its file and read nothing, and that of the second one came.
     assert_eq!(
-        (&over["plan"]["jobs"]["met"], &over["plan"]["jobs"]["missed"]),
+        (&over["plan"]["jobs"]["unread"], &over["plan"]["jobs"]["missed"]),
         (&2.into(), &1.into()),
         "{over:#}"
     );
-    assert_eq!(over["plan"]["troubled"][0]["job"], "j2", "{over:#}");
+    let is_missed = |job: &&Value| job["status"] == "missed";
+    let missed = over["plan"]["troubled"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(is_missed);
+    assert_eq!(missed.unwrap()["job"], "j2", "{over:#}");
     cluster.lake.forget_requests();
     // The other file has left with its job.
     reads(&cluster, &["late"]).await;
@@ -429,18 +441,28 @@ async fn what_a_plan_no_longer_needs_leaves_the_cache() {
     let document = document(&[
         Planned {
             submit_s: 5.0,
-            deadline_s: 5.4,
+            deadline_s: 8.0,
             reads: &[("a", 4)],
         },
         Planned {
-            submit_s: 11.0,
-            deadline_s: 11.4,
+            submit_s: 14.0,
+            deadline_s: 20.0,
             reads: &[("b", 4)],
         },
     ]);
     let is_evicted = |file: &shoal_plan::plan::FilePlan| file.file == "a" && !file.evictions.is_empty();
     assert!(document.plan.files.iter().any(is_evicted), "{:?}", document.plan);
     start(&node, &document).await;
+    until(&node, |plan| plan["bytes"]["done"] == 4 * BLOCK).await;
+    // A job that names itself reads for itself alone.
+    for name in ["another", "j0"] {
+        let read = node.client().get("/b/a").header("x-shoal-job", name).send().await;
+        assert_eq!(read.status, StatusCode::OK);
+        until(&node, |plan| plan["bytes"]["done"] == 4 * BLOCK).await;
+    }
+    until(&node, |plan| plan["bytes"]["done"] == 8 * BLOCK).await;
+    let read = node.client().get("/b/b").header("x-shoal-job", "j1").send().await;
+    assert_eq!(read.status, StatusCode::OK);
     let over = until(&node, |plan| plan["state"] == "done").await;
     assert_eq!(
         (&over["plan"]["jobs"]["met"], &over["bytes"]["done"]),

@@ -63,14 +63,14 @@ async fn a_dag_in_a_file_is_brought_stage_by_stage_and_what_became_of_it_is_list
         .map(|line| line.split_whitespace().collect())
         .collect();
     assert_eq!(
-        rows[1][..5],
-        ["kept", "etl/nightly/join", "1", "s3://b/regions", "64.0"],
+        rows[1][..4],
+        ["kept", "etl/nightly/extract", "0", "s3://b/raw"],
         "{}",
         out(&listed)
     );
     assert_eq!(
-        rows[2][..4],
-        ["kept", "etl/nightly/extract", "0", "s3://b/raw"],
+        rows[2][..5],
+        ["kept", "etl/nightly/join", "1", "s3://b/regions", "64.0"],
         "{}",
         out(&listed)
     );

@@ -31,6 +31,16 @@ fn pin() -> Pin {
     }
 }
 
+fn observed() -> ObservedReads {
+    ObservedReads {
+        plan: 1,
+        job: 2,
+        name: "j".into(),
+        until_ms: 3,
+        forget_ms: 4,
+    }
+}
+
 fn early() -> EarlyAnswer {
     EarlyAnswer {
         capacity_bytes: 9,
@@ -95,6 +105,7 @@ fn questions_arrive_as_they_were_asked() {
         Question::Manifest(u128::MAX, 7),
         Question::Promise(promised, objects),
         Question::Early(vec![u128::MAX]),
+        Question::Observe(observed(), vec![ObjectId([5; 16])]),
     ] {
         let read = Question::from_bytes(&question.to_bytes().unwrap()).unwrap();
         assert_eq!(format!("{read:?}"), format!("{question:?}"));
@@ -119,6 +130,7 @@ fn answers_arrive_as_they_were_given() {
         Answer::Manifest(b"b/k\n".to_vec()),
         Answer::Promised,
         Answer::Early(early()),
+        Answer::Reads(vec![(BlockBits::new(&[0, 9], 10), 7)]),
         Answer::Refused("no".into()),
     ] {
         assert_eq!(Answer::from_bytes(&answer.to_bytes()), Ok(answer));
@@ -158,6 +170,11 @@ fn messages_have_the_same_bytes_in_every_release() {
         (Question::Evict(objects.clone()), &[4, 1], true),
         (Question::Manifest(1, 2), &[5, 1, 2], false),
         (Question::Early(vec![3]), &[7, 1, 3], false),
+        (
+            Question::Observe(observed(), vec![ObjectId(seven)]),
+            &[8, 1, 2, 1, b'j', 3, 4, 1],
+            true,
+        ),
         (
             Question::Promise(promised, objects),
             &[6, 1, 2, 0xac, 2, 4, 1],
@@ -211,6 +228,10 @@ fn messages_have_the_same_bytes_in_every_release() {
         (Answer::Manifest(vec![9, 8]), &[11, 2, 9, 8]),
         (Answer::Promised, &[12]),
         (Answer::Early(early()), &[13, 9, 1, 1, 2, 3, 4, 5]),
+        (
+            Answer::Reads(vec![(BlockBits::new(&[0, 9], 10), 7)]),
+            &[14, 1, 2, 1, 2, 7],
+        ),
     ] {
         assert_eq!(answer.to_bytes(), bytes, "{answer:?}");
     }
@@ -231,6 +252,9 @@ fn bits_are_the_blocks_that_they_were_made_of() {
     let bits = BlockBits::new(&[0, 7, 8, 99], 10);
     let held: Vec<u32> = (0..200).filter(|index| bits.has(*index)).collect();
     assert_eq!(held, [0, 7, 8]);
+    let mut all = BlockBits::new(&[1], 3);
+    all.add(&bits);
+    assert_eq!((all.count(), all.has(1), all.has(8)), (4, true, true));
 }
 
 proptest! {

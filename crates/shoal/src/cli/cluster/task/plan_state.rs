@@ -14,6 +14,8 @@ pub(crate) fn job_counts(counts: &JobCounts) -> String {
     let named = [
         (counts.met, "met"),
         (counts.missed, "missed"),
+        (counts.unread, "unread"),
+        (counts.running, "running"),
         (counts.at_risk, "at risk"),
         (counts.waiting, "waiting"),
         (counts.unplanned, "unplanned"),
