@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use shoal_base::clock;
 use shoal_policy::BlockId;
 
-/// Maximum number of blocks that are followed at a time. Further ones count as brought, and never as used.
+/// Maximum number of blocks that are followed at a time. Further ones are not counted.
 const BLOCKS_MAX: usize = 1 << 17;
 
 /// Maximum number of orders with counts.
@@ -88,24 +88,24 @@ impl EarlyBlocks {
     /// followed.
     pub fn came(&self, block: BlockId, bytes: u64, order: u128, was_brought: bool) {
         let mut inner = self.inner.lock();
-        let is_mine = inner.blocks.get(&block).is_some_and(|early| early.order == order);
-        if was_brought {
-            inner.count(order, |counts| counts.brought_bytes += bytes);
-        }
-        if !is_mine {
+        // Of two orders that bring a block together, the first one has brought it.
+        let is_mine = |early: &&mut Early| early.order == order;
+        let Some(early) = inner.blocks.get_mut(&block).filter(is_mine) else {
             return;
-        }
-        let early = inner.blocks.get_mut(&block).expect("the block is followed");
-        if was_brought && !early.is_awaited {
+        };
+        let is_awaited = early.is_awaited;
+        if was_brought && !is_awaited {
             early.arrived = Some(clock::instant());
-            return;
+        } else {
+            inner.blocks.remove(&block);
         }
-        let is_used = was_brought && early.is_awaited;
-        inner.blocks.remove(&block);
-        if is_used {
+        if was_brought {
             inner.count(order, |counts| {
-                counts.used_bytes += bytes;
-                counts.used_blocks += 1;
+                counts.brought_bytes += bytes;
+                if is_awaited {
+                    counts.used_bytes += bytes;
+                    counts.used_blocks += 1;
+                }
             });
         }
         self.note_emptiness(&inner);
@@ -237,7 +237,7 @@ mod tests {
         // The first order that brings a block has its use.
         early.expect(block(1), 10, 1);
         early.expect(block(1), 10, 2);
-        early.came(block(1), 10, 2, false);
+        early.came(block(1), 10, 2, true);
         early.came(block(1), 10, 1, true);
         early.requested(block(1), true);
         assert_eq!(bytes(early.counts(1)), [10, 10, 0]);
@@ -251,7 +251,7 @@ mod tests {
             early.expect(block(index), 1, 1);
             early.came(block(index), 1, 1, true);
         }
-        assert_eq!(early.counts(1).brought_bytes, BLOCKS_MAX as u64 + 9);
+        assert_eq!(early.counts(1).brought_bytes, BLOCKS_MAX as u64);
         assert_eq!(early.inner.lock().blocks.len(), BLOCKS_MAX);
         early.requested(block(BLOCKS_MAX as u32), true);
         assert_eq!(early.counts(1).used_bytes, 0);

@@ -421,7 +421,8 @@ impl Tasks {
         let (members, same_for) = self.base.records.homes.members();
         let now = clock::utc_now();
         let is_due = |entry: &Entry| entry.is_due(now, members, same_for);
-        for entry in self.base.records.all() {
+        let entries = self.base.records.all();
+        for entry in &entries {
             let (id, kind) = (entry.id, entry.order.request.kind);
             let mut running = self.running.lock();
             let beside = running
@@ -430,7 +431,8 @@ impl Tasks {
             let has_place = beside.count() < Lane::of(kind).places();
             if !has_place
                 || running.contains_key(&id)
-                || !is_due(&entry)
+                || !is_due(entry)
+                || is_behind_another(entry, &entries)
                 || !self.base.records.homes.is_mine(id)
             {
                 continue;
@@ -519,6 +521,21 @@ impl Tasks {
             record_bytes: record_bytes as u64,
         }
     }
+}
+
+/// Returns true if a hint waits for one of the same run whose reader comes earlier: both would share the
+/// link, and that reader would wait for longer.
+fn is_behind_another(entry: &Entry, entries: &[Entry]) -> bool {
+    let Some(hint) = &entry.order.hint else {
+        return false;
+    };
+    let is_before = |other: &Entry| {
+        let other_hint = other.order.hint.as_ref();
+        other_hint.is_some_and(|other| other.run == hint.run && other.stage < hint.stage)
+    };
+    entries
+        .iter()
+        .any(|other| is_before(other) && !other.progress.state.is_over())
 }
 
 /// Returns the number of an id.

@@ -3,13 +3,15 @@
 mod commands;
 mod refused;
 
+use std::time::Duration;
+
 use http::StatusCode;
 use serde_json::{Value, json};
 use shoal_node::config::{Config, HintRule};
 
 use crate::client::{Client, Reply};
 use crate::cluster::Cluster;
-use crate::lake::{ACCESS_KEY, Request};
+use crate::lake::{ACCESS_KEY, Content, Object, Request};
 use crate::node::{BLOCK, Node};
 use crate::waiting::value;
 
@@ -227,6 +229,53 @@ async fn what_the_jobs_behind_a_run_read_comes_while_it_runs() {
 }
 
 #[tokio::test]
+async fn a_later_stage_waits_for_the_earlier_ones_and_a_block_on_its_way_to_a_reader_is_not_brought() {
+    let node = Node::start_with(|config| {
+        takes_hints(config);
+        config.freshness.default = shoal_node::config::FreshnessMode::Immutable;
+    })
+    .await;
+    for key in ["first/1", "second/1"] {
+        node.lake
+            .put("b", key, Object::new(Content::synthetic(2 * BLOCK, 1)));
+    }
+    // The node knows the object, and has its first block.
+    let first = node.client().get("/b/first/1").range("bytes=0-0");
+    assert_eq!(first.send().await.status, StatusCode::PARTIAL_CONTENT);
+    node.settle().await;
+    let (before, last) = (node.lake.count(gets), format!("bytes={BLOCK}-"));
+    let gate = node
+        .lake
+        .hold(|request| gets(request) && request.path.contains("first"));
+    let reader = tokio::spawn(node.client().get("/b/first/1").range(&last).send());
+    let asked = async || node.lake.count(gets);
+    value("the reader waits for the lake", asked, |gets| *gets == before + 1).await;
+    let mut dag = event("START", 1, "dag", &[], &[]);
+    dag["job"]["facets"] = json!({ "shoal": { "stages": [
+        { "name": "a", "reads": ["s3://b/first"], "writes": ["s3://b/tmp"] },
+        { "name": "b", "reads": ["s3://b/tmp", "s3://b/second"] },
+    ] } });
+    take(&node, &dag).await;
+    let is_in = |hint: &Value, state: &str| hint["task"]["state"] == state;
+    until(&node, "the first stage is brought", |hints| {
+        hints.len() == 2 && is_in(&hints[0], "running") && is_in(&hints[1], "queued")
+    })
+    .await;
+    // Orders that are due begin within a second.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert!(is_in(&hints(&node).await[1], "queued"), "the later stage waits");
+    gate.open();
+    assert_eq!(reader.await.unwrap().status, StatusCode::PARTIAL_CONTENT);
+    let all = until_brought(&node, 2).await;
+    assert_eq!(
+        (&all[0]["brought_bytes"], &all[1]["brought_bytes"]),
+        (&json!(0), &json!(2 * BLOCK)),
+        "{all:#?}"
+    );
+    node.stop().await;
+}
+
+#[tokio::test]
 async fn what_no_reader_asks_for_is_counted_as_wasted() {
     let node = Node::start_with(|config| {
         takes_hints(config);
@@ -234,11 +283,7 @@ async fn what_no_reader_asks_for_is_counted_as_wasted() {
     })
     .await;
     for key in ["t/1", "t/2"] {
-        node.lake.put(
-            "b",
-            key,
-            crate::lake::Object::new(crate::lake::Content::synthetic(BLOCK, 1)),
-        );
+        node.lake.put("b", key, Object::new(Content::synthetic(BLOCK, 1)));
     }
     take(&node, &event("START", 1, "j", &["t"], &[])).await;
     until_brought(&node, 1).await;

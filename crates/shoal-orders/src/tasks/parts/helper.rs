@@ -214,7 +214,9 @@ impl TaskHelper {
     ) -> Result<Option<Source>, NotFilled> {
         let (block, bytes) = (version.block(index), version.block_len(index));
         let cache = self.parts.cache();
-        let Some(order) = order.filter(|_| !cache.store.contains(block)) else {
+        // A block that a reader waits for already is not brought by the order.
+        let is_here = cache.store.contains(block) || cache.single_flight.contains(block);
+        let Some(order) = order.filter(|_| !is_here) else {
             return self.bring(version, index, obtain, context).await;
         };
         cache.early.expect(block, bytes, order);
