@@ -24,6 +24,7 @@ from .adaptation import adaptation
 from .elasticity import elasticity
 from .erasure import erasure
 from .facebook import facebook
+from .hints import hints
 from .intermediate import intermediate
 from .jobs_directory import jobs_directory
 from .layers import cold, directory, local, remote, solo, striping
@@ -49,6 +50,8 @@ ROWS: dict[str, Row] = {
     "jobs-directory": jobs_directory,
     "directory": directory,
     "plans": plans,
+    "hints": hints,
+    "hints-metered": partial(hints, metered=True),
     "whole-objects-3-1": partial(whole_objects, nodes=3, clients=1),
     "whole-objects-3-4": partial(whole_objects, nodes=3, clients=4),
     "whole-objects-8-1": partial(whole_objects, nodes=8, clients=1),

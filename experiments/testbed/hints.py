@@ -1,0 +1,437 @@
+"""Jobs with DAGs beside a cluster that uses the entire cache, with hints and without: dissertation 6.7, Kariz."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+import time
+import urllib.request
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from net.cluster import BACK, BUCKET, Client, Cluster, Shape
+from net.fabric import Rates
+from net.objects import Read, ranges
+from real.processes import run
+
+from .row import MIB, Bed, Line, Unsound, sound
+from .stages import Readers, Stages, Step
+
+# A hundredth of the published rates: the lake gives 8 Gbit/s.
+_CLIENT_MBIT, _LAKE_MBIT = 800, 80
+_GOODPUT = 0.95
+# A ten-thousandth of the published bytes: a cache of 512 GB, and a neighbour with 1 TB of unique data.
+_ROOM, _NEIGHBOUR = 51_200_000, 100_000_000
+# "Two clusters each with 12 compute nodes".
+_READERS = 12
+_BLOCK_BYTES, _REQUEST_BYTES, _OBJECT_BYTES = 64 << 10, 64 << 10, MIB
+# The neighbour reads this before the jobs begin, over a link that does not slow it down.
+_WARM_UP, _WARM_UP_MBIT = 2 * _NEIGHBOUR, 2_000
+# Three databases with the 8 tables of TPC-H, for the 43 data sets of TR-CP2021, and a quarter of its 2,448 GB. Small
+# databases are read more often; each has about the same part of all bytes.
+_DATABASES = {"large": 17_600_000, "medium": 8_800_000, "small": 4_400_000}
+_JOBS_ON = {"large": 2, "medium": 3, "small": 6}
+# Bytes of the tables of TPC-H with scale factor 1.
+_TABLES = {
+    "lineitem": 759_863_287,
+    "orders": 171_952_161,
+    "partsupp": 118_984_616,
+    "customer": 24_346_144,
+    "part": 24_135_125,
+    "supplier": 1_409_184,
+    "nation": 2_224,
+    "region": 389,
+}
+# The joins of the 22 queries of TPC-H, each subquery with its own, in orders in which each table joins one before it.
+_QUERIES: dict[int, Sequence[str]] = {
+    1: ["lineitem"],
+    2: ["part partsupp supplier nation region", "partsupp supplier nation region"],
+    3: ["customer orders lineitem"],
+    4: ["orders lineitem"],
+    5: ["customer orders lineitem supplier nation region"],
+    6: ["lineitem"],
+    7: ["supplier lineitem orders customer nation nation"],
+    8: ["part lineitem supplier orders customer nation nation region"],
+    9: ["part lineitem supplier partsupp orders nation"],
+    10: ["customer orders lineitem nation"],
+    11: ["partsupp supplier nation", "partsupp supplier nation"],
+    12: ["orders lineitem"],
+    13: ["customer orders"],
+    14: ["lineitem part"],
+    15: ["lineitem", "supplier"],
+    16: ["partsupp part", "supplier"],
+    17: ["lineitem part", "lineitem"],
+    18: ["customer orders lineitem", "lineitem"],
+    19: ["lineitem part"],
+    20: ["partsupp part lineitem", "supplier nation"],
+    21: ["supplier lineitem orders nation", "lineitem", "lineitem"],
+    22: ["customer", "customer", "orders"],
+}
+# Published: a cache spares these jobs 31% of their time (6.6), and a hit takes a fifth of a read at the lake (7.1). So
+# 0.31 / (1 - 1 / 5) = 39% of the time is reads at the lake, and 61% is computation.
+_COMPUTE_PER_READ = 0.61 / 0.39
+# Of Facebook's jobs (6.1.2).
+_BETWEEN_PER_INPUT = 1.5 / 8
+_NAMESPACE = "pig"
+# Results of stages never leave the tier, as Kariz marks them; objects with a short lifetime stay for longer than a run.
+_TABLES_OF_NODE = """
+[write]
+age = "10m"
+permission = "10m"
+
+[[tier]]
+name = "near"
+folder = "FOLDER"
+capacity = "1GiB"
+
+[[write.rule]]
+prefix = "s3://BUCKET/back/"
+mode = "back"
+lifetime = "short"
+
+[[hints.rule]]
+namespace = "NAMESPACE"
+"""
+# Pins may take half of a node's room, where a block of 64 KiB takes 72 KiB; this is what an operator can pin at once.
+_PINS_PERCENT = 40
+# A run counts if this part of the lake link was used: the link shall bound the readers. It is tried so often.
+_LINK_USE_LEAST, _TRIES = 0.9, 4
+# Values of `X-Cache` of answers whose bytes were all there.
+_LOCAL = {"HIT", "REVALIDATED"}
+_MODES = ("none", "hints", "pins")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A join, or the last grouping of a job: the tables that it reads, and the stages whose results it reads."""
+
+    name: str
+    tables: Sequence[str]
+    before: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A query on a database, as levels of stages. The stages of a level run together."""
+
+    name: str
+    levels: Sequence[Sequence[Stage]]
+
+
+@dataclass
+class Course:
+    """What became of the jobs and of the neighbour in one run."""
+
+    run_s: float = 0
+    read_s: float = 0
+    """Bytes that the jobs read of their tables and results, for each value of `X-Cache`."""
+    bytes: Counter[str] = field(default_factory=Counter)
+    """Bytes that came over the lake link while the jobs ran, and while the pins were set before."""
+    lake_bytes: int = 0
+    pins_bytes: int = 0
+    neighbour_mbit: float = 0
+    neighbour_hits: float = 0
+    """Bytes of hints, and hints by their states."""
+    brought: int = 0
+    used: int = 0
+    wasted: int = 0
+    states: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def link_use(self) -> float:
+        """Returns the part of what the lake link carries that came over it, headers included."""
+        return self.lake_bytes * 8 / (self.run_s * _LAKE_MBIT * 1e6)
+
+    @property
+    def missed(self) -> int:
+        """Returns the bytes of jobs in answers that were not hits."""
+        return sum(size for cache, size in self.bytes.items() if cache not in _LOCAL)
+
+
+def hints(bed: Bed, metered: bool = False) -> list[Line]:
+    """Measures the jobs without hints, with hints, and with pins that were set by hand, beside the neighbour."""
+    row = "hints-metered" if metered else "hints"
+    shape = Shape(
+        1,
+        Rates(client=_CLIENT_MBIT, lake=_LAKE_MBIT),
+        capacity=f"{_ROOM}B",
+        block_size=f"{_BLOCK_BYTES}B",
+        freshness="immutable",
+        solo=(1,),
+        tables=_tables(bed.folder / f"{row}-tier"),
+    )
+    # A solo node has its link alone; `Shape.metered_mbit` is shared.
+    metering = {"SHOAL_LAKE_BANDWIDTH": f"{_LAKE_MBIT * _GOODPUT:.0f}Mbit"} if metered else {}
+    sizes, scanned = _sizes(), _scanned()
+    found: dict[str, list[Course]] = {mode: [] for mode in _MODES}
+    with bed.cluster(row, shape) as cluster:
+        cluster.nodes[1].environment.update(metering)
+        for folder, size in {**sizes, "neighbour": _NEIGHBOUR}.items():
+            for key, part in _objects(folder, size):
+                cluster.put(key, part)
+        for turn in range(bed.rounds):
+            work = _work(turn)
+            work = work[: len(work) // min(bed.haste, 3)]
+            at = turn % len(_MODES)
+            for mode in (*_MODES[at:], *_MODES[:at]):
+                found[mode].append(_bound_by_link(_Run(bed, cluster, sizes, mode, turn), work, scanned))
+    return _lines(found)
+
+
+def _bound_by_link(measured: _Run, work: Sequence[Job], scanned: Sequence[Read]) -> Course:
+    """Runs until the lake link is what bounds the run, and not other work on the machine."""
+    for _ in range(_TRIES):
+        course = measured.run(work, scanned)
+        print(f"hints, {measured}, {course.link_use:.0%} of the lake link: {asdict(course)}", flush=True)
+        if course.link_use >= _LINK_USE_LEAST:
+            return course
+    raise Unsound(f"{measured}: the lake link had room in {_TRIES} runs")
+
+
+def _tables(tier: Path) -> str:
+    named = {"FOLDER": str(tier), "BUCKET": BUCKET, "NAMESPACE": _NAMESPACE}
+    return re.sub("|".join(named), lambda word: named[word[0]], _TABLES_OF_NODE)
+
+
+def _sizes() -> dict[str, int]:
+    """Returns the bytes of each table of each database; a table has at least one block."""
+    whole = sum(_TABLES.values())
+    return {
+        f"{database}/{table}": max(_BLOCK_BYTES, size * part // whole)
+        for database, size in _DATABASES.items()
+        for table, part in _TABLES.items()
+    }
+
+
+def _objects(folder: str, size: int) -> list[tuple[str, int]]:
+    parts = range(0, size, _OBJECT_BYTES)
+    return [(f"{folder}/part-{number}", min(_OBJECT_BYTES, size - at)) for number, at in enumerate(parts)]
+
+
+def _reads(folder: str, size: int) -> list[Read]:
+    return [read for key, part in _objects(folder, size) for read in ranges(key, part, _REQUEST_BYTES)]
+
+
+def _scanned() -> list[Read]:
+    return _reads("neighbour", _NEIGHBOUR)
+
+
+def _work(seed: int) -> list[Job]:
+    """Draws queries without repetition and their databases; the order is by chance, too."""
+    chance = random.Random(f"hints {seed}")
+    databases = [name for name, count in _JOBS_ON.items() for _ in range(count)]
+    chance.shuffle(databases)
+    queries = chance.sample(sorted(_QUERIES), len(databases))
+    return [_job(query, database) for query, database in zip(queries, databases, strict=True)]
+
+
+def _job(query: int, database: str) -> Job:
+    """Makes each join a stage, as Pig does: the first one of a chain reads two tables, each other reads one more."""
+    levels: list[list[Stage]] = []
+    last: list[str] = []
+    for number, chain in enumerate(_QUERIES[query]):
+        tables = [f"{database}/{table}" for table in chain.split()]
+        before: list[str] = []
+        for depth, read in enumerate([tables[:2], *([table] for table in tables[2:])]):
+            stage = Stage(f"join-{number}-{depth}", read, before)
+            levels += [[]] * (depth + 1 - len(levels))
+            levels[depth] = [*levels[depth], stage]
+            before = [stage.name]
+        last += before
+    return Job(f"q{query}/{database}", [*levels, [Stage("group", [], last)]])
+
+
+class _Run:
+    """One mode in one round."""
+
+    def __init__(self, bed: Bed, cluster: Cluster, sizes: dict[str, int], mode: str, turn: int) -> None:
+        self._bed, self._cluster, self._sizes, self._mode, self._turn = bed, cluster, sizes, mode, turn
+        self._node = cluster.nodes[1]
+        self._course, self._tries = Course(), 0
+
+    def __str__(self) -> str:
+        return f"round {self._turn}, {self._mode}"
+
+    def run(self, work: Sequence[Job], scanned: Sequence[Read]) -> Course:
+        """Fills the cache with the neighbour's data, and runs the jobs beside the neighbour."""
+        self._course, self._tries = Course(), self._tries + 1
+        cluster, course = self._cluster, self._course
+        cluster.restart_cold()
+        self._warm_up(scanned)
+        if self._mode == "pins":
+            before = cluster.fabric.lake_bytes()
+            pinned = self._pin(work)
+            course.pins_bytes = cluster.fabric.lake_bytes() - before
+        account = cluster.lake.account
+        readers = Readers(self._node.url, account.access_key, account.secret_key, BUCKET, _READERS)
+        plan = cluster.plan([1], scanned, connections=_READERS, endless_seed=self._turn, timeout_s=120)
+        with Stages(1, readers) as stages:
+            neighbour = Client(1, plan)
+            neighbour.go()
+            before, began = cluster.fabric.lake_bytes(), time.monotonic()
+            for number, job in enumerate(work):
+                self._do(stages, job, number)
+            course.run_s = time.monotonic() - began
+            course.lake_bytes = cluster.fabric.lake_bytes() - before
+            beside = sound(neighbour.stop())
+        course.neighbour_mbit = beside.mbit_per_s
+        course.neighbour_hits = sum(n for word, n in beside.cache.items() if word in _LOCAL) / beside.reads
+        if self._mode == "pins":
+            self._order("unpin", pinned)
+        if self._mode == "hints":
+            self._count_hints()
+        return course
+
+    def _warm_up(self, scanned: Sequence[Read]) -> None:
+        cluster = self._cluster
+        cluster.fabric.shape("lake-1", _WARM_UP_MBIT)
+        reads = random.Random("warm up").choices(scanned, k=_WARM_UP // _REQUEST_BYTES)
+        sound(cluster.read_through(1, reads, connections=_READERS, timeout_s=60))
+        self._node.settle()
+        cluster.fabric.shape("lake-1", _LAKE_MBIT)
+
+    def _do(self, stages: Stages, job: Job, number: int) -> None:
+        """Runs a job stage by stage. Its run id is its own in every run."""
+        between = f"{BACK}{self._mode}-{self._turn}-{self._tries}/{number}"
+        start = _start(job, between)
+        if self._mode == "hints":
+            self._send(start)
+        results: dict[str, int] = {}
+        for level in job.levels:
+            folders = [table for stage in level for table in stage.tables]
+            reads = [read for folder in folders for read in _reads(folder, self._sizes[folder])]
+            names = [name for stage in level for name in stage.before]
+            reads += [read for name in names for read in ranges(f"{between}/{name}", results[name], _REQUEST_BYTES)]
+            compute_s = _COMPUTE_PER_READ * _idle_s(sum(read.length for read in reads))
+            writes = {stage.name: self._result(stage, results) for stage in level if level is not job.levels[-1]}
+            results.update(writes)
+            named = {f"{between}/{name}": size for name, size in writes.items()}
+            done = stages.run(Step(reads, compute_s, named))
+            self._course.read_s += done.read_s
+            self._course.bytes.update(done.bytes)
+        stages.run(Step(removes=[f"{between}/{name}" for name in results]))
+        if self._mode == "hints":
+            self._send({**start, "eventType": "COMPLETE", "eventTime": _now(), "job": _named(job)})
+
+    def _result(self, stage: Stage, results: dict[str, int]) -> int:
+        read = sum(self._sizes[table] for table in stage.tables) + sum(results[name] for name in stage.before)
+        return max(1, int(read * _BETWEEN_PER_INPUT))
+
+    def _send(self, event: dict[str, object]) -> None:
+        request = self._node.request("/api/v1/lineage", "POST")
+        request.data = json.dumps(event).encode()
+        request.add_header("content-type", "application/json")
+        urllib.request.urlopen(request, timeout=10).close()
+
+    def _pin(self, work: Sequence[Job]) -> list[str]:
+        """Pins the tables that the jobs read most often, as many as may be pinned, and waits until they are there."""
+        asked = Counter(table for job in work for level in job.levels for stage in level for table in stage.tables)
+        pinned: list[str] = []
+        room = _ROOM * _PINS_PERCENT // 100
+        for table, _ in asked.most_common():
+            if self._sizes[table] <= room:
+                room -= self._sizes[table]
+                pinned += [key for key, _ in _objects(table, self._sizes[table])]
+        self._order("pin", pinned, "--for", "1h")
+        return pinned
+
+    def _order(self, what: str, keys: Sequence[str], *more: str) -> None:
+        uris = "".join(f"s3://{BUCKET}/{key}\n" for key in keys)
+        command = [self._bed.binary, what, "--manifest", "-", *more, "--wait", "--node", self._node.admin]
+        subprocess.run([*command, *self._node.shown], input=uris, text=True, check=True, capture_output=True)
+
+    def _count_hints(self) -> None:
+        listed = run([self._bed.binary, "hints", "--json", "--node", self._node.admin, *self._node.shown])
+        course = self._course
+        for hint in json.loads(listed)["hints"]:
+            course.brought += hint["brought_bytes"]
+            course.used += hint["used_bytes"]
+            course.wasted += hint["wasted_bytes"]
+            course.states[hint["task"]["state"]] += 1
+
+
+def _idle_s(size: int) -> float:
+    return size * 8 / (_LAKE_MBIT * _GOODPUT * 1e6)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _named(job: Job) -> dict[str, object]:
+    return {"namespace": _NAMESPACE, "name": job.name}
+
+
+def _start(job: Job, between: str) -> dict[str, object]:
+    """Returns the event of the job's start, with all its stages."""
+    stages = [
+        {
+            "name": stage.name,
+            "reads": [f"s3://{BUCKET}/{table}" for table in stage.tables]
+            + [f"s3://{BUCKET}/{between}/{name}" for name in stage.before],
+            "writes": [f"s3://{BUCKET}/{between}/{stage.name}"],
+        }
+        for level in job.levels
+        for stage in level
+    ]
+    return {
+        "eventType": "START",
+        "eventTime": _now(),
+        "producer": "https://github.com/mabdi/kariz",
+        "schemaURL": "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent",
+        "run": {"runId": str(uuid.uuid4())},
+        "job": {**_named(job), "facets": {"shoal": {"stages": stages}}},
+    }
+
+
+def _lines(found: dict[str, list[Course]]) -> list[Line]:
+    def against(fact: Callable[[Course], float], mode: str) -> list[float]:
+        return [fact(mine) / fact(none) - 1 for mine, none in zip(found[mode], found["none"], strict=True)]
+
+    names = {"none": "no hints", "hints": "hints", "pins": "pins by hand"}
+    lines = []
+    for mode in _MODES[1:]:
+        with_mode = f"{names[mode]} against none"
+        published, to_reach, most = ("−20%", "≤ −20%", -0.2) if mode == "hints" else ("–", "–", None)
+        run_s = against(lambda course: course.run_s, mode)
+        lines.append(Line(f"DAG jobs: run time, {with_mode}", published, to_reach, run_s, "{:+.1%}", most=most))
+        for what, fact in (
+            ("DAG jobs: time of reads", lambda course: course.read_s),
+            ("DAG jobs: bytes that their reads missed", lambda course: course.missed),
+            ("bytes of the lake link while the jobs run", lambda course: course.lake_bytes),
+            ("neighbour: throughput", lambda course: course.neighbour_mbit),
+        ):
+            lines.append(Line(f"{what}, {with_mode}", "–", "–", against(fact, mode), "{:+.1%}"))
+    for mode, courses in found.items():
+        for what, values, form in (
+            ("DAG jobs: run time, s", [course.run_s for course in courses], "{:.1f}"),
+            (
+                "DAG jobs: bytes read that were missed",
+                [course.missed / course.bytes.total() for course in courses],
+                "{:.0%}",
+            ),
+            ("use of the lake link", [course.link_use for course in courses], "{:.0%}"),
+            ("neighbour: Mbit/s", [course.neighbour_mbit for course in courses], "{:.0f}"),
+            ("neighbour: hits", [course.neighbour_hits for course in courses], "{:.0%}"),
+            (
+                "bytes of the lake link while the jobs run, MB",
+                [course.lake_bytes / 1e6 for course in courses],
+                "{:.0f}",
+            ),
+        ):
+            lines.append(Line(f"{what}, {names[mode]}", "–", "–", values, form))
+    hinted = found["hints"]
+    for what, values in (
+        ("brought", [course.brought / 1e6 for course in hinted]),
+        ("used", [course.used / 1e6 for course in hinted]),
+        ("wasted", [course.wasted / 1e6 for course in hinted]),
+    ):
+        lines.append(Line(f"bytes of hints, {what}, MB", "–", "–", values, "{:.1f}"))
+    pinned = [course.pins_bytes / 1e6 for course in found["pins"]]
+    return [*lines, Line("bytes of the lake link to pin by hand, before the jobs, MB", "–", "–", pinned, "{:.0f}")]
