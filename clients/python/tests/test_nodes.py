@@ -331,7 +331,7 @@ class Nodes(unittest.TestCase):
         pages = {
             "clients/python/README.md": (
                 objects,
-                "jobs: 1 met",
+                "jobs: 1 unread",
                 "2 of 2 events were taken",
                 "ml/nightly/train reads s3://demo/corpus",
                 "ml/nightly/export ",
