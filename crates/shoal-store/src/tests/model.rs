@@ -390,8 +390,11 @@ proptest! {
 
     #[test]
     fn no_history_of_blocks_in_segments_does_either(steps in vec(step(), 1..50)) {
-        let world = World::new(60, |_| Some(128 << 10));
-        run(World { crowd_blocks: 12, ..world }, steps);
+        // Segments of 12 blocks. No more than 12 blocks are pinned, and each may hold a segment of its own.
+        // There is room for these, the one that is filled, and the spare, as a node's store has for 64 at
+        // least.
+        let world = World::new(200, |_| Some(128 << 10));
+        run(World { crowd_blocks: 40, ..world }, steps);
     }
 
     /// The last blocks of versions are in segments, the others are files.
