@@ -8,7 +8,7 @@ pub(super) mod order;
 pub(super) mod plan_progress;
 pub(super) mod progress;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -119,25 +119,35 @@ impl Records {
         by_name
     }
 
-    /// Writes the last run of a job for all nodes, in place of the one before. Where there are too many jobs,
-    /// or too long ones, that of a new job is left out.
+    /// Writes the last run of a job for all nodes, in place of the one before. Where no
+    /// further job is remembered, it takes the place of the one that has not run for the longest time.
     pub(in crate::tasks) fn remember(&self, record: &JobRecord) -> Result<(), NotTaken> {
         let now = clock::utc_now();
         let body = record.to_json().ok_or(NotTaken::TooLarge)?;
         let bodies = self.bulletin.all(Kind::Job, |_| true);
-        let bytes: usize = bodies.iter().map(|(_, body)| body.len()).sum();
+        let sizes: HashMap<u128, usize> = bodies.iter().map(|(id, body)| (*id, body.len())).collect();
         let jobs = read(&mut self.jobs.lock(), bodies);
+        let is_young = |id: &u128| Ulid(*id).datetime() + JOB_ID_LIFE > now;
         let mut known = jobs.iter().filter(|(_, known)| known.job == record.job);
-        let (id, is_new) = match known.next_back() {
-            Some((_, known)) if known.ended_ms > record.ended_ms => return Err(NotTaken::Known),
-            Some((id, _)) if Ulid(*id).datetime() + JOB_ID_LIFE > now => (*id, false),
-            _ => (new_id(now), true),
-        };
-        if is_new && (jobs.len() >= JOBS_MAX || bytes + body.len() > JOBS_BYTES_MAX) {
-            return Err(NotTaken::Full);
+        let known = known.next_back();
+        if known.is_some_and(|(_, known)| known.ended_ms > record.ended_ms) {
+            return Err(NotTaken::Known);
         }
-        self.bulletin
-            .put(Key { id, kind: Kind::Job }, body, now + JOB_MEMORY)
+        let bytes = sizes.values().sum::<usize>() + body.len();
+        let lacking = bytes.saturating_sub(JOBS_BYTES_MAX);
+        let replaced = if known.is_none() && (jobs.len() >= JOBS_MAX || lacking > 0) {
+            let gives_room = jobs.iter().filter(|(id, _)| sizes[*id] >= lacking);
+            Some(
+                gives_room
+                    .min_by_key(|(_, job)| job.ended_ms)
+                    .ok_or(NotTaken::Full)?,
+            )
+        } else {
+            known
+        };
+        let id = replaced.map(|(id, _)| *id).filter(is_young);
+        let (id, kind) = (id.unwrap_or_else(|| new_id(now)), Kind::Job);
+        self.bulletin.put(Key { id, kind }, body, now + JOB_MEMORY)
     }
 
     /// Writes an order for all nodes.
@@ -211,9 +221,10 @@ mod tests {
     use parking_lot::Mutex;
     use serde_json::json;
 
-    use super::{Bulletin, Key, Kind, Records, new_id};
+    use super::{Bulletin, JOBS_BYTES_MAX, Key, Kind, NotTaken, Records, new_id};
     use crate::tasks::{TaskKind, TaskState};
     use shoal_cache::cooperation::Cooperation;
+    use shoal_hints::{Input, JobName, JobRecord};
     use shoal_net::channel::Channel;
     use shoal_net::clock;
 
@@ -243,6 +254,53 @@ mod tests {
         let kind = Kind::Order;
         bulletin.put(Key { id, kind }, body, expires).unwrap();
         id
+    }
+
+    #[test]
+    fn the_job_that_has_not_run_for_the_longest_time_makes_room() {
+        let bulletin = Bulletin::in_memory(1);
+        let records = Records::new(&bulletin, &cooperation());
+        let name = |name: u64| JobName {
+            namespace: "n".into(),
+            name: name.to_string(),
+        };
+        let record = |number: u64, inputs: u64| JobRecord {
+            job: name(number),
+            started_ms: 0,
+            ended_ms: number,
+            inputs: (0..inputs)
+                .map(|input| Input {
+                    path: format!("s3://b/{input:01000}"),
+                    bytes: None,
+                })
+                .collect(),
+            outputs: Vec::new(),
+            parent: None,
+            next: Vec::new(),
+        };
+        let bytes = || {
+            let bodies = bulletin.all(Kind::Job, |_| true);
+            bodies.iter().map(|(_, body)| body.len()).sum::<usize>()
+        };
+        records.remember(&record(1, 1)).unwrap();
+        for number in 2..1_000 {
+            records.remember(&record(number, 7)).unwrap();
+            assert!(bytes() <= JOBS_BYTES_MAX);
+        }
+        let jobs = records.jobs();
+        assert!(jobs.len() > 200, "{}", jobs.len());
+        assert!(!jobs.contains_key(&name(2)));
+        assert!(jobs.contains_key(&name(999)));
+        // The small one gives too little room.
+        assert!(jobs.contains_key(&name(1)));
+        // A known job needs none, and an older run of it does not replace the last one.
+        let known = JobRecord {
+            ended_ms: 1_000,
+            ..record(999, 7)
+        };
+        records.remember(&known).unwrap();
+        assert_eq!(records.jobs().len(), jobs.len());
+        assert_eq!(records.remember(&record(999, 7)), Err(NotTaken::Known));
     }
 
     fn task() -> serde_json::Value {
