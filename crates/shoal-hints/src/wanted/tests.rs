@@ -1,6 +1,7 @@
 //! Stories of jobs that follow each other.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use proptest::collection::vec;
@@ -26,12 +27,12 @@ fn inputs(names: &[&str]) -> Vec<Input> {
     paths(names).into_iter().map(input).collect()
 }
 
-/// Returns the record of a job that ran from one time to another.
-fn ran(job: &str, (started_ms, ended_ms): (u64, u64), reads: &[&str], writes: &[&str]) -> JobRecord {
+/// Returns the record of a job that ran from one time to another, in milliseconds.
+fn ran(job: &str, ms: Range<u64>, reads: &[&str], writes: &[&str]) -> JobRecord {
     JobRecord {
         job: name(job),
-        started_ms,
-        ended_ms,
+        started_ms: ms.start,
+        ended_ms: ms.end,
         inputs: inputs(reads),
         outputs: paths(writes),
         parent: None,
@@ -75,10 +76,10 @@ fn shown(wanted: &[Wanted]) -> Vec<(&str, u8, Vec<&str>)> {
 #[test]
 fn the_inputs_of_jobs_that_read_what_a_run_writes_come_after_its_own() {
     let jobs = jobs(vec![
-        ran("extract", (10, 20), &["raw"], &["tmp"]),
-        ran("join", (20, 30), &["tmp", "regions"], &["joined"]),
-        ran("report", (30, 40), &["joined", "events", "regions"], &["out"]),
-        ran("other", (20, 30), &["raw"], &["elsewhere"]),
+        ran("extract", 10..20, &["raw"], &["tmp"]),
+        ran("join", 20..30, &["tmp", "regions"], &["joined"]),
+        ran("report", 30..40, &["joined", "events", "regions"], &["out"]),
+        ran("other", 20..30, &["raw"], &["elsewhere"]),
     ]);
     let wanted = wanted(&start("extract", &["raw"], &[]), &jobs);
     assert_eq!(
@@ -95,8 +96,8 @@ fn the_inputs_of_jobs_that_read_what_a_run_writes_come_after_its_own() {
 #[test]
 fn a_reader_that_did_not_run_after_the_last_run_is_not_due() {
     let jobs = jobs(vec![
-        ran("hourly", (100, 110), &["raw"], &["tmp"]),
-        ran("weekly", (50, 60), &["tmp", "big"], &["out"]),
+        ran("hourly", 100..110, &["raw"], &["tmp"]),
+        ran("weekly", 50..60, &["tmp", "big"], &["out"]),
     ]);
     let wanted = wanted(&start("hourly", &["raw"], &["tmp"]), &jobs);
     assert_eq!(shown(&wanted), [("hourly", 0, vec!["raw"])]);
@@ -105,9 +106,9 @@ fn a_reader_that_did_not_run_after_the_last_run_is_not_due() {
 #[test]
 fn a_job_that_the_scheduler_announces_is_due_whatever_it_reads() {
     let mut jobs = jobs(vec![
-        ran("first", (10, 20), &["a"], &[]),
-        ran("second", (1, 2), &["b"], &[]),
-        ran("third", (1, 2), &["c"], &[]),
+        ran("first", 10..20, &["a"], &[]),
+        ran("second", 1..2, &["b"], &[]),
+        ran("third", 1..2, &["c"], &[]),
     ]);
     Arc::make_mut(jobs.get_mut(&name("second")).unwrap()).next = vec![name("third"), name("never ran")];
     let mut event = start("first", &["a"], &[]);
@@ -126,8 +127,8 @@ fn a_job_that_the_scheduler_announces_is_due_whatever_it_reads() {
 #[test]
 fn the_tasks_of_a_dag_come_in_its_order_whether_or_not_all_of_them_ran_before() {
     let jobs = jobs(vec![
-        ran("dag.load", (1, 2), &["a"], &["tmp"]),
-        ran("dag.report", (1, 2), &["tmp", "b"], &[]),
+        ran("dag.load", 1..2, &["a"], &["tmp"]),
+        ran("dag.report", 1..2, &["tmp", "b"], &[]),
     ]);
     let mut event = start("dag", &[], &[]);
     event.parts = vec![name("dag.load")];
@@ -144,17 +145,17 @@ fn the_tasks_of_a_dag_come_in_its_order_whether_or_not_all_of_them_ran_before() 
 
 #[test]
 fn the_parts_of_the_last_run_are_expected_when_the_whole_begins() {
-    let part = |job: &str, run: &str, times, reads: &[&str], writes: &[&str]| {
-        let mut record = ran(job, times, reads, writes);
+    let part = |job: &str, run: &str, ms, reads: &[&str], writes: &[&str]| {
+        let mut record = ran(job, ms, reads, writes);
         let (job, run) = (name("app"), run.to_owned());
         record.parent = Some(ParentRun { job, run });
         record
     };
     let jobs = jobs(vec![
-        part("app.read", "2", (10, 20), &["raw"], &["tmp"]),
-        part("app.write", "2", (20, 30), &["tmp", "events"], &["out"]),
-        part("app.gone", "1", (5, 6), &["old"], &[]),
-        ran("publish", (40, 50), &["out", "assets"], &[]),
+        part("app.read", "2", 10..20, &["raw"], &["tmp"]),
+        part("app.write", "2", 20..30, &["tmp", "events"], &["out"]),
+        part("app.gone", "1", 5..6, &["old"], &[]),
+        ran("publish", 40..50, &["out", "assets"], &[]),
     ]);
     let wanted = wanted(&start("app", &[], &[]), &jobs);
     assert_eq!(
@@ -209,7 +210,7 @@ fn record() -> impl Strategy<Value = JobRecord> {
         any::<bool>(),
     )
         .prop_map(|(job, started, length, reads, writes, has_next)| {
-            let mut record = ran(&job.to_string(), (started, started + length), &reads, &writes);
+            let mut record = ran(&job.to_string(), started..started + length, &reads, &writes);
             record.next = has_next
                 .then(|| name(&((job + 1) % 9).to_string()))
                 .into_iter()

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use shoal_node::config::HintRule;
 
 use super::{event, gets, hints, send, take, takes_hints, until_brought};
-use crate::client::{Client, Reply};
+use crate::client::{Call, Client};
 use crate::lake::{Access, Content, Object};
 use crate::node::{BLOCK, Node, OTHER_KEY};
 
@@ -24,12 +24,9 @@ fn put(node: &Node, key: &str, blocks: u64) {
         .put("b", key, Object::new(Content::synthetic(blocks * BLOCK, 3)));
 }
 
-async fn post(node: &Node, path: &str, body: impl Into<bytes::Bytes>, header: (&'static str, &str)) -> Reply {
-    Client::anonymous(node.admin_address())
-        .post(path, body)
-        .header(header.0, header.1)
-        .send()
-        .await
+/// Returns a request to the admin port, without a token.
+fn post(node: &Node, path: &str, body: impl Into<bytes::Bytes>) -> Call {
+    Client::anonymous(node.admin_address()).post(path, body)
 }
 
 #[tokio::test]
@@ -146,7 +143,10 @@ async fn events_come_in_batches_and_in_gzip_and_what_is_wrong_is_named() {
     packed.write_all(batch.to_string().as_bytes()).unwrap();
     let packed = packed.finish().unwrap();
     let path = "/api/v1/lineage/batch";
-    let reply = post(&node, path, packed.clone(), ("content-encoding", "gzip")).await;
+    let reply = post(&node, path, packed.clone())
+        .header("content-encoding", "gzip")
+        .send()
+        .await;
     assert_eq!(reply.status, StatusCode::OK, "{}", reply.text());
     let answer: Value = serde_json::from_slice(&reply.body).unwrap();
     assert_eq!(answer["status"], "partial_success", "{answer:#}");
@@ -156,7 +156,7 @@ async fn events_come_in_batches_and_in_gzip_and_what_is_wrong_is_named() {
     until_brought(&node, 1).await;
 
     let plain = ("content-type", "application/json");
-    for (path, body, header, status) in [
+    for (path, body, (name, value), status) in [
         (path, b"{}".to_vec(), plain, StatusCode::BAD_REQUEST),
         (path, b"[]".to_vec(), plain, StatusCode::OK),
         (
@@ -191,13 +191,16 @@ async fn events_come_in_batches_and_in_gzip_and_what_is_wrong_is_named() {
             StatusCode::FORBIDDEN,
         ),
     ] {
-        let reply = post(&node, path, body, header).await;
-        assert_eq!(reply.status, status, "{path} {header:?}: {}", reply.text());
+        let reply = post(&node, path, body).header(name, value).send().await;
+        assert_eq!(reply.status, status, "{path} {name}: {value}: {}", reply.text());
     }
     // Little that becomes much.
     let mut bomb = GzEncoder::new(Vec::new(), Compression::best());
     bomb.write_all(&vec![b' '; 64 << 20]).unwrap();
-    let reply = post(&node, path, bomb.finish().unwrap(), ("content-encoding", "gzip")).await;
+    let reply = post(&node, path, bomb.finish().unwrap())
+        .header("content-encoding", "gzip")
+        .send()
+        .await;
     assert_eq!(reply.status, StatusCode::PAYLOAD_TOO_LARGE);
     let got = node.admin("/api/v1/lineage").await;
     assert_eq!(got.status, StatusCode::METHOD_NOT_ALLOWED);
@@ -209,13 +212,10 @@ async fn an_engine_that_sends_too_many_events_is_asked_to_wait() {
     let node = node().await;
     let events = vec![event("OTHER", 1, "j", &[], &[]); 1_000];
     let body = json!(events).to_string();
-    let sent = post(
-        &node,
-        "/api/v1/lineage/batch",
-        body,
-        ("content-type", "application/json"),
-    )
-    .await;
+    let sent = post(&node, "/api/v1/lineage/batch", body)
+        .header("content-type", "application/json")
+        .send()
+        .await;
     assert_eq!(sent.status, StatusCode::OK);
     // The node lets some of them through in the time that each takes.
     let mut refused = send(&node, &events[0]).await;
@@ -263,7 +263,10 @@ async fn a_token_of_an_engine_is_good_for_events_alone() {
         ("/drain", "Bearer a-token-of-engines", StatusCode::UNAUTHORIZED),
         ("/tasks", "Bearer a-token-of-engines", StatusCode::UNAUTHORIZED),
     ] {
-        let reply = post(&node, path, body.clone(), ("authorization", token)).await;
+        let reply = post(&node, path, body.clone())
+            .header("authorization", token)
+            .send()
+            .await;
         assert_eq!(reply.status, status, "{path} {token}: {}", reply.text());
     }
     node.stop().await;
