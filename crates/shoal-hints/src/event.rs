@@ -22,7 +22,7 @@ const EDGES_MAX: usize = 10_000;
 const DEPTH_MAX: usize = 100;
 
 /// The longest name of a job or of a namespace, in bytes.
-const NAME_BYTES_MAX: usize = 512;
+const NAME_BYTES_MAX: usize = 500;
 
 /// Maximum number of stages that one event announces.
 const STAGES_MAX: usize = 256;
@@ -79,9 +79,9 @@ pub struct RunEvent {
     pub parent_job: Option<JobName>,
     /// When the scheduler should have started the run, in milliseconds since 1970.
     pub nominal_ms: Option<u64>,
-    /// What the run reads in S3.
+    /// The objects and prefixes in S3 that the run reads.
     pub inputs: Vec<Input>,
-    /// What the run writes in S3.
+    /// The objects and prefixes in S3 that the run writes.
     pub outputs: Vec<String>,
     /// Pairs of jobs of which the scheduler runs the second one after the first.
     pub edges: Vec<(JobName, JobName)>,
@@ -98,9 +98,9 @@ pub struct RunEvent {
 pub struct Stage {
     /// Its name.
     pub name: String,
-    /// What it reads: `s3://bucket/key`.
+    /// The paths that it reads: `s3://bucket/key`.
     pub reads: Vec<String>,
-    /// What it writes.
+    /// The paths that it writes.
     pub writes: Vec<String>,
 }
 

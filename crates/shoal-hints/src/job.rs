@@ -39,10 +39,10 @@ pub struct JobRecord {
     pub started_ms: u64,
     /// When it ended.
     pub ended_ms: u64,
-    /// What it read.
+    /// The paths that it read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<Input>,
-    /// What it wrote: paths like those of inputs.
+    /// The paths that it wrote.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<String>,
     /// The run of which it was a part, if it was one of a job.

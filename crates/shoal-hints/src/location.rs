@@ -29,7 +29,7 @@ pub struct Dataset {
 pub struct Table {
     /// The beginning of `namespace/name`, such as `trino://host:8080/hive.sales.`
     pub names: String,
-    /// What stands in its place: `s3://bucket/warehouse/sales/`.
+    /// The place that replaces it: `s3://bucket/warehouse/sales/`.
     pub location: String,
 }
 

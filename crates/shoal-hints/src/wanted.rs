@@ -23,7 +23,7 @@ pub struct Wanted {
     pub stage: u8,
     /// True if it is another job, which comes after the run.
     pub is_behind: bool,
-    /// What it reads: `s3://bucket/key`, each an object or all objects below it.
+    /// The paths that it reads: `s3://bucket/key`, each an object or all objects below it.
     pub inputs: Vec<String>,
 }
 

@@ -69,7 +69,7 @@ pub struct CacheParts {
     pub single_flight: Arc<SingleFlight>,
     /// Blocks that orders brought before their readers.
     pub early: EarlyBlocks,
-    /// What jobs of a plan read.
+    /// The reads of jobs of the plan in force.
     pub job_reads: JobReads,
     /// Maximum read-ahead of one reader, in blocks; a response of the lake announces as many ahead of the one
     /// that it is filling.

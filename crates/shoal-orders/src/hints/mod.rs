@@ -41,7 +41,7 @@ const INPUT_BYTES_MAX: usize = 12 << 10;
 /// `[hints]`: what engines may have brought with their events.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HintConfig {
-    /// What hints may take of nodes and of the link.
+    /// The limits of hints: room on nodes, and a share of the link.
     pub limits: HintLimits,
     /// The time after which the objects of a run are no longer kept, whether or not it has ended.
     pub keep: Duration,
@@ -103,7 +103,7 @@ impl HintConfig {
 }
 
 words! {
-    /// What became of an event.
+    /// The outcome of an event.
     pub enum EventOutcome {
         /// It was taken.
         Taken = "taken",
@@ -123,7 +123,7 @@ pub struct Hints {
     tasks: Arc<Tasks>,
     config: HintConfig,
     open: Mutex<OpenRuns>,
-    /// What runs that have ended read and wrote, for forecasts.
+    /// The reads and writes of runs that have ended, for forecasts.
     pub log: RunLog,
     rate: Mutex<Bucket>,
     began: Instant,

@@ -1,4 +1,4 @@
-//! What the runs that ended here read and wrote, in the form that `shoal plan` learns from.
+//! A log of the reads and writes of runs that ended here, in the form that `shoal plan` learns from.
 
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};

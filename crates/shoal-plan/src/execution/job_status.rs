@@ -107,7 +107,7 @@ impl Verdicts {
     }
 }
 
-/// What is known of a job's reads.
+/// The reads of a job, as far as they are known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ReadState {
     /// Bytes that it has read of its inputs.

@@ -98,7 +98,7 @@ pub struct Execution {
     link: LinkMeter,
     /// The final status of each job, once that is known.
     verdicts: Vec<Option<JobStatus>>,
-    /// What is known of the reads of each job.
+    /// The reads of each job, as far as they are known.
     reads: Vec<ReadState>,
     /// When each job may begin.
     early_s: Vec<f64>,

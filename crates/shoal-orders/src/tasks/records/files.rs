@@ -38,7 +38,7 @@ pub struct DocumentFacts {
     pub succession: u64,
 }
 
-/// What a running job reads, now or next.
+/// The inputs of a running job, and of the jobs that follow it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HintFacts {
     /// The run whose event was the hint: a UUID.
@@ -53,7 +53,7 @@ pub struct HintFacts {
     /// True if it is another job, which comes after the run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_behind: bool,
-    /// What it reads: objects, or all objects below a prefix.
+    /// The paths that it reads, each an object or all objects below it.
     pub inputs: Vec<String>,
 }
 

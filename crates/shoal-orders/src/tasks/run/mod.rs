@@ -35,7 +35,7 @@ const REPORT: Duration = Duration::from_secs(1);
 /// The pause before a task is begun for whose progress there was no room.
 const FULL_PAUSE: Duration = Duration::from_secs(30);
 
-/// What hints may take of nodes and of the link.
+/// The limits of hints: room on nodes, and a share of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HintLimits {
     /// Percent of the room of all nodes.
