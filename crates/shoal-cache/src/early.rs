@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use shoal_base::clock;
 use shoal_policy::BlockId;
 
@@ -42,8 +43,8 @@ struct Early {
     is_awaited: bool,
 }
 
-/// What became of the blocks that an order brought to one node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Counts of the blocks that an order brought to one node before their readers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EarlyCounts {
     /// Bytes that were brought.
     pub brought_bytes: u64,
@@ -53,9 +54,9 @@ pub struct EarlyCounts {
     pub evicted_bytes: u64,
     /// Blocks that were used.
     pub used_blocks: u64,
-    /// The sum over these of the time between arrival and first use. A block that a reader waited for was not
-    /// early.
-    pub early: Duration,
+    /// The sum over these of the time between arrival and first use, in milliseconds. A block that a reader
+    /// waited for was not early.
+    pub early_ms: u64,
 }
 
 impl AddAssign for EarlyCounts {
@@ -64,7 +65,7 @@ impl AddAssign for EarlyCounts {
         self.used_bytes += other.used_bytes;
         self.evicted_bytes += other.evicted_bytes;
         self.used_blocks += other.used_blocks;
-        self.early += other.early;
+        self.early_ms = self.early_ms.saturating_add(other.early_ms);
     }
 }
 
@@ -129,10 +130,11 @@ impl EarlyBlocks {
             Some(_) if !held => inner.count(order, |counts| counts.evicted_bytes += bytes),
             Some(arrived) => {
                 let early = clock::instant().saturating_duration_since(arrived);
+                let early_ms = u64::try_from(early.as_millis()).unwrap_or(u64::MAX);
                 inner.count(order, |counts| {
                     counts.used_bytes += bytes;
                     counts.used_blocks += 1;
-                    counts.early += early;
+                    counts.early_ms = counts.early_ms.saturating_add(early_ms);
                 });
             }
         }
@@ -149,21 +151,22 @@ impl EarlyBlocks {
             .map(|early| early.order)
     }
 
-    /// Returns what became of the blocks of an order here.
+    /// Returns the counts of an order here.
     pub fn counts(&self, order: u128) -> EarlyCounts {
         self.inner.lock().counts.get(&order).copied().unwrap_or_default()
     }
 
-    /// Returns what became of the blocks of all orders since the node started.
+    /// Returns the sums over all orders since the node started.
     pub fn totals(&self) -> EarlyCounts {
         self.inner.lock().totals
     }
 
-    /// Drops the counts and the blocks of orders that are not wanted.
-    pub fn keep(&self, is_wanted: impl Fn(u128) -> bool) {
+    /// Drops the counts of orders that are not known, and no longer follows the blocks of those whose readers
+    /// are not expected.
+    pub fn keep(&self, is_known: impl Fn(u128) -> bool, is_expected: impl Fn(u128) -> bool) {
         let mut inner = self.inner.lock();
-        inner.counts.retain(|order, _| is_wanted(*order));
-        inner.blocks.retain(|_, early| is_wanted(early.order));
+        inner.counts.retain(|order, _| is_known(*order));
+        inner.blocks.retain(|_, early| is_expected(early.order));
         self.note_emptiness(&inner);
     }
 
@@ -183,8 +186,6 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use shoal_policy::{BlockId, VersionId};
 
     use super::{BLOCKS_MAX, EarlyBlocks, EarlyCounts};
@@ -211,7 +212,7 @@ mod tests {
             early.came(block(index), 10, 1, true);
         }
         assert_eq!(bytes(early.counts(1)), [40, 10, 0]);
-        assert_eq!(early.counts(1).early, Duration::ZERO);
+        assert_eq!(early.counts(1).early_ms, 0);
         assert_eq!(early.brought_by(block(0)), Some(1));
         early.requested(block(0), true);
         early.requested(block(0), true);
@@ -221,9 +222,11 @@ mod tests {
         assert_eq!(early.counts(1).used_blocks, 2);
         assert_eq!(early.brought_by(block(0)), None);
         assert_eq!(bytes(early.totals()), [40, 20, 10]);
-        early.keep(|order| order != 1);
-        assert_eq!(early.counts(1), EarlyCounts::default());
+        early.keep(|_| true, |order| order != 1);
+        assert_eq!(bytes(early.counts(1)), [40, 20, 10], "it is over, and known");
         assert_eq!(early.brought_by(block(2)), None);
+        early.keep(|order| order != 1, |_| true);
+        assert_eq!(early.counts(1), EarlyCounts::default());
         assert!(!early.has_any.load(std::sync::atomic::Ordering::Relaxed));
     }
 

@@ -1,10 +1,11 @@
-//! What jobs of a plan read from this node: a deadline is met when the job has its bytes, not when they are
-//! cached.
+//! Counts the reads of planned jobs on this node: a deadline is met when the job has its bytes, not when they
+//! are cached.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use shoal_base::moment::millis_since_1970;
 use shoal_net::clock;
 use shoal_policy::{ObjectId, VersionId};
@@ -16,7 +17,7 @@ const OBJECTS_MAX: usize = 1 << 18;
 const BLOCKS_MAX: usize = 1 << 20;
 
 /// Names a job of a plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct JobId {
     /// The plan.
     pub plan: u128,
@@ -25,7 +26,7 @@ pub struct JobId {
 }
 
 /// A job that is observed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObservedJob {
     /// The job.
     pub id: JobId,
@@ -52,7 +53,7 @@ pub struct JobReads {
 #[derive(Debug, Default)]
 struct Inner {
     jobs: HashMap<JobId, ObservedJob>,
-    /// What each job has read of each object.
+    /// The blocks of each object that each job has read.
     objects: HashMap<ObjectId, Vec<(JobId, ReadBlocks)>>,
     /// The number of pairs of job and object, and of blocks.
     pairs: usize,
@@ -81,8 +82,8 @@ impl ReadBlocks {
         self.bytes.values().sum()
     }
 
-    /// Counts bytes of a block. Returns true if nothing had been read of it.
-    fn add(&mut self, version: &Version, index: u32, bytes: u64) -> bool {
+    /// Counts bytes of a block.
+    fn add(&mut self, version: &Version, index: u32, bytes: u64) {
         if self.version != Some(version.id) {
             *self = Self {
                 version: Some(version.id),
@@ -90,16 +91,18 @@ impl ReadBlocks {
             };
         }
         if self.whole.contains(&index) {
-            return false;
+            return;
         }
-        let (len, is_new) = (version.block_len(index), !self.bytes.contains_key(&index));
         let read = self.bytes.entry(index).or_default();
         *read += bytes;
-        if *read >= len {
+        if *read >= version.block_len(index) {
             self.bytes.remove(&index);
             self.whole.insert(index);
         }
-        is_new
+    }
+
+    fn len(&self) -> usize {
+        self.bytes.len() + self.whole.len()
     }
 }
 
@@ -114,9 +117,12 @@ impl JobReads {
         let mut inner = self.inner.lock();
         inner.forget(millis_since_1970(clock::utc_now()));
         let id = job.id;
-        if inner.pairs + objects.len() > OBJECTS_MAX
-            || !inner.jobs.contains_key(&id) && inner.jobs.len() >= JOBS_MAX
-        {
+        let is_new = |object: &&ObjectId| {
+            let readers = inner.objects.get(*object);
+            readers.is_none_or(|readers| readers.iter().all(|(known, _)| *known != id))
+        };
+        let pairs = inner.pairs + objects.iter().filter(is_new).count();
+        if pairs > OBJECTS_MAX || !inner.jobs.contains_key(&id) && inner.jobs.len() >= JOBS_MAX {
             return Err(TooManyReads);
         }
         inner.jobs.insert(id, job);
@@ -154,8 +160,10 @@ impl JobReads {
             let is_of_job = jobs
                 .get(id)
                 .is_some_and(|known| now_ms <= known.until_ms && job.is_none_or(|job| job == known.name));
-            if is_of_job && *blocks < BLOCKS_MAX && read.add(version, index, bytes as u64) {
-                *blocks += 1;
+            if is_of_job && *blocks < BLOCKS_MAX {
+                let before = read.len();
+                read.add(version, index, bytes as u64);
+                *blocks = *blocks + read.len() - before;
             }
         }
     }

@@ -21,8 +21,10 @@ const RUNS_MAX: usize = 4_096;
 pub(super) struct OpenRuns {
     /// By their ids.
     runs: HashMap<String, OpenRun>,
-    /// The latest last: an event that comes again must not open a run anew.
-    ended: VecDeque<EndedRun>,
+    /// Runs that have ended, each with true if it ended as it was to: an event that comes again must not open
+    /// it again. The oldest one is first in the queue.
+    ended: HashMap<String, bool>,
+    endings: VecDeque<String>,
 }
 
 /// A run under way.
@@ -30,18 +32,10 @@ pub(super) struct OpenRuns {
 struct OpenRun {
     /// When its last event came.
     seen: Instant,
-    /// What its events say together.
+    /// All of its events together.
     event: RunEvent,
-    /// What it has had brought.
+    /// Its readers whose inputs were brought.
     brought: Vec<Wanted>,
-}
-
-/// A run that has ended.
-#[derive(Clone, Debug)]
-struct EndedRun {
-    run: String,
-    /// True if it ended as it was to.
-    is_complete: bool,
 }
 
 /// The end of the run is known.
@@ -53,7 +47,7 @@ impl OpenRuns {
     /// or in later ones, and the run of a DAG says which of its tasks follow each other. Returns `None` if
     /// the run has ended.
     pub(super) fn add(&mut self, mut event: RunEvent, now: Instant) -> Option<RunEvent> {
-        if self.has_ended(&event.run) {
+        if self.ended.contains_key(&event.run) {
             return None;
         }
         let parents = event.parents.iter().filter_map(|parent| self.runs.get(parent));
@@ -92,19 +86,20 @@ impl OpenRuns {
     /// Removes a run that has ended. Returns what was known of it, or an error if its end is known: Spark
     /// sends a COMPLETE after a FAIL.
     pub(super) fn end(&mut self, run: &str, is_complete: bool) -> Result<Option<RunEvent>, HasEnded> {
-        if self.has_ended(run) {
+        if self.ended.contains_key(run) {
             return Err(HasEnded);
         }
-        self.ended.push_back(EndedRun {
-            run: run.to_owned(),
-            is_complete,
-        });
-        let extra = self.ended.len().saturating_sub(RUNS_MAX);
-        self.ended.drain(..extra);
+        self.ended.insert(run.to_owned(), is_complete);
+        self.endings.push_back(run.to_owned());
+        if self.endings.len() > RUNS_MAX
+            && let Some(oldest) = self.endings.pop_front()
+        {
+            self.ended.remove(&oldest);
+        }
         Ok(self.runs.remove(run).map(|run| run.event))
     }
 
-    /// Notes what a run has had brought.
+    /// Notes a reader whose inputs are brought for a run.
     pub(super) fn brought(&mut self, run: &str, wanted: Wanted) {
         if let Some(run) = self.runs.get_mut(run)
             && run.brought.len() < BROUGHT_MAX
@@ -113,7 +108,7 @@ impl OpenRuns {
         }
     }
 
-    /// Returns true if a run has had this brought.
+    /// Returns true if these inputs are brought for the run already.
     pub(super) fn has_brought(&self, run: &str, wanted: &Wanted) -> bool {
         let run = self.runs.get(run);
         run.is_some_and(|run| run.brought.contains(wanted))
@@ -122,14 +117,9 @@ impl OpenRuns {
     /// Returns true if a hint has nothing left to keep objects for: its run has ended, and the hint is for
     /// that run itself or the run failed; or a run around it has ended.
     pub(super) fn ends(&self, hint: &HintFacts) -> bool {
-        self.ended.iter().any(|ended| {
-            let is_of_run = hint.run == ended.run && (!hint.is_behind || !ended.is_complete);
-            is_of_run || hint.parents.contains(&ended.run)
-        })
-    }
-
-    fn has_ended(&self, run: &str) -> bool {
-        self.ended.iter().any(|ended| ended.run == run)
+        let of_run = self.ended.get(&hint.run);
+        let is_of_run = of_run.is_some_and(|is_complete| !hint.is_behind || !is_complete);
+        is_of_run || hint.parents.iter().any(|parent| self.ended.contains_key(parent))
     }
 
     fn make_room(&mut self) {

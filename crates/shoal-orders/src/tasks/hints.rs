@@ -1,16 +1,17 @@
 //! Hints among the tasks: what running jobs read, and what became of it.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
-use std::time::SystemTime;
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
+use shoal_cache::early::EarlyCounts;
 use shoal_hints::{JobRecord, Jobs};
 use shoal_net::clock;
 use tokio::sync::watch;
 
-use super::parts::messages::{Answer, EarlyUse, NAMES_MAX, Question};
+use super::parts::messages::{Answer, NAMES_MAX, Question};
 use super::records::entry::{Entry, Task};
 use super::records::files::HintFacts;
 use super::records::moment::Moment;
@@ -23,7 +24,13 @@ use crate::bulletin::NotTaken;
 /// Maximum number of hints that keep objects at a time.
 const LIVE_MAX: usize = 1_000;
 
-/// A hint, and what became of the bytes that it brought before their readers.
+/// The number of orders whose counts nodes keep, the latest ones.
+const COUNTED_MAX: usize = 2_000;
+
+/// The time after the end of an order for which its blocks may still find a reader.
+const EXPECTED_AFTER: Duration = Duration::from_hours(1);
+
+/// A hint, and the use of the bytes that it brought before their readers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HintUse {
     /// The task.
@@ -122,7 +129,7 @@ impl Tasks {
             .nodes
             .ask_each(&nodes, || Question::Early(ids.clone()))
             .await;
-        let mut uses = vec![EarlyUse::default(); ids.len()];
+        let mut uses = vec![EarlyCounts::default(); ids.len()];
         for answer in answers.into_iter().flatten() {
             let Answer::Early(early) = answer else { continue };
             for (all, one) in uses.iter_mut().zip(early.orders) {
@@ -135,14 +142,25 @@ impl Tasks {
             .collect()
     }
 
-    /// Drops the counts of orders that are forgotten.
+    /// Keeps the counts of the latest orders, and follows the blocks of those that are live or ended lately.
     pub(super) fn forget_early_blocks(&self) {
-        let known: HashSet<u128> = self.base.records.all().iter().map(|entry| entry.id).collect();
-        self.parts().cache().early.keep(|order| known.contains(&order));
+        let (now, entries) = (clock::utc_now(), self.base.records.all());
+        let may_bring = |entry: &&Entry| entry.order.request.kind.pins();
+        let latest = entries.iter().rev().filter(may_bring).take(COUNTED_MAX);
+        let is_expected = |entry: &Entry| {
+            let ended = entry.progress.ended.filter(|_| !entry.is_live(now));
+            ended.is_none_or(|ended| !ended.plus(EXPECTED_AFTER).after(now).is_zero())
+        };
+        let latest: BTreeMap<u128, bool> = latest.map(|entry| (entry.id, is_expected(entry))).collect();
+        let early = &self.parts().cache().early;
+        early.keep(
+            |order| latest.contains_key(&order),
+            |order| latest.get(&order) == Some(&true),
+        );
     }
 }
 
-fn use_of(entry: &Entry, all: EarlyUse, keeps: bool, task: Task) -> HintUse {
+fn use_of(entry: &Entry, all: EarlyCounts, keeps: bool, task: Task) -> HintUse {
     let is_over = !keeps && entry.progress.state != TaskState::Running;
     let unused = all.brought_bytes.saturating_sub(all.used_bytes);
     HintUse {

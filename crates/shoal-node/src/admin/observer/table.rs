@@ -208,7 +208,7 @@ observed! {
         };
     Counter early_blocks_used{} "Blocks of these that a reader found." => |s| one(s.core.early.totals().used_blocks);
     Counter early_seconds{} "Sum over these blocks of the time between arrival and first use, in seconds."
-        => |s| one(s.core.early.totals().early.as_secs_f64());
+        => |s| one(s.core.early.totals().early_ms as f64 / 1e3);
 
     // The plan.
     Gauge plan_in_force{} "1 if the cluster has a plan in force." => |s| one(s.plan.in_force);

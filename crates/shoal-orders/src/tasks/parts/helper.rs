@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use http::{HeaderMap, StatusCode};
 use scopeguard::guard;
-use shoal_cache::job_reads::{JobId, ObservedJob, ReadBlocks, TooManyReads};
+use shoal_cache::job_reads::{ReadBlocks, TooManyReads};
 use shoal_cache::obtain::Obtain;
 use shoal_cache::peer::{BlockRequest, CallerName};
 use shoal_cache::read_context::{Purpose, ReadContext};
@@ -19,7 +19,7 @@ use shoal_store::{Absence, Kept, PinOrder, Store};
 
 use super::TaskParts;
 use super::messages::{
-    Answer, BlockBits, EarlyAnswer, Evicted, Fill, NotFilled, ObservedReads, Pin, PromisedRead, Question,
+    Answer, BlockBits, EarlyAnswer, Evicted, Fill, NotFilled, Pin, PromisedRead, Question,
 };
 use super::planned_rates::PlannedRates;
 
@@ -29,20 +29,6 @@ pub struct TaskHelper {
     rates: PlannedRates,
     /// Bytes on their way to be pinned.
     pinned_bytes_coming: AtomicU64,
-}
-
-impl From<ObservedReads> for ObservedJob {
-    fn from(job: ObservedReads) -> Self {
-        Self {
-            id: JobId {
-                plan: job.plan,
-                job: job.job,
-            },
-            name: job.name,
-            until_ms: job.until_ms,
-            forget_ms: job.forget_ms,
-        }
-    }
 }
 
 impl TaskHelper {
@@ -86,14 +72,14 @@ impl TaskHelper {
             Question::Promise(read, objects) => self.promise(read, objects),
             Question::Observe(job, objects) => {
                 let reads = &self.parts.cache().job_reads;
-                let read = reads.observe(job.into(), &objects);
+                let read = reads.observe(job, &objects);
                 let read = read.map(|read| read.iter().map(read_of).collect());
                 read.map(Answer::Reads)
                     .map_err(|TooManyReads| "it counts too many reads".into())
             }
             Question::Early(orders) => {
                 let cache = self.parts.cache();
-                let orders = orders.into_iter().map(|order| cache.early.counts(order).into());
+                let orders = orders.into_iter().map(|order| cache.early.counts(order));
                 Ok(Answer::Early(EarlyAnswer {
                     capacity_bytes: cache.store.counters().capacity_bytes,
                     orders: orders.collect(),

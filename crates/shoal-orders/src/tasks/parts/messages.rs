@@ -2,12 +2,11 @@
 //! [`TASKS`], and of its answer, both serialized by `postcard`. Variants and fields are identified only by
 //! their order, which must not change.
 
-use std::ops::AddAssign;
-
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use shoal_base::encoding::Malformed;
 use shoal_cache::early::EarlyCounts;
+use shoal_cache::job_reads::ObservedJob;
 use shoal_cache::lake::LakeRefusal;
 use shoal_cache::peer::BlockRequest;
 use shoal_policy::admission::Refusal;
@@ -67,21 +66,6 @@ pub struct PromisedRead {
     pub life_ms: u64,
 }
 
-/// A job of a plan whose reads nodes count.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ObservedReads {
-    /// The id of the plan.
-    pub plan: u128,
-    /// The number of the job.
-    pub job: u64,
-    /// Its name.
-    pub name: String,
-    /// Its deadline, in milliseconds since 1970.
-    pub until_ms: u64,
-    /// When nodes forget the count.
-    pub forget_ms: u64,
-}
-
 /// A block that a node is to hold.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Fill {
@@ -119,7 +103,7 @@ pub enum Question {
     /// readers?
     Early(Vec<u128>),
     /// Count what this job reads of these objects, and say what it has read.
-    Observe(ObservedReads, Vec<ObjectId>),
+    Observe(ObservedJob, Vec<ObjectId>),
 }
 
 /// An answer.
@@ -165,44 +149,7 @@ pub struct EarlyAnswer {
     /// The room for blocks, in bytes.
     pub capacity_bytes: u64,
     /// The counts of each order.
-    pub orders: Vec<EarlyUse>,
-}
-
-/// What became of the blocks that an order brought to a node before their readers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EarlyUse {
-    /// Bytes that were brought.
-    pub brought_bytes: u64,
-    /// Bytes that readers asked for while they were there, or on their way.
-    pub used_bytes: u64,
-    /// Bytes that readers asked for after they had been evicted.
-    pub evicted_bytes: u64,
-    /// Blocks that were used.
-    pub used_blocks: u64,
-    /// The sum over these of the time between arrival and first use, in milliseconds.
-    pub early_ms: u64,
-}
-
-impl From<EarlyCounts> for EarlyUse {
-    fn from(counts: EarlyCounts) -> Self {
-        Self {
-            brought_bytes: counts.brought_bytes,
-            used_bytes: counts.used_bytes,
-            evicted_bytes: counts.evicted_bytes,
-            used_blocks: counts.used_blocks,
-            early_ms: u64::try_from(counts.early.as_millis()).unwrap_or(u64::MAX),
-        }
-    }
-}
-
-impl AddAssign for EarlyUse {
-    fn add_assign(&mut self, other: Self) {
-        self.brought_bytes += other.brought_bytes;
-        self.used_bytes += other.used_bytes;
-        self.evicted_bytes += other.evicted_bytes;
-        self.used_blocks += other.used_blocks;
-        self.early_ms = self.early_ms.saturating_add(other.early_ms);
-    }
+    pub orders: Vec<EarlyCounts>,
 }
 
 /// The reason why a block is not on a node.

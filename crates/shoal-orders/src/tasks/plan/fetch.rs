@@ -146,6 +146,20 @@ impl Executor {
         objects::parts(&self.lake, &self.expected[file]).await
     }
 
+    /// Lists the objects of those of these files that the lake has now. The other files stay in `unknown`: a
+    /// job may be there before its files.
+    pub(super) async fn take_parts(&self, unknown: &mut Vec<usize>) -> Vec<Part> {
+        let (mut found, mut missing) = (Vec::new(), Vec::new());
+        for file in unknown.drain(..) {
+            match self.parts(file).await {
+                Ok(parts) => found.extend(parts),
+                Err(_) => missing.push(file),
+            }
+        }
+        *unknown = missing;
+        found
+    }
+
     /// Returns the ids of the objects of a file.
     pub(super) fn ids(&self, parts: &[Part]) -> Vec<ObjectId> {
         parts.iter().map(|part| self.id_of(part)).collect()

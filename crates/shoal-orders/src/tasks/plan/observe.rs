@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use shoal_cache::job_reads::{JobId, ObservedJob};
 use shoal_policy::ObjectId;
 
 use super::document::moment;
 use super::executor::Executor;
 use super::objects::Part;
-use crate::tasks::parts::messages::{Answer, BlockBits, NAMES_MAX, ObservedReads, Question};
+use crate::tasks::parts::messages::{Answer, BlockBits, NAMES_MAX, Question};
 
 /// The interval at which nodes are asked what a job has read.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
@@ -16,7 +17,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(3);
 /// The time after its deadline for which nodes keep the count of a job, for another coordinator.
 const KEPT: Duration = Duration::from_mins(10);
 
-/// What a job has read of one object.
+/// The reads of one object by a job.
 #[derive(Default)]
 struct ObjectRead {
     whole: Option<BlockBits>,
@@ -56,24 +57,19 @@ impl Executor {
             return;
         };
         let deadline = moment(self.epoch_ms, deadline_s);
-        let observed = ObservedReads {
-            plan: self.id,
-            job: job as u64,
+        let observed = ObservedJob {
+            id: JobId {
+                plan: self.id,
+                job: job as u64,
+            },
             name,
             until_ms: deadline.millis(),
             forget_ms: deadline.plus(KEPT).millis(),
         };
         let mut objects = HashMap::new();
         loop {
-            let mut missing = Vec::new();
-            for file in unknown {
-                match self.parts(file).await {
-                    Ok(parts) => objects.extend(parts.into_iter().map(|part| (self.id_of(&part), part))),
-                    // The job may be there before its files.
-                    Err(_) => missing.push(file),
-                }
-            }
-            unknown = missing;
+            let found = self.take_parts(&mut unknown).await;
+            objects.extend(found.into_iter().map(|part| (self.id_of(&part), part)));
             // What is read until now counts, and what is read while nodes are asked comes with the next look.
             let asked_s = self.now_s();
             let bytes = self.read_by_now(&observed, &objects).await;
@@ -89,7 +85,7 @@ impl Executor {
 
     /// Asks all nodes what a job has read of some objects. Returns the bytes, each counted once as far as
     /// nodes know which blocks were read to their ends.
-    async fn read_by_now(&self, job: &ObservedReads, objects: &HashMap<ObjectId, Part>) -> u64 {
+    async fn read_by_now(&self, job: &ObservedJob, objects: &HashMap<ObjectId, Part>) -> u64 {
         let ids: Vec<ObjectId> = objects.keys().copied().collect();
         let (nodes, mut bytes) = (self.nodes.all(), 0);
         for asked in ids.chunks(NAMES_MAX) {

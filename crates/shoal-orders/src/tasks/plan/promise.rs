@@ -25,15 +25,7 @@ impl Executor {
             if left.is_zero() {
                 return;
             }
-            let mut missing = Vec::new();
-            for file in unknown {
-                match self.parts(file).await {
-                    Ok(parts) => objects.extend(self.ids(&parts)),
-                    // The job may be there before its files.
-                    Err(_) => missing.push(file),
-                }
-            }
-            unknown = missing;
+            objects.extend(self.ids(&self.take_parts(&mut unknown).await));
             let nodes = self.placer.targets.nodes();
             #[expect(clippy::cast_sign_loss, reason = "a rate is positive")]
             let read = PromisedRead {

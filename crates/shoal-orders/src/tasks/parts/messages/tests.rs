@@ -4,6 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::{any, proptest};
 
 use http::HeaderMap;
+use shoal_cache::job_reads::JobId;
 use shoal_cache::obtain::Obtain;
 use shoal_cache::peer::CallerName;
 use shoal_s3::object::{ObjectName, Version};
@@ -31,10 +32,9 @@ fn pin() -> Pin {
     }
 }
 
-fn observed() -> ObservedReads {
-    ObservedReads {
-        plan: 1,
-        job: 2,
+fn observed() -> ObservedJob {
+    ObservedJob {
+        id: JobId { plan: 1, job: 2 },
         name: "j".into(),
         until_ms: 3,
         forget_ms: 4,
@@ -44,7 +44,7 @@ fn observed() -> ObservedReads {
 fn early() -> EarlyAnswer {
     EarlyAnswer {
         capacity_bytes: 9,
-        orders: vec![EarlyUse {
+        orders: vec![EarlyCounts {
             brought_bytes: 1,
             used_bytes: 2,
             evicted_bytes: 3,
