@@ -1,1 +1,1 @@
-"""A real Spark application that tells Shoal what it reads: what hints gain, and what they cost."""
+"""A real Spark application that announces its reads to Shoal: what hints gain, and what they cost."""

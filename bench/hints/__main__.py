@@ -1,4 +1,4 @@
-"""Measures a Spark application whose listener tells nodes what it reads: `python3 -m bench.hints --shoal BIN`.
+"""Measures a Spark application whose listener announces its reads to nodes: `python3 -m bench.hints --shoal BIN`.
 
 Three nodes are before a lake, behind a link that they meter. In each round the application runs without hints; with
 hints for the first time; with hints again, when the nodes know its jobs; the same with all of the link for hints; and

@@ -103,7 +103,7 @@ TASK_ID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 
 def task(**fields: Any) -> dict[str, Any]:
-    """Returns a task as nodes tell it."""
+    """Returns a task as nodes send it."""
     objects = {"total": 4, "done": 1, "unchanged": 0, "skipped": 0, "failed": 0}
     sizes = dict.fromkeys(("cached", "from_lake", "from_peers", "pinned", "removed"), 0)
     return {
@@ -124,7 +124,7 @@ def task(**fields: Any) -> dict[str, Any]:
 
 
 def plan(jobs: dict[str, int] | None = None, progress: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
-    """Returns a plan as nodes tell it: a task, with these counts of jobs and this progress of a plan."""
+    """Returns a plan as nodes send it: a task, with these counts of jobs and this progress of a plan."""
     counts = {"waiting": 2, "running": 0, "at_risk": 1, "met": 0, "missed": 0, "unread": 0, "unplanned": 0}
     named: dict[str, Any] = {"troubled": [], "transfers": [], "issues": [], "replans": 0}
     document = {
@@ -145,7 +145,7 @@ def plan(jobs: dict[str, int] | None = None, progress: dict[str, Any] | None = N
 
 
 def flush(**fields: Any) -> dict[str, Any]:
-    """Returns a flush as nodes tell it."""
+    """Returns a flush as nodes send it."""
     counts = {"order": 3, "left": 0, "flushed": 2, "failed": 0}
     return {**counts, "running": False, "below": None, "error": None, **fields}
 

@@ -40,7 +40,7 @@ def batch(refused: Callable[[Any], str | None] = lambda _: None) -> Callable[[Re
 
 
 def hint_use(**fields: Any) -> dict[str, Any]:
-    """Returns a hint as nodes tell it."""
+    """Returns a hint as nodes send it."""
     facts = {
         "run": "019ad3f0-0000-7000-8000-0000000000ab",
         "reader": {"namespace": "ml", "name": "train"},

@@ -186,7 +186,7 @@ class Nodes(unittest.TestCase):
         self.assertEqual({member.name for member in client.members().members}, {"node-0", "node-1", "node-2"})
 
     def test_a_plan_is_carried_out_and_its_deadline_met(self) -> None:
-        """It is handed over as a file, and another node tells the same."""
+        """It is handed over as a file, and another node answers the same."""
         uris = self.nodes.put("night/")
         planned = document(dict.fromkeys(uris, _PART_BYTES))
         client, other = shoal.Client(self.nodes.admin[0]), shoal.Client(self.nodes.admin[1])
@@ -256,7 +256,7 @@ class Nodes(unittest.TestCase):
             self.assertEqual((caught.exception.status, caught.exception.hint is None), (400, False), caught.exception)
 
     def test_what_a_program_reads_is_brought_and_kept_while_it_runs(self) -> None:
-        """Another node tells the same, and which run it was."""
+        """Another node answers the same, and which run it was."""
         self.nodes.put("hinted/")
         client, other = shoal.Client(self.nodes.admin[0]), shoal.Client(self.nodes.admin[1])
 

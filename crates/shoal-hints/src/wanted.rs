@@ -28,7 +28,7 @@ pub struct Wanted {
 }
 
 /// Returns what is wanted when a run has started, the nearest readers first: the inputs that the event names,
-/// then those that the jobs behind it read in their last runs, without what jobs on the way will write anew.
+/// then those that the jobs behind it read in their last runs, without what jobs on the way will write again.
 pub fn wanted(event: &RunEvent, jobs: &Jobs) -> Vec<Wanted> {
     let own = if event.stages.is_empty() {
         let inputs = event.inputs.iter().map(|input| input.path.clone()).collect();

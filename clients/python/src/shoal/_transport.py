@@ -118,8 +118,8 @@ class Transport:
         """Gives an order. It is sent again only if the node has seen nothing of it: else it could be taken twice."""
         return self._parsed(path, *self._order("POST", path, query, body))
 
-    def tell(self, path: str, body: Body) -> None:
-        """Sends as `post` does what is answered by nothing but a status."""
+    def notify(self, path: str, body: Body) -> None:
+        """Sends as `post` does. The answer is a status alone."""
         self._order("POST", path, None, body)
 
     def delete(self, path: str) -> Answer:

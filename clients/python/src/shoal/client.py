@@ -391,7 +391,7 @@ class Client:
     def _note(self, event: Mapping[str, Any], raised: tuple[int, ...] = ()) -> None:
         """Sends an event. Raises refusals with a status that is to be `raised`, and logs all others."""
         try:
-            self._transport.within(_NOTE_S_MAX).tell("/api/v1/lineage", Body.of_json(event))
+            self._transport.within(_NOTE_S_MAX).notify("/api/v1/lineage", Body.of_json(event))
         except ShoalError as error:
             if isinstance(error, Refused) and error.status in raised:
                 raise

@@ -150,7 +150,7 @@ async fn the_inputs_of_a_run_are_here_before_they_are_read_and_kept_until_its_en
         )
         .await;
     }
-    // An event that is late does not begin it anew.
+    // An event that is late does not begin it again.
     take(&cluster.nodes[2], &start).await;
     assert_eq!(hints(&cluster.nodes[2]).await.len(), 1);
     cluster.stop().await;
