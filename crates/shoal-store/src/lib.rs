@@ -198,6 +198,12 @@ impl Store {
         self.ground.ledger.lock().index.blocks_of(version)
     }
 
+    /// Lets the blocks of an object leave before all others when room is needed, unless they are used again
+    /// or pinned. Returns their number, without pinned ones.
+    pub fn release(&self, object: ObjectId) -> u64 {
+        self.ground.ledger.release(object)
+    }
+
     /// Returns why a block is not stored; `None` if the store has no record of it.
     pub fn absence(&self, block: BlockId) -> Option<Absence> {
         self.ground.absences.lock().peek(&block).copied()

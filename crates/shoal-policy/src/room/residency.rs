@@ -5,9 +5,11 @@
 //! the promise also holds while many blocks are written and removed concurrently.
 //!
 //! A *pinned* key is set aside by the policy, so that no search for a victim finds it, and returns as just
-//! used when the pin ends ([`Residency::pin`]).
+//! used when the pin ends ([`Residency::pin`]). A *released* key leaves before all others when room is
+//! needed, unless it is used again before ([`Residency::release`]).
 
 mod pins;
+mod released;
 mod room;
 
 use std::hash::Hash;
@@ -19,6 +21,8 @@ use crate::eviction::Eviction;
 pub use self::pins::Pins;
 pub use self::room::Room;
 
+use self::released::Released;
+
 /// The keys that a cache holds and the room that they take; `P` decides which is evicted first.
 #[derive(Debug)]
 pub struct Residency<K, P: ?Sized> {
@@ -26,6 +30,8 @@ pub struct Residency<K, P: ?Sized> {
     room: Room,
     /// The pinned keys, which the policy has set aside.
     pins: Pins<K>,
+    /// Keys that leave before all others.
+    released: Released<K>,
 }
 
 /// Room for a key that is about to be written. Must be passed to [`Residency::commit`],
@@ -84,6 +90,7 @@ impl<K: Copy + Eq + Hash, P: Eviction<K> + ?Sized> Residency<K, P> {
             policy,
             room: Room::new(capacity_bytes),
             pins: Pins::at_most(0),
+            released: Released::default(),
         }
     }
 
@@ -167,6 +174,7 @@ impl<K: Copy + Eq + Hash, P: Eviction<K> + ?Sized> Residency<K, P> {
             return Err(refusal);
         }
         self.pins.insert(*key, bytes);
+        self.released.remove(key);
         Ok(Some(bytes))
     }
 
@@ -177,8 +185,24 @@ impl<K: Copy + Eq + Hash, P: Eviction<K> + ?Sized> Residency<K, P> {
         Some(bytes)
     }
 
+    /// Lets a held key leave before all others when room is needed, because it is known that nobody needs it
+    /// any more. A use or a pin ends that. Returns true if the key is held and not pinned.
+    pub fn release(&mut self, key: &K) -> bool {
+        let is_held = self.policy.contains(key);
+        if is_held {
+            self.released.add(*key);
+        }
+        is_held
+    }
+
+    /// The keys that leave before all others, in their order.
+    pub fn released(&self) -> impl Iterator<Item = &K> {
+        self.released.iter()
+    }
+
     /// Records a use of `key`.
     pub fn touch(&mut self, key: &K) {
+        self.released.remove(key);
         self.policy.touch(key);
     }
 
@@ -200,6 +224,11 @@ impl<K: Copy + Eq + Hash, P: Eviction<K> + ?Sized> Residency<K, P> {
 
     /// Evicts a key that `may_leave` allows; `None` if there is none.
     pub fn evict(&mut self, may_leave: &mut dyn FnMut(&K) -> bool) -> Option<Leaving<K>> {
+        if let Some(key) = self.released.first(may_leave) {
+            // Its departure is no evidence for how long keys live here, so it does not age the policy.
+            let bytes = self.policy.remove(&key).expect("a released key is held");
+            return Some(self.leave(key, bytes));
+        }
         let (key, bytes) = self.policy.evict(may_leave)?;
         Some(self.leave(key, bytes))
     }
@@ -276,6 +305,7 @@ impl<K: Copy + Eq + Hash, P: Eviction<K> + ?Sized> Residency<K, P> {
     }
 
     fn leave(&mut self, key: K, bytes: u64) -> Leaving<K> {
+        self.released.remove(&key);
         self.room.used_bytes -= bytes;
         self.room.leaving_bytes += bytes;
         debug_assert!(

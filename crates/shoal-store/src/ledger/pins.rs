@@ -1,9 +1,10 @@
-//! Applies the pins of objects to resident blocks.
+//! Applies the pins and releases of objects to resident blocks.
 //!
 //! A pin names an object and applies to all blocks of its newest version, resident ones and later ones.
 //! Blocks of older versions are unpinned.
 
 use shoal_policy::admission::Refusal;
+use shoal_policy::eviction::gwf::Weight;
 use shoal_policy::{BlockId, ObjectId, VersionId};
 
 use super::State;
@@ -47,6 +48,22 @@ impl State {
         for object in self.pins.take(group, most) {
             self.unpin_blocks(object, None);
         }
+    }
+
+    /// Lets the blocks of an object leave before all others. Returns their number, without pinned ones.
+    pub(super) fn release(&mut self, object: ObjectId) -> u64 {
+        let mut released = 0;
+        for block in self.index.ids_of_object(object) {
+            if !self.residency.release(&block) {
+                continue;
+            }
+            released += 1;
+            if let Some(gwf) = self.gwf_mut() {
+                let worth = gwf.worth_now(Weight::ZERO);
+                gwf.weigh(&block, worth);
+            }
+        }
+        released
     }
 
     /// Pins a new block if its object is pinned and it belongs to the newest version; unpins older versions.

@@ -68,6 +68,39 @@ async fn a_pinned_object_survives_a_scan_of_ten_times_the_room_under_every_polic
 }
 
 #[tokio::test]
+async fn a_released_object_makes_room_for_a_scan_under_every_policy() {
+    for policy in PolicyName::ALL {
+        let mut lab = Lab::for_blocks(20);
+        lab.config.policy = Some(policy);
+        let (store, _) = lab.open();
+        let (needed, released) = (version(1, "a", BLOCK * 3), version(2, "b", BLOCK * 6));
+        put_all(&store, &needed).await;
+        put_all(&store, &released).await;
+        for index in 0..6 {
+            store.load(released.block(index), true).await;
+        }
+        store
+            .pinning
+            .pin(ORDER, in_an_hour(), vec![object(1)])
+            .await
+            .unwrap();
+        assert_eq!((store.release(object(1)), store.release(object(2))), (0, 6));
+        store.pinning.end(ORDER).await;
+        // Blocks that nobody needs stay while there is room.
+        scan(&store, 6).await;
+        assert_eq!(
+            (held(&store, &needed), held(&store, &released)),
+            (3, 6),
+            "{policy}"
+        );
+        scan(&store, 14).await;
+        assert_eq!(held(&store, &released), 0, "{policy}");
+        assert_eq!(held(&store, &needed), 3, "{policy}");
+        super::assert_consistent(&store);
+    }
+}
+
+#[tokio::test]
 async fn pins_beyond_their_share_are_refused_by_name() {
     let mut lab = Lab::for_blocks(20);
     lab.config.pinned_percent = 25;

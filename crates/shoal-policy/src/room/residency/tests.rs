@@ -51,6 +51,51 @@ fn room_is_taken_from_the_reservation_until_the_last_byte_is_gone() {
 }
 
 #[test]
+fn a_released_block_leaves_before_all_others_unless_it_is_used_or_pinned() {
+    let mut cache = cache(100).with_pins(100);
+    fill(&mut cache, 0..6, 10);
+    for key in [5, 3, 4, 2] {
+        assert!(cache.release(&key));
+    }
+    assert!(!cache.release(&9), "it is not held");
+    cache.touch(&3);
+    cache.pin(&4).unwrap();
+    assert!(!cache.release(&4), "it is pinned");
+    assert_eq!(cache.released().copied().collect::<Vec<_>>(), [5, 2]);
+    let mut leaves = |held: u32| {
+        let leaving = cache.evict(&mut |key| *key != held);
+        let leaving = leaving.expect("one may leave");
+        let key = leaving.key;
+        cache.left(leaving);
+        key
+    };
+    // One that a reader holds stays, and keeps its place.
+    assert_eq!([leaves(5), leaves(9)], [2, 5]);
+    assert_eq!(
+        [leaves(9), leaves(9), leaves(9)],
+        [0, 1, 3],
+        "then the policy chooses"
+    );
+    cache.unpin(&4);
+    cache.release(&4);
+    cache.touch(&4);
+    assert_eq!(cache.released().count(), 0);
+}
+
+#[test]
+fn a_block_that_is_released_again_and_again_takes_no_more_room() {
+    let mut cache = cache(100);
+    fill(&mut cache, 0..2, 10);
+    for _ in 0..10_000 {
+        cache.release(&0);
+        cache.touch(&0);
+    }
+    cache.release(&0);
+    assert_eq!(cache.released().count(), 1);
+    assert!(cache.released.len() < 200, "{}", cache.released.len());
+}
+
+#[test]
 fn a_renamed_block_takes_its_room_along() {
     let mut cache = cache(100);
     fill(&mut cache, 0..1, 60);
