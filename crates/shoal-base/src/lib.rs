@@ -1,4 +1,4 @@
-//! Seventeen small modules that crates of Shoal share. An eighteenth needs an equally good reason.
+//! Eighteen small modules that crates of Shoal share. A nineteenth needs an equally good reason.
 
 pub mod clock;
 pub mod encoding;
@@ -14,4 +14,4 @@ mod text;
 pub mod tls;
 
 pub use random::{chance, seeded};
-pub use text::{amount, causes, hex, spelling, terminal, words};
+pub use text::{amount, causes, hex, spelling, stars, terminal, words};

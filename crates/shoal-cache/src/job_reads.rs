@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use shoal_base::moment::millis_since_1970;
 use shoal_net::clock;
+use shoal_net::link::{JobId, JobNames};
 use shoal_policy::{ObjectId, VersionId};
 use shoal_s3::object::Version;
 
@@ -16,22 +17,13 @@ const JOBS_MAX: usize = 1024;
 const OBJECTS_MAX: usize = 1 << 18;
 const BLOCKS_MAX: usize = 1 << 20;
 
-/// Names a job of a plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct JobId {
-    /// The plan.
-    pub plan: u128,
-    /// The number of the job.
-    pub job: u64,
-}
-
 /// A job that is observed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObservedJob {
     /// The job.
     pub id: JobId,
-    /// Its name. A read that names another job in `x-shoal-job` is not counted; one that names none is.
-    pub name: String,
+    /// Its names. A read that names another job in `x-shoal-job` is not counted; one that names none is.
+    pub names: JobNames,
     /// The end of the count, in milliseconds since 1970: the deadline of the job.
     pub until_ms: u64,
     /// When the count is forgotten.
@@ -157,9 +149,9 @@ impl JobReads {
         };
         let (now_ms, job) = (millis_since_1970(clock::utc_now()), job());
         for (id, read) in readers {
-            let is_of_job = jobs
-                .get(id)
-                .is_some_and(|known| now_ms <= known.until_ms && job.is_none_or(|job| job == known.name));
+            let is_of_job = jobs.get(id).is_some_and(|known| {
+                now_ms <= known.until_ms && job.is_none_or(|job| known.names.include(job))
+            });
             if is_of_job && *blocks < BLOCKS_MAX {
                 let before = read.len();
                 read.add(version, index, bytes as u64);
@@ -208,7 +200,7 @@ mod tests {
     use shoal_policy::ObjectId;
     use shoal_s3::object::Version;
 
-    use super::{JOBS_MAX, JobId, JobReads, ObservedJob, TooManyReads};
+    use super::{JOBS_MAX, JobId, JobNames, JobReads, ObservedJob, TooManyReads};
 
     fn version(etag: &str) -> Version {
         let object = ObjectId([3; 16]);
@@ -226,7 +218,10 @@ mod tests {
     fn job(number: u64, until_ms: u64) -> ObservedJob {
         ObservedJob {
             id: JobId { plan: 7, job: number },
-            name: format!("j{number}"),
+            names: JobNames {
+                run: format!("j{number}@2026-11-20"),
+                all_runs: format!("j{number}*"),
+            },
             until_ms,
             forget_ms: u64::MAX,
         }
@@ -242,7 +237,7 @@ mod tests {
         for (index, bytes, name) in [
             (0, 4, Some("j1")),
             (0, 6, None),
-            (0, 10, None),
+            (0, 10, Some("j1@2026-11-20")),
             (2, 5, Some("j1")),
             (1, 7, Some("j1")),
             (1, 3, Some("another")),

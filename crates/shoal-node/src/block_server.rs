@@ -4,21 +4,20 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Collected, Limited};
 use shoal_cache::blocks::{BlockReader, BlockStream, ReadAheadWindow};
 use shoal_cache::exchange::ResponseBody;
 use shoal_cache::messages;
 use shoal_cache::obtain::Obtain;
 use shoal_cache::peer::{
-    ALIVE, BLOCKS, BlockRequest, CLASS, CallerName, FETCHING, MESSAGES, PAGE_PATH_BYTES_MAX, PAGES,
-    REQUEST_BYTES_MAX,
+    ALIVE, BLOCKS, BlockRequest, CallerName, FETCHING, MESSAGES, PAGE_PATH_BYTES_MAX, PAGES,
+    REQUEST_BYTES_MAX, purpose,
 };
 use shoal_cache::read_context::ReadContext;
 use shoal_cache::temporary_keys::{self, KEYS};
 use shoal_net::fair::in_flight::InFlight;
 use shoal_net::http::connection::ClientBody;
-use shoal_net::link::Purpose;
 use shoal_net::metrics::Counts;
 use shoal_net::words;
 use shoal_orders::bulletin::{BULLETIN, MESSAGE_BYTES_MAX};
@@ -144,7 +143,7 @@ impl BlockServer {
             }
             _ => return Err(ServeOutcome::Misunderstood),
         }
-        let purpose = purpose(request.headers());
+        let purpose = purpose(request.headers(), self.core.lake.promises());
         let message = read(request.into_body(), REQUEST_BYTES_MAX).await?;
         let block = BlockRequest::of_bytes(&message).map_err(|_| ServeOutcome::Misunderstood)?;
         let block_bytes = self.core.config.store.block_bytes;
@@ -234,12 +233,6 @@ impl BlockServer {
             block.headers.clone(),
         ))
     }
-}
-
-/// Returns the purpose of the block: a client's read, unless the request names another class.
-fn purpose(headers: &HeaderMap) -> Purpose {
-    let word = headers.get(CLASS).and_then(|class| class.to_str().ok());
-    word.and_then(Purpose::of_word).unwrap_or_default()
 }
 
 /// Reads a body, up to `bytes_max`.

@@ -4,5 +4,6 @@ pub mod amount;
 pub mod causes;
 pub mod hex;
 pub mod spelling;
+pub mod stars;
 pub mod terminal;
 pub mod words;

@@ -63,7 +63,7 @@ impl Fetcher {
     async fn reserve(&self, fetch: &WantedBlock) -> Result<Vec<OwnedSemaphorePermit>, FetchError> {
         let len = fetch.leader.span().len;
         let payer = fetch.context.caller.payer();
-        if let Some(transfer) = fetch.unhurried() {
+        if let Some(transfer) = fetch.in_background() {
             tokio::select! {
                 memory = self.memory.reserve_in_background(payer, len) => return memory,
                 () = transfer.hurried() => {}

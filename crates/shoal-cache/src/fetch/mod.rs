@@ -15,7 +15,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use shoal_policy::eviction::gwf::Worth;
-use shoal_policy::link::Class;
 use shoal_policy::{BlockId, Layer, Source};
 use shoal_s3::object::Version;
 use shoal_store::{Ranks, Store, Urgency};
@@ -169,7 +168,7 @@ impl Fetcher {
         match self.join_or_lead(span_of(version, index, 0), &waiters_changed) {
             Join::Stored => None,
             Join::Joined(waiter) => {
-                if matches!(context.purpose, Purpose::Client) {
+                if context.purpose.is_client() {
                     self.parts.early.requested(version.block(index), false);
                 }
                 Some(hurried(waiter, context))
@@ -180,7 +179,7 @@ impl Fetcher {
                 if let Some(transfer) = &transfer {
                     leader.carried_by(transfer.clone());
                 }
-                let is_read = matches!(context.purpose, Purpose::Client);
+                let is_read = context.purpose.is_client();
                 if is_read {
                     self.parts.early.requested(version.block(index), false);
                 }
@@ -244,7 +243,7 @@ impl Fetcher {
 
     /// Counts a reader's request for a block that this node holds.
     pub fn hit(&self, version: &Version, index: u32, purpose: &Purpose) {
-        if matches!(purpose, Purpose::Client) {
+        if purpose.is_client() {
             self.parts.early.requested(version.block(index), true);
         }
         self.requested(version, index, true);
@@ -352,9 +351,7 @@ impl Fetcher {
 /// Returns the waiter of a read that joined a fetch. If a client reads, the fetch continues in the client's
 /// class.
 fn hurried(waiter: Waiter, context: &ReadContext) -> Waiter {
-    if context.purpose.class() == Class::Client {
-        waiter.hurry();
-    }
+    waiter.hurry_for(&context.purpose);
     waiter
 }
 

@@ -80,8 +80,8 @@ impl ReadContext {
     }
 
     /// Returns true if the read is of a client of this node, and not of another node for one.
-    pub const fn is_of_client(&self) -> bool {
-        matches!(self.purpose, Purpose::Client) && !self.is_of_peer
+    pub fn is_of_client(&self) -> bool {
+        !self.is_of_peer && self.purpose.is_client()
     }
 
     /// Returns the job that the client's request names.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use futures_util::FutureExt as _;
 use http::Method;
 use shoal_net::endpoint::{LakeBody, RepeatableGet};
+use shoal_net::link::Transfer;
 use shoal_policy::BlockId;
 use shoal_s3::object::Version;
 use shoal_s3::range::ByteRange;
@@ -22,6 +23,8 @@ struct ResponseStream {
     fetcher: Arc<Fetcher>,
     version: Arc<Version>,
     context: Arc<ReadContext>,
+    /// The transfer that carries the response; `None` if it keeps no rate.
+    transfer: Option<Transfer>,
     /// Leaders of the announced blocks, in order.
     announced: VecDeque<Leader>,
     /// The first block, if the response began inside it: everything but its head has arrived.
@@ -64,15 +67,16 @@ impl Drop for StreamHandle {
 impl Fetcher {
     /// Fills blocks from a response that starts at byte `range.start` of the version and ends at `range.end`.
     /// If it starts inside a block, the bytes before it are requested later, in `context`, because the
-    /// reader's bytes come first.
-    /// Announces the first blocks before returning, so that their readers join instead of asking the lake
-    /// again. Returns `None` and drops the response if these blocks are in flight already.
+    /// reader's bytes come first. `transfer` carries the response if it keeps a rate. Announces the first
+    /// blocks before returning, so that their readers join instead of asking the lake again. Returns `None`
+    /// and drops the response if these blocks are in flight already.
     pub fn stream(
         self: &Arc<Self>,
         version: &Arc<Version>,
         range: ByteRange,
         body: LakeBody,
         context: &Arc<ReadContext>,
+        transfer: Option<Transfer>,
     ) -> Option<StreamHandle> {
         assert!(
             range.end <= version.size_bytes,
@@ -84,6 +88,7 @@ impl Fetcher {
             range.end / version.block_bytes
         };
         let question = RepeatableGet::of(&self.parts.lake, &context.request(Method::GET));
+        let question = question.within(transfer.as_ref());
         let part = range.start..range.end;
         let contradicted = self.parts.grants.revoker(context.caller.id(), version.object);
         let resumption = resumption(question, version, part, contradicted);
@@ -92,6 +97,7 @@ impl Fetcher {
             fetcher: Arc::clone(self),
             version: Arc::clone(version),
             context: Arc::clone(context),
+            transfer,
             announced: VecDeque::new(),
             headless: None,
             next: (range.start / version.block_bytes) as u32,
@@ -130,6 +136,9 @@ impl ResponseStream {
                 &self.waiters_changed,
             ) {
                 Join::Lead(leader, waiter) => {
+                    if let Some(transfer) = &self.transfer {
+                        leader.carried_by(transfer.clone());
+                    }
                     // A node without peers has no capacity to split between layers: misses are counted but
                     // not timed.
                     self.fetcher.requested(&self.version, self.next, false);

@@ -17,7 +17,7 @@ pub(super) struct WantedBlock {
     pub(super) obtain: Obtain,
     /// Delivers the bytes to the readers.
     pub(super) leader: Leader,
-    /// The transfer that carries the block; `None` if a client has waited for it from the start.
+    /// The transfer that carries the block; `None` if a client has waited for it from the start, at no rate.
     pub(super) transfer: Option<Transfer>,
 }
 
@@ -28,6 +28,14 @@ impl WantedBlock {
     }
 
     /// Returns the transfer while no client waits for the block.
+    pub(super) fn in_background(&self) -> Option<&Transfer> {
+        self.transfer
+            .as_ref()
+            .filter(|transfer| transfer.is_in_background())
+    }
+
+    /// Returns the transfer while it may wait: no client waits for the block, or only the job at whose rate
+    /// it comes.
     pub(super) fn unhurried(&self) -> Option<&Transfer> {
         self.transfer.as_ref().filter(|transfer| !transfer.is_hurried())
     }

@@ -356,9 +356,9 @@ impl PlainLake {
         }
         let headers = response.headers();
         let caller_headers = Some(Box::new(of_caller(headers)));
-        let stream_handle = self
-            .fetcher
-            .stream(&version, range, response.into_body(), &request.context);
+        let stream_handle =
+            self.fetcher
+                .stream(&version, range, response.into_body(), &request.context, None);
         PinOutcome::Version(Pinned {
             caller_headers,
             stream_handle,

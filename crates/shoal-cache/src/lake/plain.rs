@@ -6,7 +6,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, ready};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use shoal_net::clock;
-use shoal_net::endpoint::{EndpointError, EndpointRequest, LakeBody};
+use shoal_net::endpoint::{EndpointError, EndpointRequest, LakeBody, SendOptions};
 use shoal_policy::ObjectId;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Uncacheable, Version, of_caller};
@@ -302,7 +302,17 @@ impl PlainLake {
         request: &ReadRequest,
         lake_request: EndpointRequest,
     ) -> Result<Response<LakeBody>, EndpointError> {
-        let response = self.cache().lake.send(lake_request).await?;
+        self.send_with(request, lake_request, SendOptions::default())
+            .await
+    }
+
+    async fn send_with(
+        &self,
+        request: &ReadRequest,
+        lake_request: EndpointRequest,
+        options: SendOptions<'_>,
+    ) -> Result<Response<LakeBody>, EndpointError> {
+        let response = self.cache().lake.send_with(lake_request, options).await?;
         if is_refusal(response.status()) {
             self.cache().grants.revoke(request.caller, request.object);
         }
@@ -316,16 +326,17 @@ impl PlainLake {
         if let Some(range) = opening_range(request.range, self.cache().block_bytes, self.cache().ahead) {
             lake_request.headers.insert(header::RANGE, range);
         }
-        let response = self.send(request, lake_request).await?;
+        let transfer = request.context.purpose.transfer();
+        let options = SendOptions::within(transfer.as_ref());
+        let response = self.send_with(request, lake_request, options).await?;
         if !matches!(response.status(), StatusCode::OK | StatusCode::PARTIAL_CONTENT) {
             return Ok(PinOutcome::Relay(Box::new(response)));
         }
         match self.learn(request, response.status(), response.headers(), stamp) {
             Ok((version, range)) => {
                 let caller_headers = Some(Box::new(of_caller(response.headers())));
-                let stream_handle =
-                    self.fetcher
-                        .stream(&version, range, response.into_body(), &request.context);
+                let (body, context) = (response.into_body(), &request.context);
+                let stream_handle = self.fetcher.stream(&version, range, body, context, transfer);
                 Ok(PinOutcome::Version(Pinned {
                     caller_headers,
                     stream_handle,

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use shoal_net::link::Purpose;
 use shoal_policy::{BlockId, Source};
 
 use super::{BlockSpan, Fetch, FetchError, FetchPhase, Sender};
@@ -43,12 +44,12 @@ impl Waiter {
         self.fetch.span.id
     }
 
-    /// Marks the fetch as awaited by a client.
-    pub fn hurry(&self) {
+    /// Marks the fetch as awaited by a read for this purpose.
+    pub fn hurry_for(&self, purpose: &Purpose) {
         let mut state = self.fetch.state.lock();
-        state.is_hurried = true;
-        if let Some(transfer) = &state.transfer {
-            transfer.hurry();
+        match &state.transfer {
+            Some(transfer) => transfer.hurry_for(purpose),
+            None => state.is_hurried |= purpose.is_client(),
         }
     }
 

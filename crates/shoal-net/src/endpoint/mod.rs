@@ -149,13 +149,12 @@ impl Endpoint {
 
     /// Returns the link for requests, if it is metered.
     pub fn link(&self) -> Option<&Arc<Link>> {
-        self.promises().map(|(link, _)| link)
+        self.transport.link.as_ref()
     }
 
-    /// Returns the link if it is metered, and the promises of plans to reads over it.
-    pub fn promises(&self) -> Option<(&Arc<Link>, &Promises)> {
-        let metered = self.transport.metered.as_ref()?;
-        Some((&metered.link, &metered.promises))
+    /// Returns the rates of jobs that read by plan.
+    pub fn promises(&self) -> &Promises {
+        &self.transport.promises
     }
 
     /// Signs and sends a request of a waiting client. Returns the response head, with the body still to come.

@@ -140,7 +140,7 @@ impl EndpointRequest {
 pub struct SendOptions<'a> {
     /// The right to send a change, which is checked for every byte.
     pub permit: Option<&'a SendPermit>,
-    /// The background transfer that is charged for the bytes; `None` if a client waits for them.
+    /// The transfer that is charged for the bytes; `None` if a client waits for them, at no rate.
     pub transfer: Option<&'a Transfer>,
 }
 
@@ -202,6 +202,11 @@ pub(super) struct Head {
 }
 
 impl Head {
+    /// Returns true if a client has waited for the answer from the start.
+    pub(super) fn is_of_client(&self) -> bool {
+        self.transfer.as_ref().is_none_or(Transfer::is_of_client)
+    }
+
     /// Returns true if the client has signed the request.
     fn is_signed(&self) -> bool {
         let query = self.context.target.query().unwrap_or_default();

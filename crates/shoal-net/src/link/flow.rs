@@ -4,14 +4,13 @@ use std::cmp::Ordering;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use shoal_policy::fair::Payer;
 use shoal_policy::link::{Ask, Class};
 use tokio::time::{Sleep, sleep};
 
 use super::lane::{Lane, Ticket};
-use super::{PlannedRate, Transfer, class_of};
+use super::{JobRate, Transfer, class_of};
 
 /// Bytes that a transfer with a planned rate takes at a time, on a node without a metered link.
 const QUANTUM_WITHOUT_LINK: u64 = 64 << 10;
@@ -23,11 +22,11 @@ const QUANTUM_WITHOUT_LINK: u64 = 64 << 10;
 /// flight.
 #[derive(Debug)]
 pub struct Flow {
-    /// `None` if only a planned rate applies.
+    /// `None` if only the rate of a plan applies.
     lane: Option<Arc<Lane>>,
     transfer: Option<Transfer>,
-    /// The rates that plans promise to a client's read of this body.
-    promises: Vec<Arc<PlannedRate>>,
+    /// The rates of jobs that read this body by plan, if the client does not say which job it is.
+    promises: Vec<Arc<JobRate>>,
     payer: Payer,
     /// Bytes that were permitted.
     permitted: u64,
@@ -68,10 +67,10 @@ impl Flow {
         }
     }
 
-    /// Creates a flow that only enforces the rate of its plan, for connections that are not metered. Returns
-    /// `None` for a transfer without a plan.
+    /// Creates a flow that only enforces the rate of a plan, for connections that are not metered. Returns
+    /// `None` for a transfer without a rate.
     pub fn unmetered(transfer: Option<&Transfer>, payer: Payer) -> Option<Self> {
-        let transfer = transfer.filter(|transfer| transfer.plan().is_some())?;
+        let transfer = transfer.filter(|transfer| transfer.keeps_rate())?;
         Some(Self::new(None, Some(transfer.clone()), payer))
     }
 
@@ -82,9 +81,9 @@ impl Flow {
         self
     }
 
-    /// Returns the same flow of a body that plans promise to a client at these rates.
+    /// Returns the same flow of a body that jobs with these rates read by plan.
     #[must_use]
-    pub fn promised(mut self, rates: Vec<Arc<PlannedRate>>) -> Self {
+    pub fn promised(mut self, rates: Vec<Arc<JobRate>>) -> Self {
         self.promises = rates;
         self
     }
@@ -107,11 +106,11 @@ impl Flow {
             if has(self, needed.max(wanted)) {
                 return Poll::Ready(());
             }
-            if class != Class::Client
-                && let Some(transfer) = &self.transfer
+            if let Some(transfer) = &self.transfer
+                && !transfer.is_hurried()
             {
                 transfer.wake_when_hurried(cx);
-                if transfer.class() != class {
+                if transfer.is_hurried() {
                     continue;
                 }
             }
@@ -119,20 +118,26 @@ impl Flow {
                 Wait::No => {
                     let missing = left.saturating_add(self.moved) - self.permitted;
                     let bytes = self.quantum(class).min(missing);
-                    let pause = self.plan().map_or(Duration::ZERO, |plan| plan.take(bytes));
+                    let pause = self.transfer.as_ref().map(|transfer| transfer.take(bytes));
+                    let pause = pause.unwrap_or_default();
                     self.wait = if pause.is_zero() {
                         self.ask(class, bytes)
                     } else {
-                        // The transfer waits for its plan. Permitted bytes arrive meanwhile, or have not been
+                        // The transfer waits for its rate. Permitted bytes arrive meanwhile, or have not been
                         // requested yet, so others need not wait for them.
                         self.arrived(self.ahead);
                         Wait::ForRate(Box::pin(sleep(pause)), bytes)
                     };
                 }
                 Wait::ForRate(mut sleep, bytes) => {
-                    if self.plan().is_some() && sleep.as_mut().poll(cx).is_pending() {
+                    let keeps_rate = self.transfer.as_ref().is_some_and(Transfer::keeps_rate);
+                    if keeps_rate && sleep.as_mut().poll(cx).is_pending() {
                         self.wait = Wait::ForRate(sleep, bytes);
-                        return Poll::Pending;
+                        return if has(self, needed) {
+                            Poll::Ready(())
+                        } else {
+                            Poll::Pending
+                        };
                     }
                     self.wait = self.ask(class, bytes);
                 }
@@ -180,6 +185,12 @@ impl Flow {
         if let Some(lane) = &self.lane {
             lane.moved(class_of(self.transfer.as_ref()), bytes as u64);
         }
+        if let Some(job) = self.job() {
+            job.moved_for_job(bytes as u64);
+        }
+        for rate in &self.promises {
+            rate.moved_for_others(bytes as u64);
+        }
     }
 
     /// Takes permission, or starts to wait for it.
@@ -189,7 +200,7 @@ impl Flow {
             payer: self.payer,
             bytes,
             begins: self.ahead_bytes > 0 && self.permitted == 0,
-            is_promised: class == Class::Client && self.promises.iter().any(|rate| rate.take_if_any(bytes)),
+            is_promised: class == Class::Client && self.takes_promised(bytes),
         };
         let taken = self.lane.as_ref().map_or(Ok(class), |lane| lane.take(ask));
         match taken {
@@ -231,8 +242,14 @@ impl Flow {
         lane.map_or(QUANTUM_WITHOUT_LINK, |lane| lane.quantum(class))
     }
 
-    fn plan(&self) -> Option<&Arc<PlannedRate>> {
-        self.transfer.as_ref()?.plan()
+    /// Takes permission of the promises to move `bytes` before other clients. Returns true if there is any.
+    fn takes_promised(&self, bytes: u64) -> bool {
+        let mut rates = self.job().into_iter().chain(&self.promises);
+        rates.any(|rate| rate.take_promised(bytes))
+    }
+
+    fn job(&self) -> Option<&Arc<JobRate>> {
+        self.transfer.as_ref()?.job()
     }
 }
 
@@ -242,11 +259,11 @@ impl Drop for Flow {
             Wait::No => 0,
             Wait::ForRate(_, bytes) | Wait::ForRoom(_, _, bytes) => *bytes,
         };
-        if let Some(plan) = self.plan() {
+        if let Some(transfer) = &self.transfer {
             let taken = self.permitted + awaited;
-            plan.give_back(taken.saturating_sub(self.moved));
-            // Charge the bytes that moved without permission to the next transfer of the plan.
-            plan.take(self.moved.saturating_sub(taken));
+            transfer.give_back(taken.saturating_sub(self.moved));
+            // Charge the bytes that moved without permission to the next transfer at this rate.
+            transfer.take(self.moved.saturating_sub(taken));
         }
         if let Wait::ForRoom(ticket, asked, bytes) = std::mem::replace(&mut self.wait, Wait::No) {
             self.give_up(ticket, asked, bytes);

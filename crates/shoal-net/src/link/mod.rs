@@ -3,12 +3,13 @@
 //!
 //! [`shoal_policy::link`] has the policy; this module implements it. A [`Transfer`] has the purpose of a
 //! request to the lake, a [`Flow`] paces one body, a [`Lane`] is one direction of the link, [`Sharing`]
-//! tracks the demands of other nodes, and [`Promises`] holds the rates that plans promise to clients' reads.
-//! A node without `[lake] bandwidth` has no link: none of this runs.
+//! tracks the demands of other nodes, and [`Promises`] holds the rates that plans promise to jobs' reads. A
+//! node without `[lake] bandwidth` has no link: only the rates of plans apply there.
 
 mod config;
 mod figures;
 mod flow;
+mod job_rate;
 mod lane;
 mod planned_rate;
 mod promises;
@@ -26,8 +27,9 @@ use tokio::time::Instant;
 pub use self::config::{Bandwidth, BandwidthScope};
 pub use self::figures::{ClassFigures, LaneFigures, LinkFigures};
 pub use self::flow::Flow;
+pub use self::job_rate::{JobBytes, JobId, JobNames, JobRate, JobRates};
 pub use self::planned_rate::PlannedRate;
-pub use self::promises::{PromiseId, Promises, TooManyPromises};
+pub use self::promises::{PromiseToJob, Promises, TooManyPromises};
 pub use self::sharing::{LOOK_EVERY, Sharing};
 pub use self::transfer::{Purpose, Transfer};
 

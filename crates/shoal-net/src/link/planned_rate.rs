@@ -1,6 +1,7 @@
 //! The rate of a planned transfer.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -32,8 +33,8 @@ const BURST_BYTES_MIN: u64 = 64 << 10;
 pub struct PlannedRate {
     bucket: Mutex<Bucket>,
     began: Instant,
-    /// The link of which a part is reserved.
-    reserved: Option<(Arc<Link>, u64)>,
+    /// The link of which a part is reserved, and the reserved rate.
+    reserved: Option<(Arc<Link>, AtomicU64)>,
 }
 
 impl PlannedRate {
@@ -52,8 +53,7 @@ impl PlannedRate {
     fn with_burst(link: Option<&Arc<Link>>, (rate, reserved): (u64, u64), burst: Duration) -> Arc<Self> {
         // The sum of all reserved rates is counted.
         let rate = rate.clamp(1, RATE_MAX);
-        let burst = (u128::from(rate) * burst.as_millis() / 1_000) as u64;
-        let bucket = Bucket::new(rate, burst.max(BURST_BYTES_MIN), Duration::ZERO);
+        let bucket = Bucket::new(rate, burst_bytes(rate, burst), Duration::ZERO);
         let reserved = reserved.min(rate);
         let link = link.filter(|_| reserved > 0);
         if let Some(link) = link {
@@ -62,8 +62,20 @@ impl PlannedRate {
         Arc::new(Self {
             bucket: Mutex::new(bucket),
             began: clock::runtime_instant(),
-            reserved: link.map(|link| (Arc::clone(link), reserved)),
+            reserved: link.map(|link| (Arc::clone(link), AtomicU64::new(reserved))),
         })
+    }
+
+    /// Changes the rate of a promise, and with it the reserved part of the link.
+    pub(super) fn set(&self, rate: u64) {
+        let rate = rate.clamp(1, RATE_MAX);
+        let now = since(self.began);
+        self.bucket.lock().set(rate, burst_bytes(rate, PROMISE_TIME), now);
+        if let Some((link, reserved)) = &self.reserved {
+            let before = reserved.swap(rate, Ordering::Relaxed);
+            link.reserve(rate);
+            link.release(before);
+        }
     }
 
     /// Takes permission to move `bytes`. Returns how long to wait before they may move.
@@ -87,7 +99,12 @@ impl PlannedRate {
 impl Drop for PlannedRate {
     fn drop(&mut self) {
         if let Some((link, reserved)) = self.reserved.take() {
-            link.release(reserved);
+            link.release(reserved.into_inner());
         }
     }
+}
+
+fn burst_bytes(rate: u64, time: Duration) -> u64 {
+    let burst = (u128::from(rate) * time.as_millis() / 1_000) as u64;
+    burst.max(BURST_BYTES_MIN)
 }

@@ -1,15 +1,16 @@
-//! The rates that plans promise to clients' reads from the lake: the remote reads of Netco's section 4.2.
+//! The rates that plans promise to jobs' reads from the lake: the remote reads of Netco's section 4.2.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
+use shoal_base::words::Count;
 use shoal_policy::ObjectId;
 use tokio::time::Instant;
 
-use super::{Link, PlannedRate};
+use super::{JobBytes, JobId, JobNames, JobRate, JobRates, Link};
 use crate::time::clock;
 
 /// Maximum number of promises.
@@ -21,29 +22,34 @@ const OBJECTS_MAX: usize = 1 << 18;
 /// Maximum duration of a promise.
 const LIFE_MAX: Duration = Duration::from_mins(1);
 
-/// The reads that have a promised rate. Promises expire unless they are renewed.
+/// The jobs whose reads have a rate by plan. Promises expire unless they are renewed.
 #[derive(Debug, Default)]
 pub struct Promises {
     list: Mutex<Vec<Promise>>,
     /// True if there is any promise. Otherwise a request only costs a load of this.
     has_any: AtomicBool,
+    /// Bytes that came from the lake for reads that name their job.
+    bytes: Arc<Count>,
 }
 
-/// Names a promise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PromiseId {
-    /// The plan that gives it.
-    pub plan: u128,
-    /// The number of the job that it is given to.
-    pub job: u64,
+/// A promise to a job, as its coordinator gives it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PromiseToJob {
+    /// The job.
+    pub id: JobId,
+    /// Its names.
+    pub names: JobNames,
+    /// Its rates at this node.
+    pub rates: JobRates,
+    /// The time after which it ends.
+    pub life: Duration,
 }
 
 #[derive(Debug)]
 struct Promise {
-    id: PromiseId,
-    bytes_per_second: u64,
+    names: JobNames,
     until: Instant,
-    rate: Arc<PlannedRate>,
+    rate: Arc<JobRate>,
     objects: HashSet<ObjectId>,
 }
 
@@ -52,50 +58,48 @@ struct Promise {
 pub struct TooManyPromises;
 
 impl Promises {
-    /// Promises a rate to all reads of `objects` together, for `life` from now on. Renewing a promise extends
-    /// it and adds these objects; if the rate differs, the promise is replaced.
+    /// Promises a job its rates for its reads of `objects`. Renewing a promise extends it, changes its rates
+    /// and adds these objects. Returns the bytes that have come for the job.
     ///
     /// # Errors
     ///
     /// There are too many promises, or too many objects in them.
     pub fn give(
         &self,
-        link: &Arc<Link>,
-        (id, bytes_per_second): (PromiseId, u64),
-        life: Duration,
+        link: Option<&Arc<Link>>,
+        promise: PromiseToJob,
         objects: Vec<ObjectId>,
-    ) -> Result<(), TooManyPromises> {
+    ) -> Result<JobBytes, TooManyPromises> {
         let now = clock::runtime_instant();
         let mut list = self.list.lock();
-        list.retain(|promise| {
-            promise.until > now && (promise.id != id || promise.bytes_per_second == bytes_per_second)
-        });
+        list.retain(|promise| promise.until > now);
         let known: usize = list.iter().map(|promise| promise.objects.len()).sum();
-        let is_new = list.iter().all(|promise| promise.id != id);
-        if known + objects.len() > OBJECTS_MAX || is_new && list.len() >= PROMISES_MAX {
+        let place = list.iter().position(|known| known.rate.id == promise.id);
+        if known + objects.len() > OBJECTS_MAX || place.is_none() && list.len() >= PROMISES_MAX {
             return Err(TooManyPromises);
         }
-        if is_new {
+        let place = place.unwrap_or_else(|| {
             list.push(Promise {
-                id,
-                bytes_per_second,
+                rate: JobRate::new(promise.id, link, promise.rates, Arc::clone(&self.bytes)),
+                names: promise.names,
                 until: now,
-                rate: PlannedRate::promised(Some(link), bytes_per_second),
                 objects: HashSet::new(),
             });
-        }
-        let promise = list.iter_mut().find(|promise| promise.id == id);
-        let promise = promise.expect("it was added");
-        promise.until = now + life.min(LIFE_MAX);
-        promise.objects.extend(objects);
+            list.len() - 1
+        });
+        let known = &mut list[place];
+        known.rate.set(promise.rates);
+        known.until = now + promise.life.min(LIFE_MAX);
+        known.objects.extend(objects);
+        let bytes = known.rate.bytes();
         assert!(list.len() <= PROMISES_MAX, "promises are bounded");
         self.has_any.store(true, Ordering::Relaxed);
-        Ok(())
+        Ok(bytes)
     }
 
     /// Ends a promise.
-    pub fn end(&self, id: PromiseId) {
-        self.list.lock().retain(|promise| promise.id != id);
+    pub fn end(&self, id: JobId) {
+        self.list.lock().retain(|promise| promise.rate.id != id);
     }
 
     /// Returns true if any promise may be valid.
@@ -103,14 +107,51 @@ impl Promises {
         self.has_any.load(Ordering::Relaxed)
     }
 
-    /// Returns the rates that are promised to reads of an object.
-    pub fn of(&self, object: ObjectId) -> Vec<Arc<PlannedRate>> {
+    /// Returns the rates of the jobs that read an object by plan.
+    pub fn of(&self, object: ObjectId) -> Vec<Arc<JobRate>> {
+        let list = self.valid();
+        let of_it = list.iter().filter(|promise| promise.objects.contains(&object));
+        of_it.map(|promise| Arc::clone(&promise.rate)).collect()
+    }
+
+    /// Returns the rate of the job that reads an object by plan and has this name. `name` is not called
+    /// unless there are promises.
+    pub fn of_job<'n>(
+        &self,
+        object: ObjectId,
+        name: impl FnOnce() -> Option<&'n str>,
+    ) -> Option<Arc<JobRate>> {
+        let name = self.has_any().then(name).flatten()?;
+        let list = self.valid();
+        let mut of_it = list.iter().filter(|promise| promise.objects.contains(&object));
+        let promise = of_it.find(|promise| promise.names.include(name))?;
+        Some(Arc::clone(&promise.rate))
+    }
+
+    /// Returns the rate of a job.
+    pub fn of_id(&self, id: JobId) -> Option<Arc<JobRate>> {
+        let list = self.valid();
+        let promise = list.iter().find(|promise| promise.rate.id == id)?;
+        Some(Arc::clone(&promise.rate))
+    }
+
+    /// Returns the number of jobs that have a rate now.
+    pub fn jobs(&self) -> usize {
+        self.valid().len()
+    }
+
+    /// Returns the bytes that came from the lake at the rates of jobs, since the node started.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.get()
+    }
+
+    /// Locks the promises, of which those that are over are gone.
+    fn valid(&self) -> MutexGuard<'_, Vec<Promise>> {
         let now = clock::runtime_instant();
         let mut list = self.list.lock();
         list.retain(|promise| promise.until > now);
         self.has_any.store(!list.is_empty(), Ordering::Relaxed);
-        let of_it = list.iter().filter(|promise| promise.objects.contains(&object));
-        of_it.map(|promise| Arc::clone(&promise.rate)).collect()
+        list
     }
 }
 
@@ -121,8 +162,8 @@ mod tests {
 
     use shoal_policy::ObjectId;
 
-    use super::{LIFE_MAX, OBJECTS_MAX, PROMISES_MAX, PromiseId, Promises, TooManyPromises};
-    use crate::link::{Bandwidth, BandwidthScope, Link};
+    use super::{LIFE_MAX, OBJECTS_MAX, PROMISES_MAX, PromiseToJob, Promises, TooManyPromises};
+    use crate::link::{Bandwidth, BandwidthScope, JobId, JobNames, JobRates, Link};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -134,8 +175,20 @@ mod tests {
         })
     }
 
-    const fn of(job: u64) -> PromiseId {
-        PromiseId { plan: 7, job }
+    const fn of(job: u64) -> JobId {
+        JobId { plan: 7, job }
+    }
+
+    fn to(job: u64, floor: u64, life: Duration) -> PromiseToJob {
+        PromiseToJob {
+            id: of(job),
+            names: JobNames {
+                run: format!("j{job}@2026-11-20T02:00:04Z"),
+                all_runs: format!("j{job}_*"),
+            },
+            rates: JobRates { floor, ceiling: None },
+            life,
+        }
     }
 
     fn object(number: u32) -> ObjectId {
@@ -147,7 +200,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_promise_is_about_its_objects_and_ends_unless_it_is_given_again() {
         let (promises, link) = (Promises::default(), link());
-        let give = |id, life, objects| promises.give(&link, (of(id), 1_000), life, objects).unwrap();
+        let give = |id, life, objects| promises.give(Some(&link), to(id, 1_000, life), objects).unwrap();
         assert!(!promises.has_any());
         give(1, SECOND * 10, vec![object(1)]);
         give(2, SECOND * 10, vec![object(1), object(2)]);
@@ -171,22 +224,32 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_promise_of_another_rate_replaces_the_former_one() {
-        let (promises, link) = (Promises::default(), link());
+    async fn a_read_that_names_the_job_has_the_jobs_rate() {
+        let promises = Promises::default();
         promises
-            .give(&link, (of(1), 1_000), SECOND, vec![object(1), object(2)])
+            .give(None, to(1, 1_000, SECOND), vec![object(1)])
             .unwrap();
-        promises
-            .give(&link, (of(1), 2_000), SECOND, vec![object(1)])
-            .unwrap();
-        assert_eq!(promises.of(object(1)).len(), 1);
-        assert_eq!(promises.of(object(2)).len(), 0);
+        let rate = promises.of_id(of(1)).unwrap();
+        for (number, name, is_it) in [
+            (1, Some("j1_2026-11-21"), true),
+            (1, Some("j1@2026-11-20T02:00:04Z"), true),
+            (1, Some("j10_2026-11-21"), false),
+            (1, None, false),
+            (2, Some("j1_2026-11-21"), false),
+        ] {
+            let found = promises.of_job(object(number), || name);
+            let found = found.map(|found| Arc::ptr_eq(&found, &rate));
+            assert_eq!(found, is_it.then_some(true), "{number} {name:?}");
+        }
+        tokio::time::advance(SECOND).await;
+        assert!(promises.of_job(object(1), || Some("j1_")).is_none());
+        assert!(promises.of_id(of(1)).is_none());
     }
 
     #[tokio::test(start_paused = true)]
     async fn promises_and_their_objects_are_bounded() {
         let (promises, link) = (Promises::default(), link());
-        let give = |id, objects| promises.give(&link, (of(id), 1), SECOND, objects);
+        let give = |id, objects| promises.give(Some(&link), to(id, 1, SECOND), objects);
         for id in 0..PROMISES_MAX as u64 {
             give(id, vec![object(1)]).unwrap();
         }

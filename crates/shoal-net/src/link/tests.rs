@@ -10,7 +10,7 @@ use shoal_policy::fair::Payer;
 use shoal_policy::link::{Ask, Class, Direction};
 use tokio::sync::Semaphore;
 
-use super::{Bandwidth, BandwidthScope, Flow, Link, PlannedRate, Purpose};
+use super::{Bandwidth, BandwidthScope, Flow, JobId, JobRate, JobRates, Link, PlannedRate, Purpose};
 use crate::time::clock;
 
 const MB: u64 = 1_000_000;
@@ -21,6 +21,11 @@ fn link(bytes_per_second: u64) -> Arc<Link> {
         bytes_per_second,
         scope: BandwidthScope::Node,
     })
+}
+
+fn job_rate(link: Option<&Arc<Link>>, floor: u64, ceiling: Option<u64>) -> Arc<JobRate> {
+    let rates = JobRates { floor, ceiling };
+    JobRate::new(JobId { plan: 1, job: 2 }, link, rates, Arc::default())
 }
 
 /// Moves a whole body in frames as large as a read from a socket.
@@ -118,7 +123,7 @@ async fn a_read_has_the_rate_that_a_plan_promises_it_beside_other_clients() {
     tokio::time::sleep(Duration::from_millis(500)).await;
     let turn = time_of(moves(link.down(None, SOMEONE), 5 * MB)).await;
     assert!(turn > Duration::from_millis(700), "{turn:?}");
-    let rate = PlannedRate::promised(Some(&link), 40 * MB);
+    let rate = job_rate(Some(&link), 40 * MB, None);
     // Both bodies of a job share the rate.
     let read = |link: &Arc<Link>| {
         moves(
@@ -137,6 +142,8 @@ async fn a_read_has_the_rate_that_a_plan_promises_it_beside_other_clients() {
     );
     let down = link.figures().down;
     assert!(down.promised_bytes > 36 * MB, "{}", down.promised_bytes);
+    let bytes = rate.bytes();
+    assert_eq!((bytes.named, bytes.unnamed), (0, 40 * MB));
     drop(rate);
     let turn = time_of(moves(link.down(None, SOMEONE), 5 * MB)).await;
     assert!(turn > Duration::from_millis(700), "{turn:?}");
@@ -152,6 +159,60 @@ async fn a_read_has_the_rate_that_a_plan_promises_it_beside_other_clients() {
             .map(|figures| figures.bytes)
             .sum::<u64>()
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_reads_no_faster_than_it_needs_and_others_have_the_rest() {
+    let expected = Duration::from_secs(2);
+    let is_near = |took: Duration| took > expected.mul_f64(0.93) && took < expected.mul_f64(1.07);
+    for link in [Some(link(100 * MB)), None] {
+        let rate = job_rate(link.as_ref(), 10 * MB, Some(20 * MB));
+        let purpose = Purpose::Job(Arc::clone(&rate));
+        let body = || {
+            let transfer = purpose.transfer();
+            let unmetered = || Flow::unmetered(transfer.as_ref(), SOMEONE).expect("it keeps a rate");
+            link.as_ref()
+                .map_or_else(unmetered, |link| link.down(transfer.clone(), SOMEONE))
+        };
+        let others = link.as_ref().map(|link| {
+            let other = moves(link.down(None, SOMEONE), 1_000 * MB);
+            tokio::spawn(other)
+        });
+        let took = time_of(join_all((0..4).map(|_| moves(body(), 10 * MB))).map(drop)).await;
+        assert!(is_near(took), "{took:?}");
+        if let (Some(link), Some(others)) = (&link, others) {
+            let client = figures(link, Direction::Down, Class::Client);
+            // The job's bytes are those of a client, too.
+            assert!(client.bytes - 40 * MB > 150 * MB, "{client:?}");
+            assert!(link.figures().down.promised_bytes < 40 * MB);
+            others.abort();
+        }
+        assert_eq!((rate.bytes().named, rate.bytes().unnamed), (40 * MB, 0));
+        // The coordinator changes the rate, and in the end lifts it.
+        let rates = |floor, ceiling| JobRates { floor, ceiling };
+        rate.set(rates(5 * MB, Some(5 * MB)));
+        let took = time_of(moves(body(), 10 * MB)).await;
+        assert!(is_near(took), "{took:?}");
+        rate.set(rates(5 * MB, None));
+        let took = time_of(moves(body(), 10 * MB)).await;
+        assert!(took < Duration::from_millis(150), "{took:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_who_is_not_the_job_does_not_wait_for_its_rate() {
+    let link = link(100 * MB);
+    let rate = job_rate(Some(&link), 2 * MB, Some(2 * MB));
+    let job = Purpose::Job(rate);
+    let transfer = job.transfer().unwrap();
+    let mut body = tokio::spawn(moves(link.down(Some(transfer.clone()), SOMEONE), 10 * MB));
+    transfer.hurry_for(&job);
+    transfer.hurry_for(&Purpose::Prefetch);
+    let slow = tokio::time::timeout(Duration::from_secs(1), &mut body).await;
+    assert!(slow.is_err(), "it keeps the rate of the job");
+    transfer.hurry_for(&Purpose::Client);
+    let took = time_of(async { body.await.unwrap() }).await;
+    assert!(took < Duration::from_millis(150), "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -295,7 +356,7 @@ async fn the_last_bytes_of_a_clients_body_are_paid_for() {
 #[tokio::test(start_paused = true)]
 async fn bytes_are_given_back_to_the_class_that_they_went_as() {
     let link = link(100 * MB);
-    let rate = PlannedRate::promised(Some(&link), 40 * MB);
+    let rate = job_rate(Some(&link), 40 * MB, None);
     let rates = || {
         [Class::Client, Class::Planned]
             .map(|class| figures(&link, Direction::Down, class).rate_bytes_per_second)

@@ -4,11 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use shoal_policy::link::Class;
 
-use super::PlannedRate;
+use super::{JobRate, PlannedRate};
 
 /// The purpose of reading blocks.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +17,8 @@ pub enum Purpose {
     /// A client waits for the blocks.
     #[default]
     Client,
+    /// A client that is a job of a plan waits for the blocks. They come from the lake at the job's rate.
+    Job(Arc<JobRate>),
     /// A plan needs the blocks on this node, at its rate.
     Planned(Arc<PlannedRate>),
     /// A client will probably need the blocks.
@@ -28,11 +31,16 @@ impl Purpose {
     /// Returns the class of transfers for this purpose.
     pub fn class(&self) -> Class {
         match self {
-            Self::Client => Class::Client,
+            Self::Client | Self::Job(_) => Class::Client,
             Self::Planned(_) => Class::Planned,
             Self::Prefetch => Class::Prefetch,
             Self::Cleaning => Class::Cleaning,
         }
+    }
+
+    /// Returns true if a client waits for the blocks.
+    pub fn is_client(&self) -> bool {
+        self.class() == Class::Client
     }
 
     /// Returns the purpose for the word of a class that another node sends. That node enforces a plan's rate,
@@ -46,7 +54,8 @@ impl Purpose {
         })
     }
 
-    /// Returns a transfer for this purpose, or `None` for a client's, which is the default for requests.
+    /// Returns a transfer for this purpose, or `None` for that of a client without a rate, which is the
+    /// default for requests.
     pub fn transfer(&self) -> Option<Transfer> {
         (!matches!(self, Self::Client)).then(|| {
             Transfer(Arc::new(Inner {
@@ -58,7 +67,8 @@ impl Purpose {
     }
 }
 
-/// A transfer that no client waited for when it began. All requests for it share this value.
+/// A transfer that keeps a rate, or that no client waited for when it began. All requests for it share this
+/// value.
 #[derive(Clone)]
 pub struct Transfer(Arc<Inner>);
 
@@ -84,7 +94,37 @@ impl Transfer {
         self.0.purpose.class()
     }
 
-    /// Raises the transfer to the class of clients, because a client now waits for it.
+    /// Returns true if a client has waited for the transfer from the start.
+    pub fn is_of_client(&self) -> bool {
+        self.0.purpose.is_client()
+    }
+
+    /// Returns true while no client waits for the transfer.
+    pub fn is_in_background(&self) -> bool {
+        self.class() != Class::Client
+    }
+
+    /// Returns the rate of the job that the transfer is for, while no other client waits for it.
+    pub fn job(&self) -> Option<&Arc<JobRate>> {
+        match &self.0.purpose {
+            Purpose::Job(rate) if !self.is_hurried() => Some(rate),
+            _ => None,
+        }
+    }
+
+    /// Raises the transfer to the class of clients if a read for this purpose has to wait for it: a client's
+    /// read, unless it is the same job's.
+    pub fn hurry_for(&self, purpose: &Purpose) {
+        let is_same_job = match (&self.0.purpose, purpose) {
+            (Purpose::Job(one), Purpose::Job(other)) => one.id == other.id,
+            _ => false,
+        };
+        if purpose.is_client() && !is_same_job {
+            self.hurry();
+        }
+    }
+
+    /// Raises the transfer to the class of clients, because a client now waits for it, and ends its rate.
     pub fn hurry(&self) {
         if !self.0.is_hurried.swap(true, Ordering::SeqCst) {
             let waiting = std::mem::take(&mut *self.0.waiting.lock());
@@ -110,11 +150,29 @@ impl Transfer {
         .await;
     }
 
-    /// Returns the rate that the transfer must keep, unless a client waits for it.
-    pub(super) fn plan(&self) -> Option<&Arc<PlannedRate>> {
+    /// Returns true if the transfer keeps a rate now.
+    pub(super) fn keeps_rate(&self) -> bool {
+        !self.is_hurried() && matches!(self.0.purpose, Purpose::Planned(_) | Purpose::Job(_))
+    }
+
+    /// Takes permission to move `bytes` at the rate of the transfer. Returns how long to wait before they may
+    /// move; zero if it keeps no rate.
+    pub(super) fn take(&self, bytes: u64) -> Duration {
         match &self.0.purpose {
-            Purpose::Planned(plan) if !self.is_hurried() => Some(plan),
-            _ => None,
+            _ if self.is_hurried() => Duration::ZERO,
+            Purpose::Planned(rate) => rate.take(bytes),
+            Purpose::Job(rate) => rate.take(bytes),
+            Purpose::Client | Purpose::Prefetch | Purpose::Cleaning => Duration::ZERO,
+        }
+    }
+
+    /// Returns unused permission to move bytes at the rate of the transfer.
+    pub(super) fn give_back(&self, bytes: u64) {
+        match &self.0.purpose {
+            _ if self.is_hurried() => {}
+            Purpose::Planned(rate) => rate.give_back(bytes),
+            Purpose::Job(rate) => rate.give_back(bytes),
+            Purpose::Client | Purpose::Prefetch | Purpose::Cleaning => {}
         }
     }
 

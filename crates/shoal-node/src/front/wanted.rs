@@ -8,7 +8,7 @@ use shoal_cache::exchange::respond::{self, CacheStatus, ResponseOptions};
 use shoal_cache::exchange::{Admitted, ResponseBody};
 use shoal_cache::freshness::Reuse;
 use shoal_cache::lake::{NoBytes, ReadRequest, errors};
-use shoal_cache::read_context::ReadContext;
+use shoal_cache::read_context::{Purpose, ReadContext};
 use shoal_net::clock;
 use shoal_net::endpoint::{Endpoint, LakeAccount};
 use shoal_s3::auth::Credentials;
@@ -58,7 +58,9 @@ impl Wanted {
             ReadContext::of_peer(account, caller.clone(), Some(name), HeaderMap::new())
         } else {
             let client = Arc::clone(&admitted.parts);
-            ReadContext::new(lake.account_for(caller), caller.clone(), client, name)
+            let context = ReadContext::new(lake.account_for(caller), caller.clone(), client, name);
+            let rate = lake.promises().of_job(object, || context.job());
+            context.with_purpose(rate.map_or(Purpose::Client, Purpose::Job))
         };
         let request = ReadRequest {
             caller: caller.id(),

@@ -146,6 +146,16 @@ impl Execution {
         statuses
     }
 
+    /// Returns the files of which bytes that the plan fetches for a job are not cached, each with the number
+    /// of bytes that the job needs.
+    pub(super) fn lacking(&self, planned: &JobPlan) -> impl Iterator<Item = (usize, u64)> {
+        let needed = planned.reads.iter().filter_map(move |read| {
+            let &file = self.by_name.get(&read.file)?;
+            Some((file, self.files[file].needed_bytes(read.cached_bytes)))
+        });
+        needed.filter(move |&(file, needed)| self.files[file].have_bytes < needed)
+    }
+
     /// Returns true if each job has a final status, or none at all.
     pub(super) fn is_judged(&self, now_s: f64) -> bool {
         let jobs = self.request.jobs.iter().zip(&self.verdicts);
@@ -196,7 +206,7 @@ impl<'a> Present<'a> {
             return JobStatus::Met;
         }
         // A new plan may have left it out.
-        let lacks = !is_planned || self.misses(job) || self.lacking(planned).next().is_some();
+        let lacks = !is_planned || self.misses(job) || self.execution.lacking(planned).next().is_some();
         if is_over {
             let is_counted = read.counted_s >= job.deadline_s || self.now_s >= job.deadline_s + PATIENCE_S;
             return match (is_counted, lacks) {
@@ -236,20 +246,10 @@ impl<'a> Present<'a> {
         inputs.any(|file| self.execution.files[*file].missing.is_some())
     }
 
-    /// Returns the files of which bytes that the plan fetches for a job are not cached, each with the number
-    /// of bytes that the job needs.
-    fn lacking(&self, planned: &JobPlan) -> impl Iterator<Item = (usize, u64)> {
-        let needed = planned.reads.iter().filter_map(move |read| {
-            let &file = self.execution.by_name.get(&read.file)?;
-            Some((file, self.execution.files[file].needed_bytes(read.cached_bytes)))
-        });
-        needed.filter(move |&(file, needed)| self.execution.files[file].have_bytes < needed)
-    }
-
     /// Returns true if bytes will be missing when a job is submitted, if all transfers continue at the
     /// planned rates.
     fn will_lack(&self, planned: &JobPlan, submit_s: f64) -> bool {
-        self.lacking(planned).any(|(file, needed)| {
+        self.execution.lacking(planned).any(|(file, needed)| {
             let coming = self.open[file]
                 .iter()
                 .filter(|transfer| transfer.first_byte < needed);

@@ -8,6 +8,7 @@
 mod deviation;
 mod job_status;
 mod link_meter;
+pub mod promise;
 pub mod transfer;
 mod transfers;
 
@@ -16,6 +17,7 @@ use std::ops::RangeInclusive;
 
 pub use self::deviation::{Deviation, Difference};
 pub use self::job_status::{JobStatus, Verdicts};
+pub use self::promise::Promise;
 pub use self::transfer::Transfer;
 
 use self::job_status::ReadState;
@@ -32,8 +34,8 @@ pub const TRANSFERS_MAX: usize = 200_000;
 /// Tolerated difference of a file's size from its planned size, as a share of the latter, without a new plan.
 pub const SIZE_TOLERANCE: f64 = 0.01;
 
-/// Delay between the end of a file's last pin and its removal.
-const EVICT_AFTER_S: f64 = 2.0;
+/// Delay between the end of a file's last pin and its release.
+const RELEASE_AFTER_S: f64 = 2.0;
 
 /// The time by which a job may begin before it is expected, so that its reads count.
 const EARLY_S: f64 = 60.0;
@@ -52,26 +54,21 @@ pub enum Step {
     },
     /// Look again for this file, which the lake did not have.
     Ask(usize),
-    /// Remove this file from the cache.
-    Evict(usize),
-    /// Promise this job, by its position in the request, its rate from the lake ([`Execution::promise`]),
-    /// until its deadline.
+    /// Keep what jobs read of this file from now on for later jobs: a page of section 4.3.
+    Page {
+        /// The file, by its position in the request.
+        file: usize,
+        /// The end.
+        until_s: f64,
+    },
+    /// Let this file leave the cache before all others when room is needed.
+    Release(usize),
+    /// Promise this job, by its position in the request, its rates from the lake ([`Execution::promise`],
+    /// [`Execution::ceiling`]), until its deadline.
     Promise(usize),
     /// Count what this job, by its position in the request, reads of its inputs ([`Execution::has_read`]),
     /// until its deadline.
     Observe(usize),
-}
-
-/// The rate at which a job reads from the lake the bytes that are not cached for it: `r_j` of section 4.2,
-/// for all of its files together.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Promise {
-    /// Bytes a second.
-    pub bytes_per_second: f64,
-    /// The files, by their positions in the request.
-    pub files: Vec<usize>,
-    /// The deadline of the job.
-    pub until_s: f64,
 }
 
 /// Progress of the fetches of a plan, in bytes.
@@ -211,7 +208,7 @@ impl Execution {
         now_s >= self.request.ends_s() && self.transfers.running == 0 && self.is_judged(now_s)
     }
 
-    /// Begins the plan in force: its transfers, its evictions and promises, and these steps before them.
+    /// Begins the plan in force: its transfers, pages, releases and promises, and these steps before them.
     fn lay_out(&mut self, mut steps: Vec<(f64, Step)>) {
         let mut transfers = Vec::new();
         for planned in &self.plan.files {
@@ -224,9 +221,16 @@ impl Execution {
                 let of_file = planned.transfers.iter();
                 transfers.extend(of_file.filter_map(|transfer| transfer_of(number, file, transfer, planned)));
             }
+            if file.may_be_fetched {
+                let page = |page: &Cached| {
+                    let (file, until_s) = (number, page.until_s);
+                    (page.from_s, Step::Page { file, until_s })
+                };
+                steps.extend(planned.paged.iter().map(page));
+            }
             let evictions = planned.evictions.iter();
             let whole = evictions.filter(|eviction| eviction.first_block == 0);
-            steps.extend(whole.map(|eviction| (eviction.at_s + EVICT_AFTER_S, Step::Evict(number))));
+            steps.extend(whole.map(|eviction| (eviction.at_s + RELEASE_AFTER_S, Step::Release(number))));
         }
         let jobs = self.request.jobs.iter().enumerate();
         let promised = jobs.filter(|(job, _)| self.promise(*job).is_some());
@@ -243,23 +247,6 @@ impl Execution {
     pub fn inputs(&self, job: usize) -> impl Iterator<Item = usize> {
         let inputs = self.request.jobs[job].inputs.iter();
         inputs.filter_map(|name| self.by_name.get(name).copied())
-    }
-
-    /// Returns the promise of the plan in force to a job: its rate from the lake while it runs. `None` if it
-    /// reads nothing from the lake by plan.
-    pub fn promise(&self, job: usize) -> Option<Promise> {
-        let planned = self.plan.jobs.get(job)?;
-        let reads = planned.reads.iter();
-        let remote: Vec<_> = reads.filter(|read| read.remote_bytes_per_second > 0.0).collect();
-        let is_promised = planned.outcome == Outcome::Planned && !remote.is_empty();
-        is_promised.then(|| Promise {
-            bytes_per_second: remote.iter().map(|read| read.remote_bytes_per_second).sum(),
-            files: remote
-                .iter()
-                .filter_map(|read| self.by_name.get(&read.file).copied())
-                .collect(),
-            until_s: self.request.jobs[job].deadline_s,
-        })
     }
 
     /// Replaces the plan in force with one made from [`Execution::request_from`]. The transfers of the former
@@ -296,10 +283,10 @@ impl Execution {
     pub fn due(&mut self, now_s: f64) -> Vec<Step> {
         let mut steps = Vec::new();
         while let Some((at_s, step)) = self.agenda.pop_front_if(|(at_s, _)| *at_s <= now_s) {
-            // A removal that is long overdue would remove bytes that were cached later.
+            // A release that is long overdue would release bytes that were cached later.
             let is_late = match step {
-                Step::Evict(_) => at_s < now_s - self.request.window.slot_s,
-                Step::Keep { until_s, .. } => until_s <= now_s,
+                Step::Release(_) => at_s < now_s - self.request.window.slot_s,
+                Step::Keep { until_s, .. } | Step::Page { until_s, .. } => until_s <= now_s,
                 Step::Promise(job) => self.request.jobs[job].deadline_s <= now_s,
                 Step::Observe(job) => self.verdicts[job].is_some(),
                 Step::Fetch(_) | Step::Ask(_) => false,
@@ -419,8 +406,8 @@ impl Execution {
         self.surprise = Some(Deviation { file, difference });
     }
 
-    /// Records that a file was evicted.
-    pub fn evicted(&mut self, file: usize) {
+    /// Records that a file was released: the plan no longer counts on its bytes.
+    pub fn released(&mut self, file: usize) {
         self.files[file].have_bytes = 0;
     }
 

@@ -153,6 +153,59 @@ fn a_job_that_begins_with_the_window_is_promised_its_rate_from_the_lake() {
 }
 
 #[test]
+fn a_job_may_read_from_the_lake_what_is_left_by_the_time_that_is_left() {
+    let mut request = request(&[(0.0, 0)]);
+    request.jobs[0].deadline_s = 20.0;
+    let mut execution = Execution::new(document(request.clone()), &Verdicts::default(), 0.0);
+    // 1,000 bytes in 20 s, of which one is the reserve. (moved, now, size) → the ceiling
+    for (moved, now_s, bytes, expected) in [
+        (0, 0.0, 1000, Some(1000.0 / 19.0)),
+        (500, 9.0, 1000, Some(50.0)),
+        (0, 9.0, 1000, Some(100.0)),
+        (900, 9.0, 1000, Some(50.0)),
+        (1000, 9.0, 1000, None),
+        (500, 19.0, 1000, None),
+        (500, 9.0, 2000, Some(150.0)),
+    ] {
+        execution.has_size(0, bytes);
+        let found = execution.ceiling(0, moved, now_s);
+        let is_it = match (found, expected) {
+            (Some(found), Some(expected)) => (found - expected).abs() < 1e-6,
+            (found, expected) => found == expected,
+        };
+        assert!(is_it, "{moved} of {bytes} at {now_s}: {found:?}");
+    }
+    // A job whose cached bytes have not come needs more than planned.
+    request.link.bytes_per_second = 60.0;
+    request.jobs[0].submit_s = 10.0;
+    let mut execution = Execution::new(document(request), &Verdicts::default(), 0.0);
+    assert!(execution.promise(0).is_some() && !execution.transfers().is_empty());
+    assert_eq!(execution.ceiling(0, 0, 10.0), None);
+    go(&mut execution, 0.0, 10.0, 1.0);
+    assert!(execution.ceiling(0, 0, 10.0).is_some());
+}
+
+#[test]
+fn what_a_job_reads_for_a_later_one_is_kept_as_long_as_the_plan_says() {
+    // The second job reads what the first one has read, and the link has no room for it.
+    let mut request = request(&[(0.0, 0), (30.0, 0)]);
+    request.jobs[0].deadline_s = 10.0;
+    let document = document(request);
+    let read = &document.plan.jobs[0].reads[0];
+    assert!(read.keep && document.plan.quality.paged_bytes > 0.0, "{read:?}");
+    let mut execution = Execution::new(document, &Verdicts::default(), 0.0);
+    let steps = go(&mut execution, 0.0, 12.0, 1.0);
+    let pages: Vec<_> = steps
+        .iter()
+        .filter(|step| matches!(step, Step::Page { .. }))
+        .collect();
+    let [Step::Page { file: 0, until_s }] = pages[..] else {
+        panic!("{steps:?}");
+    };
+    assert!(*until_s >= 31.0, "until the second job is done: {until_s}");
+}
+
+#[test]
 fn a_plan_on_course_meets_its_deadlines_and_moves_each_byte_once() {
     let mut execution = execution(&[(10.0, 0), (20.0, 1), (25.0, 0)]);
     assert_eq!(execution.judge(0.0), [JobStatus::Waiting; 3]);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::uri::PathAndQuery;
-use http::{HeaderValue, Method, StatusCode};
+use http::{HeaderName, HeaderValue, Method, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use parking_lot::Mutex;
 use shoal_net::channel::Channel;
@@ -19,7 +19,7 @@ use shoal_policy::circuit_breaker::CircuitBreaker;
 use shoal_s3::identity::NODE;
 
 use super::request::{BLOCKS, BlockRequest};
-use super::{ALIVE, CLASS, FETCHING, MESSAGES};
+use super::{ALIVE, CLASS, FETCHING, JOB, MESSAGES, job_header};
 
 /// Time within which a healthy peer answers whether it will send a block. After it, the request has failed.
 const HEAD_PATIENCE: Duration = Duration::from_secs(1);
@@ -122,8 +122,8 @@ impl Peer {
         }
     }
 
-    /// Requests a part of a block, for `transfer` if no client waits for it. If the peer fetches the block
-    /// from the lake, it does so in the class of the transfer.
+    /// Requests a part of a block, for `transfer` if there is one. If the peer fetches the block from the
+    /// lake, it does so in the class of the transfer, and at the rate of its job.
     ///
     /// # Errors
     ///
@@ -134,9 +134,8 @@ impl Peer {
         transfer: Option<&Transfer>,
     ) -> Result<SentBlock, PeerError> {
         let body = request.to_bytes().ok_or(PeerError::TooLong)?;
-        let class = transfer.map(|transfer| (CLASS, HeaderValue::from_static(transfer.class().as_str())));
         let request = EndpointRequest {
-            headers: class.into_iter().collect(),
+            headers: transfer.into_iter().map(header_of).collect(),
             body: RequestBody::Whole(body.into()),
             // Safe to repeat if the peer has closed an idle connection: a request for a block has no side
             // effect.
@@ -152,7 +151,8 @@ impl Peer {
             return Err(self.refused(head.status));
         }
         let was_held = !head.headers.contains_key(FETCHING);
-        // A planned rate applies to every source.
+        // A planned rate applies to every source, and a job's to the lake alone.
+        let transfer = transfer.filter(|transfer| !transfer.is_of_client());
         let flow = Flow::unmetered(transfer, NODE);
         let body = body.paced_by(flow.map(Box::new));
         Ok(SentBlock { body, was_held })
@@ -261,6 +261,14 @@ impl Peer {
     pub fn note_failure(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
         self.breaker.lock().failed(clock::monotonic());
+    }
+}
+
+/// Returns the header that names the class of a transfer, or its job.
+fn header_of(transfer: &Transfer) -> (HeaderName, HeaderValue) {
+    match transfer.job() {
+        Some(rate) => (JOB, job_header(rate.id)),
+        None => (CLASS, HeaderValue::from_static(transfer.class().as_str())),
     }
 }
 

@@ -11,17 +11,12 @@ use shoal_s3::target;
 use super::Transport;
 use super::pool::Pool;
 use crate::endpoint::request::Head;
-use crate::link::{Flow, Link, PlannedRate, Promises, Transfer};
+use crate::link::{Flow, JobRate, Transfer};
 
-/// A metered link, and the rates that plans promise to reads over it.
-pub(in crate::endpoint) struct Metered {
-    pub(in crate::endpoint) link: Arc<Link>,
-    pub(in crate::endpoint) promises: Promises,
-}
-
-impl Metered {
-    /// Returns the rates that plans promise to a client's read.
-    fn promised_rates(&self, head: &Head) -> Vec<Arc<PlannedRate>> {
+impl Transport {
+    /// Returns the rates of jobs that read the object of this request by plan, if the client does not say
+    /// which job it is.
+    fn promised_rates(&self, head: &Head) -> Vec<Arc<JobRate>> {
         let may_be_promised =
             self.promises.has_any() && head.transfer.is_none() && head.method == Method::GET;
         let read = may_be_promised.then(|| target::object(&head.context.target));
@@ -33,21 +28,19 @@ impl Metered {
             self.promises.of(newest.id(&head.context.endpoint))
         })
     }
-}
 
-impl Transport {
     /// Returns the connection pool for a transfer. Background transfers use connections with small receive
     /// windows, because all bytes in those windows cross the link before a client's next byte.
     pub(super) fn pool_for(&self, transfer: Option<&Transfer>) -> &Arc<Pool> {
         let background = self.background.as_ref();
-        let background = background.filter(|_| transfer.is_some_and(|transfer| !transfer.is_hurried()));
+        let background = background.filter(|_| transfer.is_some_and(Transfer::is_in_background));
         background.unwrap_or(&self.pool)
     }
 
     /// Returns the pacing of the body of a request that writes.
     pub(in crate::endpoint) fn up(&self, head: &Head) -> Option<Box<Flow>> {
-        let link = &self.metered.as_ref()?.link;
-        if head.transfer.is_none() {
+        let link = self.link.as_ref()?;
+        if head.is_of_client() {
             link.expect_client(Direction::Up);
         }
         Some(Box::new(link.up(head.transfer.clone(), head.payer)))
@@ -58,14 +51,13 @@ impl Transport {
         if head.method == Method::HEAD {
             return None;
         }
-        let flow = match &self.metered {
-            Some(metered) => {
-                let link = &metered.link;
-                if head.transfer.is_none() && head.method == Method::GET {
+        let flow = match &self.link {
+            Some(link) => {
+                if head.is_of_client() && head.method == Method::GET {
                     link.expect_client(Direction::Down);
                 }
                 let flow = link.down(head.transfer.clone(), head.payer);
-                flow.promised(metered.promised_rates(head))
+                flow.promised(self.promised_rates(head))
             }
             None => Flow::unmetered(head.transfer.as_ref(), head.payer)?,
         };

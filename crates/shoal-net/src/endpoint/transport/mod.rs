@@ -25,7 +25,6 @@ pub(super) use self::metering::expected_bytes;
 pub use self::response_body::LakeBody;
 pub(super) use self::socket::PermitOver;
 
-use self::metering::Metered;
 use self::pool::{ExchangeError, Pool};
 use self::timeouts::Timeouts;
 use self::url::{address, host};
@@ -52,7 +51,9 @@ pub(super) struct Transport {
     /// The connections of background transfers, if the link is metered.
     background: Option<Arc<Pool>>,
     /// The link for requests, if it is metered.
-    pub(super) metered: Option<Metered>,
+    pub(super) link: Option<Arc<Link>>,
+    /// The rates of jobs that read by plan.
+    pub(super) promises: Promises,
     pub(super) counters: Arc<EndpointCounters>,
     /// Makes requests take turns, if enabled.
     pub(super) turns: Option<Arc<Turns>>,
@@ -103,10 +104,8 @@ impl Transport {
             timeouts: Timeouts::new(config),
             pool: pool(None)?,
             background: window_bytes.map(|bytes| pool(Some(bytes))).transpose()?,
-            metered: link.map(|link| Metered {
-                link,
-                promises: Promises::default(),
-            }),
+            link,
+            promises: Promises::default(),
             counters: Arc::clone(&counters),
             turns: None,
         };
@@ -121,7 +120,8 @@ impl Transport {
             timeouts: Timeouts::with_a_node(),
             pool: Arc::new(Pool::new(connector, None, Arc::clone(&counters))),
             background: None,
-            metered: None,
+            link: None,
+            promises: Promises::default(),
             counters,
             turns: None,
         }
@@ -185,8 +185,8 @@ impl Transport {
         let response = self.exchange_uncounted(head, request, connection).await?;
         let elapsed = clock::instant().saturating_duration_since(began);
         self.counters.answer(operation, class, response.status(), elapsed);
-        if let Some(metered) = self.metered.as_ref().filter(|_| operation == "get_object") {
-            metered.link.answered(elapsed);
+        if let Some(link) = self.link.as_ref().filter(|_| operation == "get_object") {
+            link.answered(elapsed);
         }
         Ok(response)
     }

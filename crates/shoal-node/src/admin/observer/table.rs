@@ -219,6 +219,10 @@ observed! {
     Gauge plan_bytes{of}
         "Bytes of the plan in force: all that it fetches (total), what it was to have fetched by now (planned), what is here (done)."
         => |s| each(["total", "planned", "done"].into_iter().zip(s.plan.bytes));
+    Gauge plan_reading_jobs{} "Jobs of plans whose reads from the lake have a rate at this node."
+        => |s| one(s.core.lake.promises().jobs() as u64);
+    Counter plan_read_bytes{} "Bytes from the lake for reads that name a job of a plan, at the job's rate."
+        => |s| one(s.core.lake.promises().bytes());
     Counter plan_deadlines{outcome} "Deadlines of plans while this node carried them out, by outcome."
         => |s| each(["met", "missed", "unread"].into_iter().zip(plan_totals(s)));
     Counter plan_replans{} "New plans that this node made because the world was not as planned."

@@ -11,7 +11,7 @@ use shoal_cache::obtain::Obtain;
 use shoal_cache::peer::{BlockRequest, CallerName};
 use shoal_cache::read_context::{Purpose, ReadContext};
 use shoal_cache::single_flight::FetchError;
-use shoal_net::link::{PromiseId, TooManyPromises};
+use shoal_net::link::{JobBytes, PromiseToJob, TooManyPromises};
 use shoal_policy::admission::Refusal;
 use shoal_policy::{BlockId, Layer, ObjectId, Source, VersionId};
 use shoal_s3::object::Version;
@@ -69,13 +69,19 @@ impl TaskHelper {
                 let evicted = tokio::task::spawn_blocking(evict).await;
                 evicted.map(Answer::Evicted).map_err(|error| error.to_string())
             }
-            Question::Promise(read, objects) => self.promise(read, objects),
+            Question::Promise(read, objects) => self.promise(*read, objects),
             Question::Observe(job, objects) => {
                 let reads = &self.parts.cache().job_reads;
                 let read = reads.observe(job, &objects);
                 let read = read.map(|read| read.iter().map(read_of).collect());
                 read.map(Answer::Reads)
                     .map_err(|TooManyReads| "it counts too many reads".into())
+            }
+            Question::Release(objects) => {
+                let store = Arc::clone(&self.parts.cache().store);
+                let release = move || objects.into_iter().map(|object| store.release(object)).sum();
+                let released = tokio::task::spawn_blocking(release).await;
+                released.map(Answer::Released).map_err(|error| error.to_string())
             }
             Question::Early(orders) => {
                 let cache = self.parts.cache();
@@ -89,19 +95,22 @@ impl TaskHelper {
         answer.unwrap_or_else(Answer::Refused)
     }
 
-    /// Gives reads the rate that a plan promises. Without a metered link each read has all there is.
+    /// Gives the reads of a job the rates that a plan has for them.
     fn promise(&self, read: PromisedRead, objects: Vec<ObjectId>) -> Result<Answer, String> {
-        let PromisedRead { plan, job, .. } = read;
-        if let Some((link, promises)) = self.parts.cache().lake.promises() {
-            let (id, life) = (PromiseId { plan, job }, Duration::from_millis(read.life_ms));
-            if life.is_zero() {
-                promises.end(id);
-            } else {
-                let given = promises.give(link, (id, read.bytes_per_second), life, objects);
-                given.map_err(|TooManyPromises| "it has promised rates to too many reads")?;
-            }
+        let lake = &self.parts.cache().lake;
+        let promise = PromiseToJob {
+            id: read.job,
+            names: read.names,
+            rates: read.rates,
+            life: Duration::from_millis(read.life_ms),
+        };
+        if promise.life.is_zero() {
+            lake.promises().end(promise.id);
+            return Ok(Answer::Promised(JobBytes::default()));
         }
-        Ok(Answer::Promised)
+        let given = lake.promises().give(lake.link(), promise, objects);
+        let bytes = given.map_err(|TooManyPromises| "it has promised rates to too many reads")?;
+        Ok(Answer::Promised(bytes))
     }
 
     /// Brings a block here, and pins its object if an order keeps it.

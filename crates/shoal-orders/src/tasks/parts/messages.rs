@@ -9,6 +9,7 @@ use shoal_cache::early::EarlyCounts;
 use shoal_cache::job_reads::ObservedJob;
 use shoal_cache::lake::LakeRefusal;
 use shoal_cache::peer::BlockRequest;
+use shoal_net::link::{JobBytes, JobId, JobNames, JobRates};
 use shoal_policy::admission::Refusal;
 use shoal_policy::{Layer, ObjectId, Source};
 use shoal_store::Kept;
@@ -53,16 +54,16 @@ pub struct PlannedFill {
     pub rate: u64,
 }
 
-/// The rate that a plan promises to clients' reads from the lake, at one node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The rates of a job's reads from the lake by plan, at one node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PromisedRead {
-    /// The id of the plan.
-    pub plan: u128,
-    /// The number of the job that reads.
-    pub job: u64,
-    /// Bytes a second.
-    pub bytes_per_second: u64,
-    /// The time after which the promise ends unless it is sent again; zero ends it.
+    /// The job that reads.
+    pub job: JobId,
+    /// Its names.
+    pub names: JobNames,
+    /// Its rates.
+    pub rates: JobRates,
+    /// The time after which they end unless they are sent again; zero ends them.
     pub life_ms: u64,
 }
 
@@ -97,13 +98,15 @@ pub enum Question {
     Evict(Vec<ObjectId>),
     /// Send the list of this task, from an offset on.
     Manifest(u128, u64),
-    /// Let clients' reads of these objects have a rate of their own on the link.
-    Promise(PromisedRead, Vec<ObjectId>),
+    /// Let a job's reads of these objects, and of those that came before them, have rates of their own.
+    Promise(Box<PromisedRead>, Vec<ObjectId>),
     /// How much room do you have, and what became of the blocks that these orders brought before their
     /// readers?
     Early(Vec<u128>),
     /// Count what this job reads of these objects, and say what it has read.
     Observe(ObservedJob, Vec<ObjectId>),
+    /// Let the blocks of these objects leave before all others when room is needed, unless they are pinned.
+    Release(Vec<ObjectId>),
 }
 
 /// An answer.
@@ -134,13 +137,15 @@ pub enum Answer {
     Refused(String),
     /// To [`Question::Manifest`]: some bytes; none at the end of the list.
     Manifest(Vec<u8>),
-    /// To [`Question::Promise`].
-    Promised,
+    /// To [`Question::Promise`]: the bytes that came from the lake to this node for the job.
+    Promised(JobBytes),
     /// To [`Question::Early`].
     Early(EarlyAnswer),
     /// To [`Question::Observe`]: for each object the blocks that were read to their ends, and the bytes that
     /// were read of others.
     Reads(Vec<(BlockBits, u64)>),
+    /// To [`Question::Release`]: the number of blocks.
+    Released(u64),
 }
 
 /// The room of a node, and what became of the blocks that orders brought there before their readers.
@@ -279,6 +284,7 @@ impl Question {
             | Self::Unpin(_, objects)
             | Self::Evict(objects)
             | Self::Promise(_, objects)
+            | Self::Release(objects)
             | Self::Observe(_, objects) => objects.len() <= NAMES_MAX,
             Self::Early(orders) => orders.len() <= NAMES_MAX,
             Self::Manifest(..) => true,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use shoal_net::clock;
+use shoal_net::link::JobNames;
 use shoal_net::pauses::ticks;
 use shoal_plan::Document;
 use shoal_plan::document::ExpectedFile;
@@ -34,6 +35,8 @@ pub(super) struct Executor {
     pub(super) lake: LakeView,
     pub(super) placer: Placer,
     pub(super) expected: Vec<ExpectedFile>,
+    /// The names of each job of the request.
+    pub(super) names: Vec<JobNames>,
     pub(super) epoch_ms: u64,
     planner: Option<PathBuf>,
     /// The plan in force, and its generation: the number of plans before it. Work for a former one no longer
@@ -53,6 +56,12 @@ impl Executor {
         planner: Option<PathBuf>,
     ) -> Self {
         let (epoch_ms, expected) = (document.epoch_ms, document.files.clone());
+        let jobs = document.request.jobs.iter().zip(&document.jobs);
+        let names = jobs.map(|(run, expected)| JobNames {
+            run: run.name.clone(),
+            all_runs: expected.name.clone(),
+        });
+        let names = names.collect();
         let now_s = seconds(epoch_ms, clock::utc_now());
         let execution = Execution::new(document, &plan_of(&mut progress.lock()).verdicts, now_s);
         Self {
@@ -61,6 +70,7 @@ impl Executor {
             nodes: Arc::clone(nodes),
             id,
             expected,
+            names,
             epoch_ms,
             planner,
             execution: Mutex::new((0, execution)),
@@ -146,12 +156,13 @@ impl Executor {
                 self.on(generation, |execution| execution.kept(file, bytes));
                 (file, kept.err())
             }
-            Step::Evict(file) => {
-                let evicted = self.evict(file).await;
-                if evicted.is_ok() {
-                    self.on(generation, |execution| execution.evicted(file));
+            Step::Page { file, until_s } => return self.keep_page(generation, file, until_s).await,
+            Step::Release(file) => {
+                let released = self.release(file).await;
+                if released.is_ok() {
+                    self.on(generation, |execution| execution.released(file));
                 }
-                (file, evicted.err())
+                (file, released.err())
             }
             Step::Ask(file) => {
                 let size = self.size(file).await;
@@ -164,12 +175,17 @@ impl Executor {
             Step::Promise(job) => return self.promise(generation, job).await,
             Step::Observe(job) => return self.observe(generation, job).await,
         };
-        let file = self.on(generation, |execution| {
-            execution.request().files[file].name.clone()
-        });
-        if let (Some(file), Some(failure)) = (file, failure) {
+        if let Some(failure) = failure {
+            self.note_failure(generation, file, &failure);
+        }
+    }
+
+    /// Notes why a step about a file of the plan of this generation did not come to its end.
+    pub(super) fn note_failure(&self, generation: u64, file: usize, failure: &ObjectFailure) {
+        let name = |execution: &mut Execution| execution.request().files[file].name.clone();
+        if let Some(file) = self.on(generation, name) {
             let why = failure.to_string();
-            tracing::debug!(file, why, "a transfer of a plan did not come to its end");
+            tracing::debug!(file, why, "a step of a plan did not come to its end");
             plan_of(&mut self.progress.lock()).note(&file, &why, Moment::now());
         }
     }

@@ -1,4 +1,4 @@
-//! Carries out due steps: fetches a transfer block by block at its rate, keeps files, removes them.
+//! Carries out due steps: fetches a transfer block by block at its rate, keeps files, releases them.
 
 use std::collections::HashSet;
 use std::future::ready;
@@ -95,7 +95,7 @@ impl Executor {
     }
 
     /// Returns the pin of this plan that ends at a time of its clock. The pins of one second end together.
-    fn pin(&self, until_s: f64) -> Pin {
+    pub(super) fn pin(&self, until_s: f64) -> Pin {
         Pin {
             order: self.id,
             until_ms: moment(self.epoch_ms, until_s.ceil()).millis(),
@@ -103,7 +103,7 @@ impl Executor {
     }
 
     /// Pins objects on all nodes that are to hold them. Returns the bytes of them that the nodes have pinned.
-    async fn pin_objects(&self, pin: Pin, objects: Vec<ObjectId>) -> Result<u64, ObjectFailure> {
+    pub(super) async fn pin_objects(&self, pin: Pin, objects: Vec<ObjectId>) -> Result<u64, ObjectFailure> {
         // A node that does not pin rejects the blocks that are to be there, too.
         let (nodes, problem) = (self.placer.targets.nodes(), "a node does not pin for a plan");
         let question = |objects| Question::Pin(pin, objects);
@@ -130,13 +130,13 @@ impl Executor {
         self.pin_objects(self.pin(until_s), objects).await
     }
 
-    /// Removes a file from all nodes. Objects that are pinned for others stay.
-    pub(super) async fn evict(&self, file: usize) -> Result<(), ObjectFailure> {
+    /// Releases a file on all nodes. Objects that are pinned for others stay as they are.
+    pub(super) async fn release(&self, file: usize) -> Result<(), ObjectFailure> {
         let objects = self.ids(&self.parts(file).await?);
-        let problem = "a node does not remove what a plan no longer needs";
+        let problem = "a node does not release what a plan no longer needs";
         let nodes = self.nodes.all();
         self.nodes
-            .ask_about(&nodes, &objects, Question::Evict, problem, drop)
+            .ask_about(&nodes, &objects, Question::Release, problem, drop)
             .await;
         Ok(())
     }

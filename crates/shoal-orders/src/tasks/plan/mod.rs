@@ -10,6 +10,7 @@ mod executor;
 mod fetch;
 mod objects;
 mod observe;
+mod page;
 mod planner;
 mod promise;
 

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use shoal_cache::job_reads::{JobId, ObservedJob};
+use shoal_cache::job_reads::ObservedJob;
+use shoal_net::link::JobId;
 use shoal_policy::ObjectId;
 
 use super::document::moment;
@@ -46,14 +47,10 @@ impl Executor {
     /// Counts what a job of the plan of this generation reads of its inputs, until its deadline.
     pub(super) async fn observe(&self, generation: u64, job: usize) {
         let facts = self.on(generation, |execution| {
-            let facts = &execution.request().jobs[job];
-            (
-                facts.name.clone(),
-                facts.deadline_s,
-                execution.inputs(job).collect(),
-            )
+            let deadline_s = execution.request().jobs[job].deadline_s;
+            (deadline_s, execution.inputs(job).collect())
         });
-        let Some((name, deadline_s, mut unknown)) = facts else {
+        let Some((deadline_s, mut unknown)) = facts else {
             return;
         };
         let deadline = moment(self.epoch_ms, deadline_s);
@@ -62,7 +59,7 @@ impl Executor {
                 plan: self.id,
                 job: job as u64,
             },
-            name,
+            names: self.names[job].clone(),
             until_ms: deadline.millis(),
             forget_ms: deadline.plus(KEPT).millis(),
         };

@@ -2,6 +2,7 @@
 //! the coordinator dies.
 
 mod commands;
+mod leaving;
 mod promise;
 
 use std::time::UNIX_EPOCH;
@@ -16,7 +17,7 @@ use shoal_plan::model::{Cache, File, Job, Link, Options, Promise, Request as Pla
 
 use super::Cluster;
 use crate::client::{Client, Reply};
-use crate::lake::{ACCESS_KEY, Access, Content, Object, Request};
+use crate::lake::{ACCESS_KEY, Access, Request};
 use crate::link::metered;
 use crate::node::{BLOCK, Node};
 use crate::waiting::value;
@@ -429,48 +430,6 @@ async fn a_later_plan_takes_the_place_of_the_one_in_force_and_an_end_ends_its_pi
         "what is there is not fetched again"
     );
     cluster.stop().await;
-}
-
-#[tokio::test]
-async fn what_a_plan_no_longer_needs_leaves_the_cache() {
-    let node = Node::start().await;
-    for key in ["a", "b"] {
-        let object = Object::new(Content::synthetic(4 * BLOCK, 7));
-        node.lake.put("b", key, object);
-    }
-    let document = document(&[
-        Planned {
-            submit_s: 5.0,
-            deadline_s: 8.0,
-            reads: &[("a", 4)],
-        },
-        Planned {
-            submit_s: 14.0,
-            deadline_s: 20.0,
-            reads: &[("b", 4)],
-        },
-    ]);
-    let is_evicted = |file: &shoal_plan::plan::FilePlan| file.file == "a" && !file.evictions.is_empty();
-    assert!(document.plan.files.iter().any(is_evicted), "{:?}", document.plan);
-    start(&node, &document).await;
-    until(&node, |plan| plan["bytes"]["done"] == 4 * BLOCK).await;
-    // A job that names itself reads for itself alone.
-    for name in ["another", "j0"] {
-        let read = node.client().get("/b/a").header("x-shoal-job", name).send().await;
-        assert_eq!(read.status, StatusCode::OK);
-        until(&node, |plan| plan["bytes"]["done"] == 4 * BLOCK).await;
-    }
-    until(&node, |plan| plan["bytes"]["done"] == 8 * BLOCK).await;
-    let read = node.client().get("/b/b").header("x-shoal-job", "j1").send().await;
-    assert_eq!(read.status, StatusCode::OK);
-    let over = until(&node, |plan| plan["state"] == "done").await;
-    assert_eq!(
-        (&over["plan"]["jobs"]["met"], &over["bytes"]["done"]),
-        (&2.into(), &(8 * BLOCK).into()),
-        "{over:#}"
-    );
-    assert_eq!(node.status().await["store"]["blocks"], 4);
-    node.stop().await;
 }
 
 #[tokio::test]

@@ -4,7 +4,6 @@ use proptest::collection::vec;
 use proptest::prelude::{any, proptest};
 
 use http::HeaderMap;
-use shoal_cache::job_reads::JobId;
 use shoal_cache::obtain::Obtain;
 use shoal_cache::peer::CallerName;
 use shoal_s3::object::{ObjectName, Version};
@@ -32,10 +31,17 @@ fn pin() -> Pin {
     }
 }
 
+fn names() -> JobNames {
+    JobNames {
+        run: "j".into(),
+        all_runs: "*".into(),
+    }
+}
+
 fn observed() -> ObservedJob {
     ObservedJob {
         id: JobId { plan: 1, job: 2 },
-        name: "j".into(),
+        names: names(),
         until_ms: 3,
         forget_ms: 4,
     }
@@ -90,9 +96,15 @@ fn questions_arrive_as_they_were_asked() {
         ..fill.clone()
     };
     let promised = PromisedRead {
-        plan: u128::MAX,
-        job: 9,
-        bytes_per_second: u64::MAX,
+        job: JobId {
+            plan: u128::MAX,
+            job: 9,
+        },
+        names: names(),
+        rates: JobRates {
+            floor: u64::MAX,
+            ceiling: Some(u64::MAX),
+        },
         life_ms: 1_234,
     };
     for question in [
@@ -103,7 +115,8 @@ fn questions_arrive_as_they_were_asked() {
         Question::Unpin(u128::MAX, objects.clone()),
         Question::Evict(objects.clone()),
         Question::Manifest(u128::MAX, 7),
-        Question::Promise(promised, objects),
+        Question::Promise(Box::new(promised), objects.clone()),
+        Question::Release(objects),
         Question::Early(vec![u128::MAX]),
         Question::Observe(observed(), vec![ObjectId([5; 16])]),
     ] {
@@ -128,7 +141,8 @@ fn answers_arrive_as_they_were_given() {
             is_pinned: true,
         }]),
         Answer::Manifest(b"b/k\n".to_vec()),
-        Answer::Promised,
+        Answer::Promised(JobBytes { named: 1, unnamed: 2 }),
+        Answer::Released(7),
         Answer::Early(early()),
         Answer::Reads(vec![(BlockBits::new(&[0, 9], 10), 7)]),
         Answer::Refused("no".into()),
@@ -154,9 +168,12 @@ fn messages_have_the_same_bytes_in_every_release() {
     let objects = vec![ObjectId([7; 16])];
     let seven = [7; 16];
     let promised = PromisedRead {
-        plan: 1,
-        job: 2,
-        bytes_per_second: 300,
+        job: JobId { plan: 1, job: 2 },
+        names: names(),
+        rates: JobRates {
+            floor: 300,
+            ceiling: Some(5),
+        },
         life_ms: 4,
     };
     let pin = Pin {
@@ -172,12 +189,13 @@ fn messages_have_the_same_bytes_in_every_release() {
         (Question::Early(vec![3]), &[7, 1, 3], false),
         (
             Question::Observe(observed(), vec![ObjectId(seven)]),
-            &[8, 1, 2, 1, b'j', 3, 4, 1],
+            &[8, 1, 2, 1, b'j', 1, b'*', 3, 4, 1],
             true,
         ),
+        (Question::Release(objects.clone()), &[9, 1], true),
         (
-            Question::Promise(promised, objects),
-            &[6, 1, 2, 0xac, 2, 4, 1],
+            Question::Promise(Box::new(promised), objects.clone()),
+            &[6, 1, 2, 1, b'j', 1, b'*', 0xac, 2, 1, 5, 4, 1],
             true,
         ),
     ] {
@@ -226,12 +244,13 @@ fn messages_have_the_same_bytes_in_every_release() {
         ),
         (Answer::Refused("x".into()), &[10, 1, b'x']),
         (Answer::Manifest(vec![9, 8]), &[11, 2, 9, 8]),
-        (Answer::Promised, &[12]),
+        (Answer::Promised(JobBytes { named: 1, unnamed: 2 }), &[12, 1, 2]),
         (Answer::Early(early()), &[13, 9, 1, 1, 2, 3, 4, 5]),
         (
             Answer::Reads(vec![(BlockBits::new(&[0, 9], 10), 7)]),
             &[14, 1, 2, 1, 2, 7],
         ),
+        (Answer::Released(7), &[15, 7]),
     ] {
         assert_eq!(answer.to_bytes(), bytes, "{answer:?}");
     }

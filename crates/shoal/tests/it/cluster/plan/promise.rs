@@ -7,6 +7,8 @@ use futures_util::future::join_all;
 use super::{Planned, document_beside, reads, start};
 use crate::cluster::Cluster;
 use crate::link::metered;
+use crate::node::BLOCK;
+use crate::waiting::value;
 
 #[tokio::test]
 async fn a_job_reads_from_the_lake_at_the_rate_that_its_plan_promises_it() {
@@ -36,5 +38,47 @@ async fn a_job_reads_from_the_lake_at_the_rate_that_its_plan_promises_it() {
     let before = promised().await;
     reads(&cluster, &["ad-hoc"]).await;
     assert_eq!(promised().await, before, "no plan promises it anything");
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_that_names_itself_reads_no_faster_than_it_needs_and_others_do() {
+    const BLOCKS: u64 = 1_000;
+    // Without a metered link, too.
+    let cluster = Cluster::start(2).await;
+    cluster.put("r", BLOCKS);
+    cluster.put("ad-hoc", BLOCKS);
+    let job = Planned {
+        submit_s: 0.0,
+        deadline_s: 600.0,
+        reads: &[("r", BLOCKS)],
+    };
+    start(&cluster.nodes[1], &document_beside(&[job], Vec::new())).await;
+    let read = async |key: &str, job: &str| {
+        let client = cluster.nodes[0].client();
+        let read = client
+            .get(&format!("/b/{key}"))
+            .header("x-shoal-job", job)
+            .send()
+            .await;
+        assert_eq!(read.body.len() as u64, BLOCKS * BLOCK);
+    };
+    // Nodes name their jobs' rates when they have the plan.
+    let rates = async || cluster.metric(0, "shoal_plan_reading_jobs").await;
+    value("the node has the job's rate", rates, |jobs| *jobs == 1).await;
+    let others = async {
+        read("ad-hoc", "another").await;
+        read("r", "another").await;
+    };
+    // The job's ceiling is 1 MiB/s at each node: its 62 MiB take half a minute, and those of others a moment.
+    tokio::select! {
+        () = read("r", "j0") => panic!("the job reads as fast as others"),
+        () = others => {}
+    }
+    let read = async |node| cluster.metric(node, "shoal_plan_read_bytes_total").await;
+    assert!(
+        read(0).await > 0 && read(1).await > 0,
+        "homes know the job that they fetch for"
+    );
     cluster.stop().await;
 }
