@@ -22,6 +22,9 @@ mod handoff;
 pub mod admin;
 pub mod config;
 
+// Plans that nodes make by themselves.
+pub mod planning;
+
 // The parts that the others share.
 mod core;
 

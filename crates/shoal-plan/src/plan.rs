@@ -5,6 +5,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::model::Objective;
+use crate::model::Request;
 
 /// A plan. Times are seconds on the clock of the request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,6 +43,38 @@ pub struct Quality {
     pub remote_bytes: f64,
     /// Bytes that planned jobs read from the cache because an earlier job has read them from the lake.
     pub paged_bytes: f64,
+}
+
+impl Plan {
+    /// Returns a plan that fetches and promises nothing.
+    pub fn empty(request: &Request) -> Self {
+        Self {
+            version: request.version,
+            objective: request.options.objective,
+            quality: Quality {
+                planned: 0,
+                planned_at_most: 0.0,
+                peak_share: 0.0,
+                peak_share_at_least: None,
+                fetched_bytes: 0.0,
+                remote_bytes: 0.0,
+                paged_bytes: 0.0,
+            },
+            jobs: Vec::new(),
+            files: Vec::new(),
+            usage: Usage {
+                start_s: request.window.start_s,
+                slot_s: request.window.slot_s,
+                link_bytes_per_second: Vec::new(),
+                promised_bytes_per_second: Vec::new(),
+                fetched_bytes_per_second: Vec::new(),
+                remote_bytes_per_second: Vec::new(),
+                capacity_bytes: 0.0,
+                cached_bytes: Vec::new(),
+                paged_bytes: Vec::new(),
+            },
+        }
+    }
 }
 
 /// A job in a plan: its outcome and its reads.

@@ -198,6 +198,13 @@ impl Store {
         self.ground.ledger.lock().index.blocks_of(version)
     }
 
+    /// Returns the indexes of the stored blocks of the newest stored version of an object, ascending.
+    pub fn newest_blocks_of(&self, object: ObjectId) -> Vec<u32> {
+        let state = self.ground.ledger.lock();
+        let newest = state.index.newest(object);
+        newest.map_or_else(Vec::new, |version| state.index.blocks_of(version))
+    }
+
     /// Lets the blocks of an object leave before all others when room is needed, unless they are used again
     /// or pinned. Returns their number, without pinned ones.
     pub fn release(&self, object: ObjectId) -> u64 {

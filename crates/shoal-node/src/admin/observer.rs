@@ -23,6 +23,7 @@ use super::reloads::ReloadHistory;
 use crate::block_server::BlockServer;
 use crate::core::Core;
 use crate::handoff::{Handoff, HandoffProgress};
+use crate::planning::Planner;
 
 /// Reads the state of a node's parts, for operators.
 pub struct Observer {
@@ -36,6 +37,8 @@ pub struct Observer {
     pub(crate) tasks: Arc<Tasks>,
     /// Takes events of running jobs.
     pub(crate) hints: Arc<Hints>,
+    /// Makes plans by itself, if configured.
+    pub(crate) planner: Option<Arc<Planner>>,
     /// Drains the node; `None` on a node that does not cooperate.
     pub(crate) handoff: Option<Arc<Handoff>>,
     /// Results of configuration reloads.

@@ -12,6 +12,7 @@ pub use shoal_store::{Counters, PinCounts};
 
 pub use super::reloads::ReloadHistory;
 use crate::handoff::HandoffProgress;
+use crate::planning::Planning;
 pub use shoal_cache::cache_events::EventFigures;
 pub use shoal_cache::coherence::CoherenceFigures;
 pub use shoal_cache::gwf::GwfFigures;
@@ -52,6 +53,8 @@ pub struct Status {
     pub tasks: TaskFigures,
     /// The plan in force, if there is one.
     pub plan: Option<PlanPage>,
+    /// The last plan that this node has made by itself; `None` if it has tried to make none.
+    pub planning: Option<Planning>,
     /// The handoff; `None` if the node does not cooperate.
     pub drain: Option<HandoffProgress>,
 }

@@ -148,6 +148,12 @@ settings! {
     hints keep => config.hints.keep, "How long the objects of a running job are kept, at most, if its end is never announced";
     hints token_file => config.hints.token_file, "File with tokens, one a line, with which engines may send events and nothing else; those of [admin] token_file work, too";
 
+    plan every => config.plan.every, "How often the nodes make a plan by themselves, for twice that time; without it they carry out only what is handed over. Needs [lake] bandwidth";
+    plan room => config.plan.room_percent, "Percent of the nodes' room that planned files may take";
+    plan link => config.plan.link_percent, "Percent of [lake] bandwidth that planned transfers and reads may use; leave room for readers that are not foreseen";
+    plan identity => config.plan.identity, "Access key of the identity in whose name plans are carried out; may be left out where there is only one";
+    plan history => config.plan.history, "Files and folders of this machine with logs that plans learn from, as `shoal plan` reads them, beside the runs that engines announce";
+
     lookup listen => config.lookup.listen, "Where clients ask over UDP and TCP: addresses and ports";
     lookup admin => config.lookup.admin, "Where /healthz, /readyz and /metrics of the name server are, under an address or a private name; without it they are nowhere";
     lookup name => config.lookup.name, "The name that leads to the nearest nodes; each node's own name lies below it";
@@ -164,7 +170,7 @@ settings! {
 }
 
 /// The sections of the file in the order in which they are printed.
-pub(super) const SECTIONS: [&str; 17] = [
+pub(super) const SECTIONS: [&str; 18] = [
     "node",
     "s3",
     "sts",
@@ -178,6 +184,7 @@ pub(super) const SECTIONS: [&str; 17] = [
     "directory",
     "limits",
     "hints",
+    "plan",
     "lookup",
     "log",
     "identity",

@@ -31,6 +31,7 @@ use crate::block_server::BlockServer;
 use crate::core::Core;
 use crate::front::serve::Front;
 use crate::handoff::Handoff;
+use crate::planning::Planner;
 
 /// Everything that answers requests, and the shared parts.
 pub(super) struct Parts {
@@ -41,6 +42,8 @@ pub(super) struct Parts {
     pub(super) front: Arc<Front>,
     tasks: Arc<Tasks>,
     hints: Arc<Hints>,
+    /// Makes plans by itself, if configured.
+    planner: Option<Arc<Planner>>,
 }
 
 impl Parts {
@@ -91,9 +94,11 @@ impl Parts {
             order_files: Arc::clone(&core.order_files),
         }));
         let tasks = Tasks::new(&helper, &core.bulletin, &config.plan, config.hints.limits);
+        let hints = Arc::new(Hints::new(&tasks, config.hints.clone(), runs));
         Ok(Self {
             front: Arc::new(Front::new(&core, &lake)),
-            hints: Arc::new(Hints::new(&tasks, config.hints.clone(), runs)),
+            planner: Planner::new(&core, &tasks, &hints),
+            hints,
             tasks,
             block_server: Arc::new(BlockServer::new(Arc::clone(&core), helper)),
             dirty,
@@ -115,6 +120,11 @@ impl Parts {
             tokio::spawn(Arc::clone(&self.hints).run(stop())),
             tokio::spawn(bulletin.run(Arc::clone(&core.cooperation), stop())),
         ];
+        work.extend(
+            self.planner
+                .clone()
+                .map(|planner| tokio::spawn(planner.run(stop()))),
+        );
         work.extend(core.keys.clone().map(|keys| tokio::spawn(keys.run(stop()))));
         let sources = core.key_sources.clone();
         work.extend(sources.map(|sources| tokio::spawn(sources.run(stop()))));
@@ -140,6 +150,7 @@ impl Parts {
             block_server: Arc::clone(&self.block_server),
             tasks: Arc::clone(&self.tasks),
             hints: Arc::clone(&self.hints),
+            planner: self.planner.clone(),
             handoff,
             reloads,
         });

@@ -22,7 +22,7 @@ use super::parts::manifest;
 use super::parts::nodes::Nodes;
 use super::plan::{self, PlanConfig, Plans};
 use super::records::entry::{Entry, Task, first_pin, oldest_ended};
-use super::records::files::ManifestFacts;
+use super::records::files::{DocumentFacts, ManifestFacts};
 use super::records::order::{Order, TaskKind, TaskRequest};
 use super::records::progress::TaskState;
 use super::records::{Records, new_id};
@@ -61,7 +61,7 @@ impl Lane {
 
 /// The number of orders that are remembered. Each may come to have three records. Where room is needed, the
 /// oldest that have ended are forgotten, this many at once; while none has, orders are refused.
-const ORDERS_MAX: usize = 10_000;
+pub(super) const ORDERS_MAX: usize = 10_000;
 const FORGOTTEN_AT_ONCE: usize = 500;
 
 /// The number of orders up to which announcements and hints become tasks. People have the rest.
@@ -204,11 +204,22 @@ impl Tasks {
     pub async fn post_plan(&self, document: ClientBody, identity: Option<&str>) -> Result<Task, TaskRefusal> {
         let identity = self.parts().identity(identity)?;
         let now = clock::utc_now();
-        let (file, mut facts) = self.base.plans.receive(document, now).await?;
+        let (file, facts) = self.base.plans.receive(document, now).await?;
         self.make_room(ORDERS_MAX)?;
         let id = self.base.records.next_id(now);
         let kept = self.parts().order_files.keep(id, file).await;
         kept.map_err(plan::not_kept)?;
+        self.put_in_force(id, facts, identity, now)
+    }
+
+    /// Accepts the plan of a document that is on this disk, in place of the plan in force if there is one.
+    pub(super) fn put_in_force(
+        &self,
+        id: u128,
+        mut facts: DocumentFacts,
+        identity: Option<String>,
+        now: SystemTime,
+    ) -> Result<Task, TaskRefusal> {
         let _turn = self.succession.lock();
         let former = self.latest_plan();
         let succession = former.as_ref().and_then(Entry::succession);
@@ -285,7 +296,7 @@ impl Tasks {
     }
 
     /// Makes room for another order among `orders_max`: the oldest that have ended are forgotten.
-    fn make_room(&self, orders_max: usize) -> Result<(), NotTaken> {
+    pub(super) fn make_room(&self, orders_max: usize) -> Result<(), NotTaken> {
         let bulletin = &self.base.records.bulletin;
         while !bulletin.has_room(orders_max) {
             let (ids, entries) = (bulletin.ids(Kind::Order), self.base.records.all());
@@ -371,7 +382,7 @@ impl Tasks {
     }
 
     /// Returns the latest plan that is remembered.
-    fn latest_plan(&self) -> Option<Entry> {
+    pub(super) fn latest_plan(&self) -> Option<Entry> {
         let plans = self.base.records.all().into_iter();
         let plans = plans.filter(|entry| entry.succession().is_some());
         plans.max_by_key(|entry| (entry.succession(), entry.id))

@@ -57,7 +57,7 @@ pub struct Verdicts {
 
 impl Verdicts {
     /// Returns the verdict on each of `jobs` jobs.
-    pub(super) fn by_job(&self, jobs: usize) -> Vec<Option<JobStatus>> {
+    pub fn by_job(&self, jobs: usize) -> Vec<Option<JobStatus>> {
         let mut verdicts = vec![None; jobs];
         for (runs, verdict) in [
             (&self.met, JobStatus::Met),

@@ -51,9 +51,7 @@ enum Verb {
     /// Pinned objects stay; end their pins first.
     #[command(after_help = orders::AFTER_HELP)]
     Evict(orders::OrderArgs),
-    /// Count what of some objects is cached, and on which nodes
-    #[command(after_help = orders::AFTER_HELP)]
-    Cached(orders::OrderArgs),
+    Cached(orders::Cached),
     Hint(hints::Hint),
     Hints(hints::Hints),
     Tasks(task::Tasks),
@@ -82,7 +80,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Pin(pin) => pin.run(),
         Verb::Unpin(order) => order.run(TaskKind::Unpin),
         Verb::Evict(order) => order.run(TaskKind::Evict),
-        Verb::Cached(order) => order.run(TaskKind::Cached),
+        Verb::Cached(cached) => cached.run(),
         Verb::Hint(hint) => hint.run(),
         Verb::Hints(hints) => hints.run(),
         Verb::Tasks(tasks) => tasks.run(),

@@ -54,6 +54,7 @@ impl Snapshot {
                 ),
                 bytes: words(["total", "planned", "done"], self.plan.bytes),
             }),
+            planning: self.node.planner.as_ref().and_then(|planner| planner.last()),
             drain: self.node.drain(),
         }
     }

@@ -46,6 +46,8 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(1);
 const NAME_LENGTH_MAX: usize = 189;
 /// A job may run for a week; no job needs its inputs for less than a minute.
 const HINTS_KEPT: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(7 * 24);
+/// A plan is made for twice that time, and ends within 8 days.
+const PLANS_EVERY: RangeInclusive<Duration> = Duration::from_mins(1)..=Duration::from_hours(24);
 /// A datagram small enough for every client has no room for more addresses.
 const ANSWERS_MAX: usize = 32;
 
@@ -147,6 +149,29 @@ rules! {
         "write percent of [lake] bandwidth, such as 50";
     hints keep: |c| (!HINTS_KEPT.contains(&c.hints.keep)).then_some("is not between 1m and 7d"),
         "write the time that the longest job takes, such as 6h";
+
+    plan every: |c| c.plan.every.is_some_and(|every| !PLANS_EVERY.contains(&every))
+            .then_some("is not between 1m and 1d"),
+        "write how often jobs change, such as 1h";
+    plan every: |c| (c.plan.every.is_some() && c.lake.bandwidth.is_none())
+            .then_some("needs [lake] bandwidth, for which plans are made"),
+        "write [lake] bandwidth, such as \"10Gbit\", or leave every out";
+    plan every: |c| (c.plan.every.is_some() && c.plan.identity.is_none() && c.identities.len() > 1)
+            .then_some("has no identity beside it, and there are several"),
+        "add identity: the access key in whose name the inputs of jobs are read";
+    plan room: |c| (!(1..=50).contains(&c.plan.room_percent)).then_some("is not between 1 and 50"),
+        "write percent of the room of all nodes, such as 25";
+    plan link: |c| (!(1..=100).contains(&c.plan.link_percent)).then_some("is not between 1 and 100"),
+        "write percent of [lake] bandwidth, such as 80";
+    plan identity: |c| c.plan.identity.as_deref()
+            .filter(|known| c.identities.iter().all(|identity| identity.access_key != *known))
+            .map(|known| format!("names {known:?}, which is the access_key of no [[identity]]")),
+        "name one of the identities";
+    plan history: |c| c.plan.history.iter().find_map(|path| {
+            let error = std::fs::metadata(path).err()?;
+            Some(format!("cannot be read ({}): {error}", path.display()))
+        }),
+        "name files or folders that the node can read";
 
     lake endpoint: |c| endpoint_fault(&c.lake.endpoint),
         "write only scheme, host and port, such as http://127.0.0.1:9090";

@@ -77,6 +77,15 @@ impl TaskHelper {
                 read.map(Answer::Reads)
                     .map_err(|TooManyReads| "it counts too many reads".into())
             }
+            Question::Blocks(objects) => {
+                let store = &self.parts.cache().store;
+                let held = objects.into_iter().map(|object| {
+                    let blocks = store.newest_blocks_of(object);
+                    let count = blocks.last().map_or(0, |last| last.saturating_add(1));
+                    BlockBits::new(&blocks, count)
+                });
+                Ok(Answer::Bits(held.collect()))
+            }
             Question::Release(objects) => {
                 let store = Arc::clone(&self.parts.cache().store);
                 let release = move || objects.into_iter().map(|object| store.release(object)).sum();

@@ -107,6 +107,8 @@ pub enum Question {
     Observe(ObservedJob, Vec<ObjectId>),
     /// Let the blocks of these objects leave before all others when room is needed, unless they are pinned.
     Release(Vec<ObjectId>),
+    /// Which blocks of the newest versions of these objects do you hold?
+    Blocks(Vec<ObjectId>),
 }
 
 /// An answer.
@@ -126,7 +128,7 @@ pub enum Answer {
     Changed,
     /// [`NotFilled::Failed`]
     Failed(String),
-    /// To [`Question::Held`]: for each version the blocks that are held.
+    /// To [`Question::Held`] and [`Question::Blocks`]: for each version the blocks that are held.
     Bits(Vec<BlockBits>),
     /// To [`Question::Pin`] and [`Question::Unpin`]: the blocks of each object that are pinned, or were until
     /// now.
@@ -238,6 +240,21 @@ impl BlockBits {
         Self(bits)
     }
 
+    /// Returns the bytes of these blocks of an object of this size.
+    pub fn bytes(&self, size: u64, block_bytes: u64) -> u64 {
+        let last = size.saturating_sub(1) / block_bytes;
+        let blocks = self.count().saturating_mul(block_bytes);
+        // The last block is short.
+        let short = (last + 1).saturating_mul(block_bytes).saturating_sub(size);
+        let has_last = u32::try_from(last).is_ok_and(|last| self.has(last));
+        let bytes = if has_last {
+            blocks.saturating_sub(short)
+        } else {
+            blocks
+        };
+        bytes.min(size)
+    }
+
     /// Adds the blocks of another answer about the same version.
     pub fn add(&mut self, others: &Self) {
         if others.0.len() > self.0.len() {
@@ -285,6 +302,7 @@ impl Question {
             | Self::Evict(objects)
             | Self::Promise(_, objects)
             | Self::Release(objects)
+            | Self::Blocks(objects)
             | Self::Observe(_, objects) => objects.len() <= NAMES_MAX,
             Self::Early(orders) => orders.len() <= NAMES_MAX,
             Self::Manifest(..) => true,

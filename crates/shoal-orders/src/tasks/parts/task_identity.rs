@@ -37,6 +37,19 @@ impl TaskIdentity {
         }
     }
 
+    /// Returns an identity by its name, and notes in `progress` that it waits for a key.
+    pub(in crate::tasks) fn named(
+        name: Option<&str>,
+        parts: &Arc<TaskParts>,
+        progress: &Arc<Mutex<Progress>>,
+    ) -> Self {
+        Self {
+            parts: Arc::clone(parts),
+            name: name.map(ToOwned::to_owned),
+            progress: Arc::clone(progress),
+        }
+    }
+
     /// Returns the caller, once this node knows one. The task has an end of its own, at which it is given up.
     pub(in crate::tasks) async fn caller(&self) -> Caller {
         let mut has_waited = false;

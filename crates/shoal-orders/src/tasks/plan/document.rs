@@ -23,7 +23,7 @@ pub(super) const DOCUMENT_BYTES_MAX: usize = 64 << 20;
 const LIFE_MAX: Duration = Duration::from_hours(8 * 24);
 
 /// Returns the refusal of a body that is no document.
-pub(super) fn no_plan(why: impl Display) -> TaskRefusal {
+pub(in crate::tasks) fn no_plan(why: impl Display) -> TaskRefusal {
     let form = "what `shoal plan HISTORY --bandwidth RATE --cache SIZE` writes";
     let hint = format!("send {form}; docs/reference/plan.md describes it");
     TaskRefusal::bad(format!("the body is not a plan: {why}\nhint: {hint}"))
@@ -43,7 +43,7 @@ pub(in crate::tasks) fn not_kept(refusal: TaskRefusal) -> TaskRefusal {
 
 impl DocumentFacts {
     /// Returns the facts about a document that came at `now`, if it can be carried out.
-    pub(super) fn checked(body: &[u8], now: SystemTime) -> Result<Self, TaskRefusal> {
+    pub(in crate::tasks) fn checked(body: &[u8], now: SystemTime) -> Result<Self, TaskRefusal> {
         let document = read(body).map_err(no_plan)?;
         check(&document, now)?;
         let Document { plan, request, .. } = &document;

@@ -5,6 +5,7 @@
 //! [`shoal_plan::execution`] decides which steps are due, at which rate, which are behind and when a new plan
 //! is needed; this module carries that out: nodes are asked to fetch blocks and to pin them.
 
+pub(super) mod ahead;
 mod document;
 mod executor;
 mod fetch;
@@ -21,12 +22,12 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 use shoal_net::clock;
 use shoal_net::http::connection::ClientBody;
-use shoal_plan::Document;
+use shoal_plan::{Document, Plan, Request};
 use tokio::sync::Mutex as Turn;
 use tokio::task::spawn_blocking;
 
-pub(super) use self::document::not_kept;
-use self::document::{DOCUMENT_BYTES_MAX, no_plan, read};
+use self::document::{DOCUMENT_BYTES_MAX, read};
+pub(super) use self::document::{no_plan, not_kept};
 use self::executor::Executor;
 use super::parts::nodes::Nodes;
 use super::parts::order_files::NewFile;
@@ -39,11 +40,34 @@ use super::refusal::TaskRefusal;
 /// The interval at which a node looks for a document that no other node has sent it.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// `[plan]`: how plans are carried out.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// `[plan]`: how plans are made and carried out.
+#[derive(Clone, Debug, PartialEq)]
 pub struct PlanConfig {
     /// The program that makes new plans. `None`: `shoal-planner` beside this program, or on the `PATH`.
     pub planner: Option<PathBuf>,
+    /// The interval at which the nodes make a plan by themselves; `None`: they do not.
+    pub every: Option<Duration>,
+    /// Percent of the room of all nodes for which such plans are made.
+    pub room_percent: u32,
+    /// Percent of the bandwidth of the link to the lake.
+    pub link_percent: u32,
+    /// The access key of the identity in whose name they are carried out; `None`: the only one that there is.
+    pub identity: Option<String>,
+    /// Files and folders with logs that such plans learn from, beside the runs that engines announce.
+    pub history: Vec<PathBuf>,
+}
+
+impl Default for PlanConfig {
+    fn default() -> Self {
+        Self {
+            planner: None,
+            every: None,
+            room_percent: 25,
+            link_percent: 80,
+            identity: None,
+            history: Vec::new(),
+        }
+    }
 }
 
 /// Receives the documents of plans, and carries plans out.
@@ -80,6 +104,13 @@ impl Plans {
         Ok((file, facts))
     }
 
+    /// Makes a plan.
+    pub(super) async fn make(&self, request: Request) -> Result<Plan, String> {
+        let former = Plan::empty(&request);
+        let new = planner::plan(self.config.planner.clone(), request, former).await?;
+        Ok(new.plan)
+    }
+
     /// Carries a plan out, from where its progress ends to its end. Returns its last state, and why.
     pub(super) async fn run(
         &self,
@@ -112,7 +143,7 @@ impl Plans {
     }
 
     /// Reads the document of a plan, from this disk or from another node's.
-    async fn document(&self, id: u128, facts: &DocumentFacts) -> Result<Document, String> {
+    pub(super) async fn document(&self, id: u128, facts: &DocumentFacts) -> Result<Document, String> {
         if facts.bytes > DOCUMENT_BYTES_MAX as u64 {
             return Err("its document is too long".into());
         }

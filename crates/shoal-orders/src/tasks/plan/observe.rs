@@ -29,16 +29,7 @@ impl ObjectRead {
     /// Returns the bytes that were read of an object of this size.
     fn bytes(&self, size: u64, block_bytes: u64) -> u64 {
         let Some(whole) = &self.whole else { return 0 };
-        let last = size.saturating_sub(1) / block_bytes;
-        let is_last_read = u32::try_from(last).is_ok_and(|last| whole.has(last));
-        // The last block is short.
-        let short = (last + 1).saturating_mul(block_bytes).saturating_sub(size);
-        let blocks = whole.count().saturating_mul(block_bytes);
-        let blocks = if is_last_read {
-            blocks.saturating_sub(short)
-        } else {
-            blocks
-        };
+        let blocks = whole.bytes(size, block_bytes);
         blocks.saturating_add(self.partial_bytes).min(size)
     }
 }

@@ -130,42 +130,11 @@ mod tests {
     #[tokio::test]
     async fn a_node_without_a_planner_moves_the_rest_of_the_plan() {
         let request = table1::request();
-        let former = replan(&request, &empty_plan(&request)).unwrap();
+        let former = replan(&request, &Plan::empty(&request)).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let program = script(&folder, "exit 4");
         let new = plan(Some(program), request, former).await.unwrap();
         assert_eq!(new.by, "node");
         assert!(new.detail.unwrap().contains("it failed"));
-    }
-
-    /// Returns a plan of nothing.
-    fn empty_plan(request: &Request) -> Plan {
-        let quality = shoal_plan::plan::Quality {
-            planned: 0,
-            planned_at_most: 0.0,
-            peak_share: 0.0,
-            peak_share_at_least: None,
-            fetched_bytes: 0.0,
-            remote_bytes: 0.0,
-            paged_bytes: 0.0,
-        };
-        Plan {
-            version: request.version,
-            objective: request.options.objective,
-            quality,
-            jobs: Vec::new(),
-            files: Vec::new(),
-            usage: shoal_plan::plan::Usage {
-                start_s: 0.0,
-                slot_s: 1.0,
-                link_bytes_per_second: Vec::new(),
-                promised_bytes_per_second: Vec::new(),
-                fetched_bytes_per_second: Vec::new(),
-                remote_bytes_per_second: Vec::new(),
-                capacity_bytes: 0.0,
-                cached_bytes: Vec::new(),
-                paged_bytes: Vec::new(),
-            },
-        }
     }
 }

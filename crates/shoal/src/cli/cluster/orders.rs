@@ -16,14 +16,14 @@ use serde_json::json;
 use shoal_net::clock;
 use shoal_node::admin::client::AdminClient;
 use shoal_node::config::{parse_size, parse_time};
-use shoal_orders::{Moment, Task, TaskKind, TaskRequest};
+use shoal_orders::{Moment, Task, TaskKind, TaskRequest, TaskState};
 use tokio_util::io::ReaderStream;
 
 use super::admin::{AdminPort, failed};
 use super::task::{self, follow};
 use crate::cli::block_on;
 use crate::cli::failure::Failure;
-use crate::cli::output::{print_result, talk};
+use crate::cli::output::{print, print_result, talk};
 
 pub(crate) const AFTER_HELP: &str = "\
 s3://BUCKET/PREFIX names all objects whose keys begin with PREFIX. In a key, * stands for any bytes but /, ** for
@@ -60,6 +60,17 @@ pub(crate) struct Pin {
     /// How long the pins hold: 12h, 3d
     #[arg(long = "for", id = "for_", value_name = "DURATION", value_parser = duration, conflicts_with = "until")]
     for_: Option<Duration>,
+}
+
+/// Count what of some objects is cached, and on which nodes
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Cached {
+    #[command(flatten)]
+    order: OrderArgs,
+    /// Print the line for `shoal plan --held`
+    #[arg(long, conflicts_with_all = ["manifest", "json"])]
+    held: bool,
 }
 
 /// The objects, and how the command ends.
@@ -115,6 +126,26 @@ impl Pin {
         let now = Moment::from(clock::utc_now());
         request.until = self.until.or(self.for_.map(|time| now.plus(time)));
         self.order.give(request)
+    }
+}
+
+impl Cached {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        if !self.held {
+            return self.order.run(TaskKind::Cached);
+        }
+        block_on(async move {
+            let (client, request) = (self.order.admin.client()?, self.order.request(TaskKind::Cached));
+            let task = self.order.send(&client, &request).await?;
+            let task = task::ended(&client, task).await?;
+            if task.progress.state != TaskState::Done {
+                let what = format!("the task {} {}", task.id, task.progress.state.as_str());
+                return Err(Failure::failed(what).hinting_if(task.progress.detail));
+            }
+            let bytes = task.progress.tally.bytes.cached;
+            print(&format!("{}\n", json!({ "path": request.uri, "bytes": bytes })));
+            Ok(())
+        })
     }
 }
 

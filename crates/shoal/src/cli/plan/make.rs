@@ -14,12 +14,12 @@ use shoal_history::moment::{DAY_MS, MOMENT_FORM};
 use shoal_history::run::normalized;
 use shoal_history::run::summary::Summary;
 use shoal_history::{Moment, Templates, Window, forecast};
+use shoal_node::planning::draft::{Draft, Terms};
 use shoal_plan::Document;
 use shoal_plan::model::Objective;
 use shoal_plan::show::plot::picture;
 use shoal_sim::units::{self, SIZE_FORM, counted};
 
-use super::draft::{Draft, Terms};
 use super::history::{HistoryFlags, span};
 use super::planner::PlannerFlags;
 use super::predict::window;

@@ -1,7 +1,6 @@
 //! `shoal plan`: what jobs will read, and when it should be fetched. One file per verb.
 
 mod carry;
-mod draft;
 mod history;
 mod make;
 mod planner;

@@ -185,6 +185,12 @@ async fn a_count_says_that_nothing_is_cached_and_a_dry_run_that_it_is_one() {
         "{}",
         out(&tasks)
     );
+    let held = ["cached", "s3://b/p/", "--held", "--as", ACCESS_KEY];
+    let line = |bytes: u64| format!("{{\"bytes\":{bytes},\"path\":\"s3://b/p/\"}}\n");
+    assert_eq!(out(&run(&node, &held).await), line(0));
+    let read = node.client().get("/b/p/a").send().await;
+    node.settle().await;
+    assert_eq!(out(&run(&node, &held).await), line(read.body.len() as u64));
     node.stop().await;
 }
 

@@ -116,7 +116,8 @@ fn questions_arrive_as_they_were_asked() {
         Question::Evict(objects.clone()),
         Question::Manifest(u128::MAX, 7),
         Question::Promise(Box::new(promised), objects.clone()),
-        Question::Release(objects),
+        Question::Release(objects.clone()),
+        Question::Blocks(objects),
         Question::Early(vec![u128::MAX]),
         Question::Observe(observed(), vec![ObjectId([5; 16])]),
     ] {
@@ -193,6 +194,7 @@ fn messages_have_the_same_bytes_in_every_release() {
             true,
         ),
         (Question::Release(objects.clone()), &[9, 1], true),
+        (Question::Blocks(objects.clone()), &[10, 1], true),
         (
             Question::Promise(Box::new(promised), objects.clone()),
             &[6, 1, 2, 1, b'j', 1, b'*', 0xac, 2, 1, 5, 4, 1],

@@ -107,7 +107,20 @@ impl TaskVerb {
 }
 
 /// Shows the progress of a task until it ends, and then its result.
-pub(crate) async fn follow(client: &AdminClient, mut task: Task, json: bool) -> Result<(), Failure> {
+pub(crate) async fn follow(client: &AdminClient, task: Task, json: bool) -> Result<(), Failure> {
+    let task = ended(client, task).await?;
+    show(&task, json);
+    match task.progress.state {
+        TaskState::Done => Ok(()),
+        state => Err(
+            Failure::failed(format!("the task {} {}", task.id, state.as_str()))
+                .hinting_if(task.progress.detail.filter(|_| !json)),
+        ),
+    }
+}
+
+/// Shows the progress of a task until it ends. Returns it as it is then.
+pub(crate) async fn ended(client: &AdminClient, mut task: Task) -> Result<Task, Failure> {
     let mut display = ProgressDisplay::default();
     let interrupt = signal(SignalKind::interrupt());
     let mut interrupt = interrupt.map_err(|error| Failure::new("Ctrl-C cannot be noticed", &error))?;
@@ -133,14 +146,7 @@ pub(crate) async fn follow(client: &AdminClient, mut task: Task, json: bool) -> 
         display.end();
         task = ended?;
     }
-    show(&task, json);
-    match task.progress.state {
-        TaskState::Done => Ok(()),
-        state => Err(
-            Failure::failed(format!("the task {} {}", task.id, state.as_str()))
-                .hinting_if(task.progress.detail.filter(|_| !json)),
-        ),
-    }
+    Ok(task)
 }
 
 pub(crate) fn show(task: &Task, json: bool) {

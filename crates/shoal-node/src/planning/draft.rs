@@ -10,6 +10,7 @@ use shoal_history::forecast::{Extent, ForecastInput, ForecastJob};
 use shoal_history::{Forecast, Moment};
 use shoal_plan::Plan;
 use shoal_plan::document::{Document, ExpectedFile, ExpectedJob, LeftOut, WhyLeftOut};
+use shoal_plan::execution::Verdicts;
 use shoal_plan::model::{Cache, File, Held, Job, Link, Objective, Options, Request, VERSION, Window};
 
 /// A plan reaches so far beyond its window, or as far as the window is long. A later deadline counts as then.
@@ -24,28 +25,34 @@ const SLOT_S_MAX: f64 = 21_600.0;
 
 /// The link, the cache, the slots and the objective that a plan is made for.
 #[derive(Clone, Debug)]
-pub(super) struct Terms {
-    pub(super) bytes_per_second: f64,
-    pub(super) capacity_bytes: u64,
-    pub(super) slot: Option<Duration>,
-    pub(super) objective: Objective,
+pub struct Terms {
+    /// The rate of the link to the lake.
+    pub bytes_per_second: f64,
+    /// The room for planned files, in the caches of all nodes together.
+    pub capacity_bytes: u64,
+    /// The length of a slot; `None`: the shortest that a planner works through in seconds.
+    pub slot: Option<Duration>,
+    /// The objective.
+    pub objective: Objective,
     /// Bytes that the cache holds at the start, by path.
-    pub(super) held: HashMap<String, u64>,
+    pub held: HashMap<String, u64>,
 }
 
 /// A document without its plan.
 #[derive(Clone, Debug)]
-pub(super) struct Draft {
+pub struct Draft {
     /// The time 0 s.
     epoch: Moment,
     files: Vec<ExpectedFile>,
     jobs: Vec<ExpectedJob>,
-    pub(super) left_out: Vec<LeftOut>,
-    pub(super) request: Request,
+    /// Jobs that are forecast and not in the request.
+    pub left_out: Vec<LeftOut>,
+    /// The request.
+    pub request: Request,
     /// Inputs whose size the history does not contain.
-    pub(super) sizeless: u64,
+    pub sizeless: u64,
     /// Cached paths that no job reads.
-    pub(super) held_elsewhere: u64,
+    pub held_elsewhere: u64,
     /// The position of each file by its name.
     numbers: HashMap<String, usize>,
     /// How often each name of a run was given.
@@ -54,7 +61,7 @@ pub(super) struct Draft {
 
 impl Draft {
     /// Drafts the request for the jobs of a forecast.
-    pub(super) fn new(forecast: &Forecast, terms: &Terms) -> Self {
+    pub fn new(forecast: &Forecast, terms: &Terms) -> Self {
         let epoch = forecast.window.from;
         let end_s = forecast.window.to.since_ms(epoch) as f64 / 1e3;
         let mut draft = Self {
@@ -103,8 +110,71 @@ impl Draft {
         draft
     }
 
+    /// Goes on with the jobs of the plan in force that have begun and have no final status: they keep their
+    /// inputs and deadlines. Those to come are forecast again.
+    pub fn go_on_with(&mut self, document: &Document, verdicts: &Verdicts) {
+        let (begun_ms, epoch_ms) = (document.epoch_ms as f64, self.epoch.ms() as f64);
+        let later_s = (begun_ms - epoch_ms) / 1e3;
+        let jobs = document.request.jobs.iter().zip(&document.jobs);
+        let open = jobs.zip(verdicts.by_job(document.request.jobs.len()));
+        let running = open.filter(|((job, _), verdict)| {
+            let [submit_s, deadline_s] = [job.submit_s, job.deadline_s].map(|at_s| at_s + later_s);
+            verdict.is_none() && submit_s < 0.0 && deadline_s > 1.0
+        });
+        for ((job, expected), _) in running {
+            if self.request.jobs.iter().any(|known| known.name == job.name) {
+                continue;
+            }
+            for name in &job.inputs {
+                self.take_file(document, name);
+            }
+            self.request.jobs.push(Job {
+                submit_s: 0.0,
+                deadline_s: job.deadline_s + later_s,
+                ..job.clone()
+            });
+            self.jobs.push(ExpectedJob {
+                early_s: expected.early_s + later_s,
+                late_s: expected.late_s + later_s,
+                ..expected.clone()
+            });
+        }
+        let slot_s = slot_s(self.request.ends_s());
+        self.request.window.slot_s = self.request.window.slot_s.max(slot_s);
+    }
+
+    /// Takes a file of another document, unless a job of this one reads it.
+    fn take_file(&mut self, document: &Document, name: &str) {
+        let mut files = document.request.files.iter().zip(&document.files);
+        let found = files.find(|(file, _)| file.name == name);
+        if let Some((file, expected)) = found.filter(|_| !self.numbers.contains_key(name)) {
+            self.numbers.insert(name.to_owned(), self.request.files.len());
+            self.request.files.push(File {
+                available_s: None,
+                ..file.clone()
+            });
+            self.files.push(expected.clone());
+        }
+    }
+
+    /// Returns what is expected of each file of the request, in its order.
+    pub fn files(&self) -> &[ExpectedFile] {
+        &self.files
+    }
+
+    /// Lists the cached bytes of each file, in their order.
+    pub fn hold_files(&mut self, bytes_of: &[u64]) {
+        let files = self.request.files.iter().zip(bytes_of);
+        let held = files.filter(|(_, bytes)| **bytes > 0).map(|(file, bytes)| Held {
+            file: file.name.clone(),
+            bytes: (*bytes).min(file.bytes),
+            pinned_until_s: None,
+        });
+        self.request.cache.held = held.collect();
+    }
+
     /// Returns the document with the plan for the request.
-    pub(super) fn with(self, plan: Plan) -> Document {
+    pub fn with(self, plan: Plan) -> Document {
         assert_eq!(
             self.files.len(),
             self.request.files.len(),
@@ -227,13 +297,7 @@ impl Draft {
                 None => self.held_elsewhere += 1,
             }
         }
-        let files = self.request.files.iter().zip(bytes_of);
-        let held = files.filter(|(_, bytes)| *bytes > 0).map(|(file, bytes)| Held {
-            file: file.name.clone(),
-            bytes: bytes.min(file.bytes),
-            pinned_until_s: None,
-        });
-        self.request.cache.held = held.collect();
+        self.hold_files(&bytes_of);
     }
 
     /// Returns the file that a path names, with or without a slash at its end, or that it is below.
@@ -271,6 +335,9 @@ mod tests {
     use shoal_history::{Forecast, Moment, Spread, Window};
     use shoal_plan::document::WhyLeftOut;
     use shoal_plan::model::Objective;
+
+    use shoal_plan::Plan;
+    use shoal_plan::execution::Verdicts;
 
     use super::{Draft, Terms, slot_s};
 
@@ -315,8 +382,49 @@ mod tests {
         }
     }
 
+    #[test]
+    fn jobs_of_the_plan_in_force_that_have_begun_stay_until_their_deadlines() {
+        let inputs = |path: &str| vec![input(path, Extent::Prefix, 1_000, None)];
+        // Four jobs: over, begun and judged, begun, to come.
+        let jobs = [("a", 0), ("b", HOUR_MS), ("c", HOUR_MS), ("d", 3 * HOUR_MS)];
+        let jobs = jobs.map(|(name, at_ms)| job(name, at_ms, inputs(&format!("s3://lake/{name}/"))));
+        let former = draft(jobs.to_vec(), &[]);
+        let plan = Plan::empty(&former.request);
+        let document = former.with(plan);
+        let verdicts = Verdicts {
+            met: vec![(1, 1)],
+            ..Verdicts::default()
+        };
+        // An hour and a half later.
+        let to_come = vec![job("d", 3 * HOUR_MS, inputs("s3://lake/d/"))];
+        let mut next = draft_from(HOUR_MS * 3 / 2, to_come, &[]);
+        next.go_on_with(&document, &verdicts);
+        next.go_on_with(&document, &verdicts);
+        let times = next.request.jobs.iter().map(|job| {
+            let (name, _) = job.name.split_once('@').unwrap();
+            (name, job.submit_s, job.deadline_s)
+        });
+        assert_eq!(
+            times.collect::<Vec<_>>(),
+            [("d", 5_400.0, 9_000.0), ("c", 0.0, 1_800.0)]
+        );
+        assert_eq!(next.jobs[1].early_s, -1_860.0);
+        let names: Vec<_> = next.files().iter().map(|file| &*file.path).collect();
+        assert_eq!(names, ["s3://lake/d/", "s3://lake/c/"]);
+        next.hold_files(&[0, 5_000]);
+        assert_eq!(
+            (next.request.cache.held.len(), next.request.cache.held[0].bytes),
+            (1, 1_000)
+        );
+        next.request.check().unwrap();
+    }
+
     fn draft(jobs: Vec<ForecastJob>, held: &[(&str, u64)]) -> Draft {
-        let window = Window::after(Moment::from_ms(START), 6 * HOUR_MS);
+        draft_from(0, jobs, held)
+    }
+
+    fn draft_from(from_ms: i64, jobs: Vec<ForecastJob>, held: &[(&str, u64)]) -> Draft {
+        let window = Window::after(Moment::from_ms(START + from_ms), 6 * HOUR_MS);
         let forecast = Forecast {
             window,
             complete_until: window.to,

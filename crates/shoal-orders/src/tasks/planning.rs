@@ -1,0 +1,84 @@
+//! Plans that nodes make by themselves, as the tasks of the cluster see them.
+
+use shoal_net::clock;
+use shoal_plan::document::ExpectedFile;
+use shoal_plan::{Document, Plan, Request};
+use tokio::task::spawn_blocking;
+
+use super::plan::ahead::{self, PlanInForce};
+use super::plan::no_plan;
+use super::records::entry::Task;
+use super::records::files::DocumentFacts;
+use super::refusal::TaskRefusal;
+use super::service::{ORDERS_MAX, Tasks};
+
+/// The id whose home makes plans for all nodes.
+const PLANNING: u128 = u128::from_be_bytes(*b"a plan of itself");
+
+impl Tasks {
+    /// Returns true if this node makes plans for all nodes.
+    pub fn plans_here(&self) -> bool {
+        let homes = &self.base.records.homes;
+        homes.may_know_all() && homes.is_mine(PLANNING)
+    }
+
+    /// Returns the plan in force, if there is one whose document this node can get.
+    pub async fn plan_in_force(&self) -> Option<PlanInForce> {
+        let entry = self
+            .latest_plan()
+            .filter(|entry| !entry.progress.state.is_over())?;
+        let facts = entry.order.document.as_ref()?;
+        let document = self.base.plans.document(entry.id, facts).await;
+        let document = document.inspect_err(|why| tracing::debug!(why, "the plan in force cannot be read"));
+        Some(PlanInForce {
+            document: document.ok()?,
+            verdicts: entry.plan_progress().verdicts.clone(),
+        })
+    }
+
+    /// Returns the bytes that the nodes hold of each of these files, in their order, as an identity sees the
+    /// lake.
+    ///
+    /// # Errors
+    ///
+    /// There is no such identity.
+    pub async fn held(
+        &self,
+        files: &[ExpectedFile],
+        identity: Option<&str>,
+    ) -> Result<Vec<u64>, TaskRefusal> {
+        let identity = self.parts().identity(identity)?;
+        Ok(ahead::held(&self.base.nodes, identity.as_deref(), files).await)
+    }
+
+    /// Makes a plan for a request: by `shoal-planner`, or by the rule of a node without it.
+    ///
+    /// # Errors
+    ///
+    /// No plan can be made, with the reason.
+    pub async fn make_plan(&self, request: Request) -> Result<Plan, String> {
+        self.base.plans.make(request).await
+    }
+
+    /// Accepts a plan that this node has made in the name of an identity, in place of the plan in force if
+    /// there is one.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the order is not accepted, with the reason.
+    pub async fn post_document(
+        &self,
+        document: &Document,
+        identity: Option<&str>,
+    ) -> Result<Task, TaskRefusal> {
+        let identity = self.parts().identity(identity)?;
+        let now = clock::utc_now();
+        let body = serde_json::to_vec(document).map_err(no_plan)?;
+        let checked = spawn_blocking(move || DocumentFacts::checked(&body, now).map(|facts| (facts, body)));
+        let (facts, body) = checked.await.map_err(no_plan)??;
+        self.make_room(ORDERS_MAX)?;
+        let id = self.base.records.next_id(now);
+        self.parts().order_files.take(id, body).await?;
+        self.put_in_force(id, facts, identity, now)
+    }
+}
