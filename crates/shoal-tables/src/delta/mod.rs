@@ -165,3 +165,41 @@ impl DeltaSearch {
         Ok(TableRead { object, role })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{DeltaSearch, LogFile};
+
+    /// Returns the keys of the snapshot of a table with these actions, below it.
+    fn files(actions: &[serde_json::Value]) -> Vec<String> {
+        let log = [LogFile {
+            name: "00000000000000000000.json".into(),
+            written_ms: 0,
+        }];
+        let location = "s3://lake/t".parse().unwrap();
+        let mut search = DeltaSearch::new(&location, &log).unwrap().unwrap();
+        let lines: Vec<String> = actions.iter().map(ToString::to_string).collect();
+        for read in search.round() {
+            search.take(&read, lines.join("\n").as_bytes()).unwrap();
+        }
+        let objects = search.finish().objects.into_iter();
+        let keys = objects.map(|object| object.object.key.strip_prefix("t/").unwrap().to_owned());
+        keys.filter(|key| !key.starts_with("_delta_log/")).collect()
+    }
+
+    #[test]
+    fn a_file_stays_when_it_gets_another_deletion_vector_in_any_order_of_actions() {
+        let vector = |offset: i64| {
+            json!({ "storageType": "p", "pathOrInlineDv": "s3://lake/t/rows", "offset": offset,
+                    "sizeInBytes": 9, "cardinality": 1 })
+        };
+        let add = json!({ "add": { "path": "f", "size": 5, "deletionVector": vector(2) } });
+        let remove = json!({ "remove": { "path": "f", "deletionVector": vector(1) } });
+        assert_eq!(files(&[add.clone(), remove.clone()]), ["f", "rows"]);
+        assert_eq!(files(&[remove, add.clone()]), ["f", "rows"]);
+        let gone = json!({ "remove": { "path": "f", "deletionVector": vector(2) } });
+        assert!(files(&[add, gone]).is_empty());
+    }
+}
