@@ -56,7 +56,7 @@ pub struct TableRead {
     pub(crate) role: Role,
 }
 
-/// What an object of a log is.
+/// The meaning of an object of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Of Iceberg: the root of everything.

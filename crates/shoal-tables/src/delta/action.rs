@@ -1,4 +1,4 @@
-//! What commits and checkpoints say of files.
+//! The actions on files in commits and checkpoints.
 
 use serde::Deserialize;
 
@@ -6,7 +6,7 @@ use super::deletion_vector::DeletionVector;
 use crate::error::TableError;
 use crate::parquet::{self, Value};
 
-/// What a commit or a checkpoint says of a file.
+/// An action of a commit or a checkpoint on a file.
 #[derive(Debug)]
 pub(super) enum Action {
     Add(FileAction),

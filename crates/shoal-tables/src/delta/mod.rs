@@ -51,7 +51,7 @@ impl LogicalFile {
     }
 }
 
-/// What is known of a file of the table.
+/// The facts about a file of the table.
 #[derive(Debug)]
 struct KeptFile {
     size_bytes: Option<u64>,

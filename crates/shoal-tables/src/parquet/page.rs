@@ -16,7 +16,7 @@ pub(super) struct ChunkReader<'f> {
     pub(super) unpacker: Unpacker,
     /// The values that pages name by their numbers.
     pub(super) dictionary: Vec<Value>,
-    /// What was read.
+    /// The values that were read.
     pub(super) cells: Vec<Cell>,
     /// The first row of the next page.
     pub(super) row: u64,
