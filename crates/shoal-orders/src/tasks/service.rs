@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use shoal_net::clock;
 use shoal_net::http::connection::ClientBody;
 use shoal_net::shutdown::Shutdown;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use ulid::Ulid;
 
@@ -118,6 +119,7 @@ impl Tasks {
                 records: Records::new(bulletin, &nodes.parts.cache().cooperation),
                 plans: Plans::new(&nodes, config),
                 hints,
+                table_turn: Semaphore::new(1),
                 nodes,
                 totals: Mutex::default(),
             },

@@ -17,6 +17,8 @@ mod pack;
 mod pack_table;
 #[path = "../../../../fuzz/checks/sigv4_canonical.rs"]
 mod sigv4_canonical;
+#[path = "../../../../fuzz/checks/table.rs"]
+mod table;
 #[path = "../../../../fuzz/checks/xml.rs"]
 mod xml;
 
@@ -95,6 +97,11 @@ fn packs_hold_what_the_fuzzer_checks() {
 #[test]
 fn tables_of_packs_hold_what_the_fuzzer_checks() {
     replay("pack_table", pack_table::check);
+}
+
+#[test]
+fn logs_of_tables_hold_what_the_fuzzer_checks() {
+    replay("table", table::check);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod commands;
 mod refused;
+mod tables;
 
 use std::time::Duration;
 

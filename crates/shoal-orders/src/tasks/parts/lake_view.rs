@@ -1,10 +1,17 @@
-//! The lake as the identity of a task sees it: which objects exist, and which versions.
+//! The lake as the identity of a task sees it: which objects exist, which versions, and what is in them.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 
 use http::HeaderMap;
+use shoal_cache::blocks::{BlockReader, BlockStream, ReadAheadWindow};
 use shoal_cache::lake::{LakeRefusal, PAGE_KEYS, PackPlace, PageRequest, Wanted};
+use shoal_cache::obtain::Obtain;
+use shoal_cache::read_context::{Purpose, ReadContext};
+use shoal_cache::single_flight::FetchError;
+use shoal_policy::Layer;
 use shoal_s3::object::{ObjectName, Version};
+use shoal_s3::range::ByteRange;
 use shoal_s3::target;
 use shoal_s3::xml::ListedObject;
 
@@ -49,6 +56,16 @@ impl From<NotFilled> for ObjectFailure {
         let why = error.to_string();
         match error {
             NotFilled::Denied(_) => Self::Refused(why),
+            _ => Self::Failed(why),
+        }
+    }
+}
+
+impl From<FetchError> for ObjectFailure {
+    fn from(error: FetchError) -> Self {
+        let why = error.to_string();
+        match error {
+            FetchError::Status(status) if status.is_client_error() => Self::Refused(why),
             _ => Self::Failed(why),
         }
     }
@@ -126,5 +143,28 @@ impl LakeView {
 
     async fn version_once(&self, name: &ObjectName) -> Result<Arc<Version>, LakeRefusal> {
         self.parts.lake.version(&self.identity.caller().await, name).await
+    }
+
+    /// Reads a version whole, through the cache. The identity may read it: the lake has named the version to
+    /// it.
+    pub async fn bytes(&self, name: &ObjectName, version: &Arc<Version>) -> Result<Vec<u8>, ObjectFailure> {
+        let (parts, caller) = (&self.parts, self.identity.caller().await);
+        let account = parts.cache().lake.account_for(&caller);
+        let context = ReadContext::of_peer(account, caller, Some(name.clone()), HeaderMap::new());
+        let context = Arc::new(context.with_purpose(Purpose::Prefetch));
+        let kept = parts.lake.kept(&context, version, None).await?;
+        let reader = BlockReader {
+            fetcher: Arc::clone(&parts.fetcher),
+            version: Arc::clone(version),
+            context,
+            obtain: kept.map_or(Obtain::FromHomes(Layer::L1), Obtain::Kept),
+        };
+        let range = ByteRange::new(0, version.size_bytes);
+        let mut blocks = BlockStream::new(reader, range, ReadAheadWindow { now: 1, max: 1 }, None);
+        let mut bytes = Vec::new();
+        while let Some(piece) = poll_fn(|context| blocks.poll_next(context)).await {
+            bytes.extend_from_slice(&piece?);
+        }
+        Ok(bytes)
     }
 }

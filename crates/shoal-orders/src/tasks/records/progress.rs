@@ -149,7 +149,7 @@ pub struct Resume {
 pub struct Progress {
     /// Its state.
     pub state: TaskState,
-    /// The reason why it failed, or what it waits for.
+    /// The reason why it failed, what it waits for, or what it did in another way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// The node that runs it, or has run it.

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use shoal_net::clock;
 use shoal_net::link::{BandwidthScope, LinkFigures};
 use shoal_net::shutdown::Shutdown;
+use tokio::sync::Semaphore;
 use ulid::Ulid;
 
 use self::figures::KindTotals;
@@ -50,6 +51,8 @@ pub(in crate::tasks) struct TaskBase {
     pub(in crate::tasks) records: Records,
     pub(in crate::tasks) plans: Plans,
     pub(in crate::tasks) hints: HintLimits,
+    /// Held while the log of a table is read: the logs of several would need as much more memory.
+    pub(in crate::tasks) table_turn: Semaphore,
     /// Totals of each kind, in the order of [`TaskKind::ALL`].
     pub(in crate::tasks) totals: Mutex<[KindTotals; TaskKind::ALL.len()]>,
 }

@@ -1,7 +1,7 @@
 //! Counts what became of the objects of a task.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use shoal_policy::Source;
@@ -18,6 +18,8 @@ pub(in crate::tasks) struct Outcomes {
     progress: Arc<Mutex<Progress>>,
     /// The objects in a row that the lake has refused.
     refusals: AtomicU32,
+    /// Something to know about the task although all of it is done.
+    remark: OnceLock<String>,
 }
 
 impl Outcomes {
@@ -26,6 +28,7 @@ impl Outcomes {
         Self {
             progress: Arc::clone(progress),
             refusals: AtomicU32::new(0),
+            remark: OnceLock::new(),
         }
     }
 
@@ -37,6 +40,16 @@ impl Outcomes {
     /// Shows what the task waits for, or nothing.
     pub(super) fn wait_for(&self, detail: Option<String>) {
         self.progress.lock().detail = detail;
+    }
+
+    /// Remarks something on the task, which is shown once all of it is done. The first remark counts.
+    pub(super) fn remark(&self, remark: String) {
+        drop(self.remark.set(remark));
+    }
+
+    /// Returns the remark on the task.
+    pub(super) fn remarked(&self) -> Option<String> {
+        self.remark.get().cloned()
     }
 
     /// Counts a block that was brought, or was there.

@@ -6,6 +6,7 @@ mod fetch;
 mod hint;
 mod order_all;
 mod pack_in_use;
+mod table;
 
 use std::future::Future;
 use std::mem::take;
@@ -126,7 +127,7 @@ impl<'a> Runner<'a> {
             tally.objects.total = Some(objects);
             tally.bytes.total = Some(tally.bytes.done);
             match tally.objects.failed {
-                0 => (TaskState::Done, None),
+                0 => (TaskState::Done, self.outcomes.remarked()),
                 failed => (
                     TaskState::Failed,
                     Some(format!("{failed} of {objects} objects failed")),

@@ -8,6 +8,7 @@ use shoal_cache::lake::LakeRefusal;
 use shoal_s3::object::ObjectName;
 use shoal_s3::uri::S3Uri;
 use shoal_s3::xml::ListedObject;
+use ulid::Ulid;
 
 use super::{ObjectFailure, Runner, TRIES, pauses};
 use crate::tasks::parts::messages::{Answer, Question};
@@ -17,18 +18,24 @@ use crate::tasks::records::progress::TaskState;
 /// Maximum number of objects of one hint.
 const OBJECTS_MAX: usize = 100_000;
 
-/// The objects of an input, each with what a listing says of it, and their bytes.
-type Objects = (Vec<(ObjectName, Option<ListedObject>)>, u64);
+/// The objects of an input.
+#[derive(Debug, Default)]
+pub(super) struct Objects {
+    /// The objects, each with what a listing says of it.
+    pub(super) objects: Vec<(ObjectName, Option<ListedObject>)>,
+    /// Their bytes.
+    pub(super) bytes: u64,
+}
 
 impl Runner<'_> {
     /// Brings the inputs of a hint if there is room for all of them: a reader that lacks one waits for the
     /// lake anyway.
     pub(super) async fn bring_hint(&self, hint: &HintFacts) -> Result<(), String> {
-        let (mut objects, mut bytes) = (Vec::new(), 0);
+        let (mut objects, mut bytes) = (Vec::new(), 0_u64);
         for path in &hint.inputs {
-            let (more, size) = self.objects_at(path).await?;
-            bytes += size;
-            objects.extend(more);
+            let more = self.objects_at(path).await?;
+            bytes = bytes.saturating_add(more.bytes);
+            objects.extend(more.objects);
             if objects.len() > OBJECTS_MAX {
                 return Err(format!("its inputs have more than {OBJECTS_MAX} objects"));
             }
@@ -36,53 +43,86 @@ impl Runner<'_> {
         self.find_room(hint, bytes).await?;
         self.estimate.note_total(objects.len() as u64, bytes, false);
         let candidates = self.candidates(objects).await?;
+        let sizes = candidates.iter().map(|candidate| candidate.version.size_bytes);
+        let at_lake = sizes.sum::<u64>();
+        if at_lake > bytes {
+            // The sizes in a table's log are not those at the lake.
+            self.find_room(hint, at_lake).await?;
+            self.estimate.note_total(candidates.len() as u64, at_lake, false);
+        }
         self.do_all(candidates).await
     }
 
-    /// Finds the objects of an input: those below it, or the one of this name.
+    /// Finds the objects of an input: those of the current snapshot of a table, those below it, or the one of
+    /// this name.
     async fn objects_at(&self, path: &str) -> Result<Objects, String> {
-        let S3Uri { bucket, key } = S3Uri::from_str(path).map_err(|error| format!("{path}: {error}"))?;
-        let name = |key: &[u8]| ObjectName {
-            bucket: bucket.as_str().into(),
-            key: key.into(),
-            version: None,
-        };
+        let uri = S3Uri::from_str(path).map_err(|error| format!("{path}: {error}"))?;
+        match self.table_at(&uri).await {
+            Ok(Some(objects)) => return Ok(objects),
+            Ok(None) => {}
+            Err(why) => {
+                let remark = format!("all objects below {path} are brought: {why}");
+                tracing::info!(id = %Ulid(self.id), remark, "a table is not read");
+                self.outcomes.remark(remark);
+            }
+        }
+        self.objects_below(&uri).await
+    }
+
+    /// Finds the objects below a name, or the one of this name.
+    async fn objects_below(&self, uri: &S3Uri) -> Result<Objects, String> {
+        let S3Uri { bucket, key } = uri;
         let folder = format!("{key}/");
-        let (mut objects, mut bytes, mut after) = (Vec::new(), 0, Vec::new());
-        let mut pauses = pauses();
+        let (mut found, mut after) = (Objects::default(), Vec::new());
         let refusal = loop {
-            let page = match self.lake.list(&bucket, folder.as_bytes(), &after).await {
+            let page = match self.listed(bucket, folder.as_bytes(), &after).await {
                 Ok(page) => page,
-                Err(LakeRefusal::Trouble(why)) => {
-                    self.outcomes.wait_for(Some(format!("waits for the lake: {why}")));
-                    pauses.wait().await;
-                    continue;
-                }
                 Err(refusal) => break Some(refusal),
             };
-            self.outcomes.wait_for(None);
             let Some(last) = page.last() else { break None };
             after.clone_from(&last.key);
             for listed in page {
                 if listed.size_bytes > 0 && !is_left_out(&listed.key[folder.len()..]) {
-                    bytes += listed.size_bytes;
-                    objects.push((name(&listed.key), Some(listed)));
+                    found.bytes += listed.size_bytes;
+                    found.objects.push((name(bucket, &listed.key), Some(listed)));
                 }
             }
-            if objects.len() > OBJECTS_MAX {
+            if found.objects.len() > OBJECTS_MAX {
                 break None;
             }
         };
-        if !objects.is_empty() {
-            return Ok((objects, bytes));
+        if !found.objects.is_empty() {
+            return Ok(found);
         }
-        let object = name(key.as_bytes());
+        let object = name(bucket, key.as_bytes());
         match (self.lake.version(&object, TRIES).await, refusal) {
-            (Ok(version), _) => Ok((vec![(object, None)], version.size_bytes)),
-            (Err(_), Some(refusal)) => Err(format!("{path} cannot be listed: {refusal}")),
+            (Ok(version), _) => Ok(Objects {
+                objects: vec![(object, None)],
+                bytes: version.size_bytes,
+            }),
+            (Err(_), Some(refusal)) => Err(format!("{uri} cannot be listed: {refusal}")),
             // A table may be empty at first, and the lake may not have it yet.
-            (Err(ObjectFailure::Refused(_) | ObjectFailure::Skipped(_)), None) => Ok((Vec::new(), 0)),
-            (Err(failure), None) => Err(format!("{path}: {failure}")),
+            (Err(ObjectFailure::Refused(_) | ObjectFailure::Skipped(_)), None) => Ok(Objects::default()),
+            (Err(failure), None) => Err(format!("{uri}: {failure}")),
+        }
+    }
+
+    /// Lists a page, however long the lake takes to answer.
+    pub(super) async fn listed(
+        &self,
+        bucket: &str,
+        prefix: &[u8],
+        after: &[u8],
+    ) -> Result<Vec<ListedObject>, LakeRefusal> {
+        let mut pauses = pauses();
+        loop {
+            let page = self.lake.list(bucket, prefix, after).await;
+            let Err(LakeRefusal::Trouble(why)) = page else {
+                self.outcomes.wait_for(None);
+                return page;
+            };
+            self.outcomes.wait_for(Some(format!("waits for the lake: {why}")));
+            pauses.wait().await;
         }
     }
 
@@ -122,6 +162,15 @@ impl Runner<'_> {
             ));
         }
         Ok(())
+    }
+}
+
+/// Returns the name of the newest version of an object.
+pub(super) fn name(bucket: &str, key: &[u8]) -> ObjectName {
+    ObjectName {
+        bucket: bucket.into(),
+        key: key.into(),
+        version: None,
     }
 }
 
