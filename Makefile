@@ -8,7 +8,7 @@ PROFILE ?= local
 BINARY = $(CARGO_TARGET_DIR)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/shoal
 
 .DEFAULT_GOAL := help
-.PHONY: help own build release run demo test bench experiments lint fmt
+.PHONY: help own build release planner run demo test bench experiments lint fmt
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -21,6 +21,9 @@ build: own ## Compile the binary
 
 release: own ## The binary to deploy, stripped, with its symbols beside it
 	scripts/release.sh
+
+planner: own ## What `shoal plan` plans with, beside that binary; installs what it is built with (PROFILE=release)
+	PROFILE=$(PROFILE) scripts/planner.sh
 
 run: build ## A lake and three nodes on this machine, until Ctrl-C (ARGS="--nodes 5 --dir /tmp/d")
 	$(BINARY) dev $(ARGS)

@@ -94,7 +94,7 @@ impl Planner {
                 }
             }
         };
-        stopping.limits(planning).await;
+        stopping.limits(Box::pin(planning)).await;
     }
 
     async fn plan_now(&self) {
@@ -153,7 +153,7 @@ impl Planner {
                 Ok(Ok(runs)) => all.push_str(&runs),
                 Ok(Err(_)) => tracing::warn!(node = peer.name, "a node sent runs that are no text"),
                 Err(error) => {
-                    tracing::warn!(node = peer.name, %error, "a node does not send the runs that it knows")
+                    tracing::warn!(node = peer.name, %error, "a node does not send the runs that it knows");
                 }
             }
         }

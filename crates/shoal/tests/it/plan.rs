@@ -457,7 +457,7 @@ fn a_planner_that_is_missing_or_fails_is_told_with_a_hint() {
     assert_eq!(code, Some(1), "{said}");
     assert!(
         said.contains("error: the planner /nonexistent/shoal-planner cannot be run: ")
-            && said.contains("\nhint: build it by `cargo build --release -p shoal-planner`"),
+            && said.contains("\nhint: build it in the source tree by `make planner PROFILE=release`"),
         "{said}"
     );
     let (code, said) = with(&instead(&folder, "echo 'error: no time\nhint: more' >&2; exit 3"));

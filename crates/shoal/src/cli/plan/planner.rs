@@ -11,8 +11,8 @@ use shoal_plan::{Plan, Request};
 
 use crate::cli::failure::Failure;
 
-const BUILD: &str = "build it by `cargo build --release -p shoal-planner` (it needs a C++ compiler, CMake and \
-                     libclang) and put it beside shoal, or name it by --planner";
+const BUILD: &str = "build it in the source tree by `make planner PROFILE=release`, which installs what it needs, \
+                     and put it beside shoal, or name it by --planner";
 /// The plan of a day with 20,000 jobs has some 30 MB.
 const LIMITS: Limits = Limits {
     plan_bytes: 1 << 30,
@@ -177,6 +177,6 @@ mod tests {
         let failure = missing();
         let (what, hint) = failure.message();
         assert!(what.contains("neither beside"), "{what}");
-        assert!(hint.contains("cargo build --release -p shoal-planner"));
+        assert!(hint.contains("make planner PROFILE=release"));
     }
 }
