@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use shoal_base::words;
 
-pub use closeness::{CANDIDATES, Closeness, Rule};
+pub use closeness::{Affinity, CANDIDATES, Closeness, Rule};
 pub use compare::{Reading, Uses, compare};
 pub use events::{Event, EventKind};
 pub use global::{GROUP_BLOCKS, Presence};

@@ -5,7 +5,9 @@ use std::time::Duration;
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, any, proptest};
 
-use super::{C2p, Closeness, Completeness, Event, EventKind, Presence, Reading, Rule, Uses, compare};
+use super::{
+    Affinity, C2p, Closeness, Completeness, Event, EventKind, Presence, Reading, Rule, Uses, compare,
+};
 use crate::NodeId;
 use crate::eviction::tests::leaving_order;
 use crate::eviction::{Duel, Eviction, Gwf, Lfuda, Lru, S3Fifo, Sieve};
@@ -304,7 +306,12 @@ fn the_policy_below_decides_among_the_least_complete() {
     assert_eq!(order(Lfuda::default()), by_number);
     assert_eq!(order(S3Fifo::default()), by_number);
     assert_eq!(order(Gwf::default()), by_number);
-    assert_eq!(order(Closeness::default()), [0, 4, 8]);
+    assert_eq!(order(Closeness::default()), by_number);
+    let rule = Rule {
+        affinity: Affinity::Fixed(Duration::from_mins(1)),
+        ..Rule::default()
+    };
+    assert_eq!(order(Closeness::new(rule)), [0, 4, 8], "all uses are close");
 }
 
 #[test]
@@ -435,9 +442,10 @@ proptest! {
     fn victims_are_those_of_the_papers_comparator(
         steps in vec((0..5u8, 0..10u32), 0..200), is_printed in any::<bool>(), affinity_secs in 0..100u64
     ) {
+        let affinity = Duration::from_secs(affinity_secs);
         let rule = Rule {
             reading: if is_printed { Reading::Printed } else { Reading::Inverted },
-            affinity: Duration::from_secs(affinity_secs),
+            affinity: Affinity::Fixed(affinity),
         };
         let mut policy = C2p::above(Box::new(Closeness::new(rule)), Completeness::Whole);
         // (key, blocks of the object that are present, uses), least recently used first.
@@ -470,7 +478,7 @@ proptest! {
                     let victim = model
                         .iter()
                         .filter(|&&(_, present, _)| Some(present) == least)
-                        .min_by(|a, b| compare(a.2, b.2, rule.affinity, rule.reading, now))
+                        .min_by(|a, b| compare(a.2, b.2, affinity, rule.reading, now))
                         .map(|&(key, ..)| key);
                     assert_eq!(policy.evict(&mut |_| true).map(|(key, _)| key), victim);
                     model.retain(|&(key, ..)| Some(key) != victim);
