@@ -27,6 +27,7 @@ use shoal_policy::eviction::{Gwf, Layered, Named, PolicyName};
 use shoal_policy::residency::{Leaving, Reservation, Residency};
 use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, Layer, ObjectId, VersionId};
+use tokio::sync::Notify;
 
 use self::c2p::EventTimes;
 pub(super) use self::c2p::c2ps;
@@ -52,6 +53,8 @@ pub(super) struct Ledger {
     state: Mutex<State>,
     /// Notified when room is freed.
     freed: Condvar,
+    /// Notified while an urgent event for other nodes waits, at each eviction.
+    pub(super) urgent: Notify,
     pub(super) mappings: Mappings,
 }
 
@@ -150,6 +153,7 @@ impl Ledger {
                 event_times: EventTimes::default(),
             }),
             freed: Condvar::new(),
+            urgent: Notify::new(),
             mappings: Mappings::new(),
         }
     }
@@ -305,7 +309,9 @@ impl Ledger {
         let leaving = state
             .residency
             .evict(&mut may_leave(&state.readers, &self.mappings))?;
-        Some(state.forget(leaving, &self.mappings))
+        let victim = state.forget(leaving, &self.mappings);
+        self.notify_urgent(state);
+        Some(victim)
     }
 
     /// Extends a reservation to at least `bytes`. On refusal it is unchanged.
@@ -434,7 +440,9 @@ impl Ledger {
             return None;
         }
         let leaving = state.residency.remove(&block)?;
-        Some(state.forget(leaving, &self.mappings))
+        let victim = state.forget(leaving, &self.mappings);
+        self.notify_urgent(&mut state);
+        Some(victim)
     }
 
     /// Evicts up to `most` blocks ahead of demand; `started` as in [`Residency::evict_ahead`].
@@ -446,10 +454,11 @@ impl Ledger {
             state
                 .residency
                 .evict_ahead(started, most, &mut may_leave(&state.readers, &self.mappings));
-        leaving
-            .into_iter()
-            .map(|leaving| state.forget(leaving, &self.mappings))
-            .collect()
+        let leaving = leaving.into_iter();
+        let victims = leaving.map(|leaving| state.forget(leaving, &self.mappings));
+        let victims = victims.collect();
+        self.notify_urgent(state);
+        victims
     }
 }
 

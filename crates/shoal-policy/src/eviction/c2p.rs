@@ -54,8 +54,18 @@ pub struct C2p<K: PartOf> {
     now: Duration,
     /// True if events are kept for other nodes.
     is_recording: bool,
-    waiting: VecDeque<(Duration, K, EventKind)>,
+    waiting: VecDeque<Waiting<K>>,
+    has_urgent: bool,
     lost: u64,
+}
+
+/// A queued event.
+#[derive(Clone, Copy, Debug)]
+struct Waiting<K> {
+    at: Duration,
+    key: K,
+    kind: EventKind,
+    is_urgent: bool,
 }
 
 words! {
@@ -165,6 +175,7 @@ impl<K: PartOf> C2p<K> {
             now: Duration::ZERO,
             is_recording: true,
             waiting: VecDeque::new(),
+            has_urgent: false,
             lost: 0,
         }
     }
@@ -174,6 +185,7 @@ impl<K: PartOf> C2p<K> {
     pub fn set_recording(&mut self, is_recording: bool) {
         self.is_recording = is_recording;
         while self.forget_oldest() {}
+        self.has_urgent = false;
     }
 
     /// The number of events dropped because they were not taken in time.
@@ -184,7 +196,7 @@ impl<K: PartOf> C2p<K> {
     /// Drops the oldest queued event and returns true if there was one. The next event of its group is then
     /// sent even if it adds nothing new.
     fn forget_oldest(&mut self) -> bool {
-        let Some((_, key, _)) = self.waiting.pop_front() else {
+        let Some(Waiting { key, .. }) = self.waiting.pop_front() else {
             return false;
         };
         if let Some(global) = self.global.get_mut(InGroup(key).whole()) {
@@ -197,17 +209,17 @@ impl<K: PartOf> C2p<K> {
 impl<K: Copy + Eq + Hash + PartOf> C2p<K> {
     /// Marks a block that was just inserted as not fetched for a reader.
     pub fn added(&mut self, key: &K) {
-        let of_key = |(_, other, kind): &&mut (Duration, K, EventKind)| {
-            other == key && matches!(kind, EventKind::Miss | EventKind::Add)
+        let of_key = |event: &&mut Waiting<K>| {
+            event.key == *key && matches!(event.kind, EventKind::Miss | EventKind::Add)
         };
-        if let Some((.., kind)) = self.waiting.iter_mut().rev().find(of_key) {
-            *kind = EventKind::Add;
+        if let Some(event) = self.waiting.iter_mut().rev().find(of_key) {
+            event.kind = EventKind::Add;
         }
     }
 
     /// Records that the object of a held block was deleted. The caller removes its blocks.
     pub fn deleted(&mut self, key: &K) {
-        self.happened(*key, EventKind::Delete);
+        self.happened(*key, EventKind::Delete, false);
     }
 
     /// Applies an event received from another node.
@@ -245,19 +257,26 @@ impl<K: Copy + Eq + Hash + PartOf> C2p<K> {
     /// Takes the queued events, oldest first, each with the blocks of its group that this node holds now.
     pub fn take_events(&mut self) -> Vec<Event<K>> {
         let now = self.now;
+        self.has_urgent = false;
         let waiting = std::mem::take(&mut self.waiting).into_iter();
-        let events = waiting.map(|(at, key, kind)| {
-            let global = self.global.get_mut(InGroup(key).whole());
+        let events = waiting.map(|event| {
+            let global = self.global.get_mut(InGroup(event.key).whole());
             let (held, read) = global.map_or((0, 0), |global| global.take_state(now));
             Event {
-                at,
-                key,
-                kind,
+                at: event.at,
+                key: event.key,
+                kind: event.kind,
                 held,
                 read,
+                is_urgent: event.is_urgent,
             }
         });
         events.collect()
+    }
+
+    /// Returns true if an urgent event was queued since events were last taken ([`Event::is_urgent`]).
+    pub const fn has_urgent(&self) -> bool {
+        self.has_urgent
     }
 
     /// Returns a bit mask of the blocks in the event's group that are worth prefetching, excluding blocks
@@ -344,7 +363,7 @@ impl<K: Copy + Eq + Hash + PartOf> C2p<K> {
         }
     }
 
-    fn happened(&mut self, key: K, kind: EventKind) {
+    fn happened(&mut self, key: K, kind: EventKind, is_urgent: bool) {
         if !self.is_recording {
             return;
         }
@@ -352,7 +371,13 @@ impl<K: Copy + Eq + Hash + PartOf> C2p<K> {
             self.forget_oldest();
             self.lost += 1;
         }
-        self.waiting.push_back((self.now, key, kind));
+        self.waiting.push_back(Waiting {
+            at: self.now,
+            key,
+            kind,
+            is_urgent,
+        });
+        self.has_urgent |= is_urgent;
         if let Some(global) = self.global.get_mut(InGroup(key).whole()) {
             global.is_waiting = true;
         }
@@ -365,7 +390,7 @@ impl<K: Copy + Eq + Hash + PartOf> C2p<K> {
             return;
         };
         if global.hit(part.bit(), now) {
-            self.happened(key, EventKind::Hit);
+            self.happened(key, EventKind::Hit, false);
         }
         self.judge(part.whole());
     }
@@ -377,20 +402,23 @@ impl<K: Copy + Eq + Hash + PartOf> C2p<K> {
         !self.groups.contains(&part) && global.is_some_and(|global| global.here & part.bit() != 0)
     }
 
-    /// Records that a block has left this node.
-    fn left(&mut self, key: K, kind: EventKind) {
+    /// Records that a block has left this node. The event is urgent if the group was complete until then.
+    fn left(&mut self, key: K) {
         let part = InGroup(key);
         let group = part.whole();
         debug_assert!(!self.below.contains(&key), "a block that left has no rank");
         self.groups.remove(&part);
+        let mut breaks = false;
         if let Some(global) = self.global.get_mut(group) {
+            let was_whole = global.presence(self.completeness) == Presence::WHOLE;
             global.left(part.bit());
+            breaks = was_whole && global.presence(self.completeness) < Presence::WHOLE;
             if global.here == 0 {
                 self.global.set_absent(group, self.groups.wholes());
             }
             self.judge(group);
         }
-        self.happened(key, kind);
+        self.happened(key, EventKind::Replace, breaks);
     }
 }
 
@@ -401,7 +429,7 @@ impl<K: Copy + Eq + Hash + Debug + PartOf> Eviction<K> for C2p<K> {
         self.groups.insert(part, now);
         self.global.present(part.whole()).came(part.bit(), true, now);
         self.judge(part.whole());
-        self.happened(key, EventKind::Miss);
+        self.happened(key, EventKind::Miss, false);
     }
 
     fn bring(&mut self, key: K, bytes: u64) {
@@ -414,7 +442,7 @@ impl<K: Copy + Eq + Hash + Debug + PartOf> Eviction<K> for C2p<K> {
         self.judge(part.whole());
         // One event carries the state of the whole group, and a node may bring a million blocks at once.
         if !is_sent_anyway {
-            self.happened(key, EventKind::Add);
+            self.happened(key, EventKind::Add, false);
         }
     }
 
@@ -433,7 +461,7 @@ impl<K: Copy + Eq + Hash + Debug + PartOf> Eviction<K> for C2p<K> {
 
     fn remove(&mut self, key: &K) -> Option<u64> {
         let bytes = self.below.remove(key)?;
-        self.left(*key, EventKind::Replace);
+        self.left(*key);
         Some(bytes)
     }
 
@@ -458,7 +486,7 @@ impl<K: Copy + Eq + Hash + Debug + PartOf> Eviction<K> for C2p<K> {
     fn left_aside(&mut self, key: &K) {
         if self.is_aside(key) {
             self.below.left_aside(key);
-            self.left(*key, EventKind::Replace);
+            self.left(*key);
         }
     }
 
@@ -469,7 +497,7 @@ impl<K: Copy + Eq + Hash + Debug + PartOf> Eviction<K> for C2p<K> {
 
     fn evict_key(&mut self, key: &K) -> Option<u64> {
         let bytes = self.below.evict_key(key)?;
-        self.left(*key, EventKind::Replace);
+        self.left(*key);
         Some(bytes)
     }
 

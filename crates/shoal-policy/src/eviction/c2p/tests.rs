@@ -35,6 +35,7 @@ const fn event(kind: EventKind, key: u32, (held, read): (u64, u64)) -> Event<u32
         kind,
         held,
         read,
+        is_urgent: false,
     }
 }
 
@@ -274,6 +275,7 @@ fn large_objects_are_judged_in_groups() {
         kind: Replace,
         held: 0,
         read: 0,
+        is_urgent: false,
     };
     policy.receive(A, &gone);
     let known = [0, 64, 129].map(|index| policy.knowledge(&Part(index)).unwrap().presence);
@@ -355,6 +357,37 @@ fn events_are_taken_in_their_order_with_what_the_node_has_by_then() {
     ];
     assert_eq!(sent(&mut policy), expected);
     assert_eq!(sent(&mut policy), []);
+}
+
+#[test]
+fn only_the_first_block_that_leaves_a_complete_group_is_urgent() {
+    for completeness in [Completeness::Whole, Completeness::Read] {
+        let mut policy = holding(completeness, &[0, 1, 4, 8]);
+        // Another node holds key 4, too.
+        policy.receive(A, &event(Miss, 4, (0b1, 0b1)));
+        policy.take_events();
+        let mut is_urgent = |key| {
+            policy.evict(&mut |other| *other == key).unwrap();
+            let has_urgent = policy.has_urgent();
+            let [sent] = policy.take_events()[..] else {
+                panic!("an eviction is one event");
+            };
+            assert_eq!((sent.kind, sent.is_urgent), (Replace, has_urgent));
+            sent.is_urgent
+        };
+        assert_eq!([0, 1, 8].map(&mut is_urgent), [true, false, true]);
+        let is_copy = completeness == Completeness::Read;
+        assert_eq!(
+            is_urgent(4),
+            !is_copy,
+            "a block that another node holds is not missing"
+        );
+        policy.insert(0, 1);
+        assert!(!policy.has_urgent(), "only an eviction is urgent");
+        policy.evict(&mut |other| *other == 0).unwrap();
+        policy.insert(0, 1);
+        assert!(policy.has_urgent(), "until its event is taken");
+    }
 }
 
 #[test]
@@ -525,7 +558,7 @@ proptest! {
                 _ => {
                     let kind = EventKind::ALL[random as usize % 5];
                     let at = Duration::from_secs(random % 1_000);
-                    let lie = Event { at, key, kind, held: random, read: random.rotate_left(7) };
+                    let lie = Event { at, ..event(kind, key, (random, random.rotate_left(7))) };
                     nodes[node].receive(NodeId(99), &lie);
                 }
             }
