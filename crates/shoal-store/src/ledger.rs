@@ -24,7 +24,7 @@ use shoal_base::moment::since_1970;
 use shoal_policy::admission::Refusal;
 use shoal_policy::eviction::layered::divide;
 use shoal_policy::eviction::{Gwf, Layered, Named, PolicyName};
-use shoal_policy::residency::{Leaving, Reservation, Residency};
+use shoal_policy::residency::{FreeRoom, Leaving, Reservation, Residency};
 use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, Layer, ObjectId, VersionId};
 use tokio::sync::Notify;
@@ -289,6 +289,11 @@ impl Ledger {
         state.touch(uses);
         let room = state.residency.reserve(bytes);
         (room, state.residency.room().is_crowded())
+    }
+
+    /// Sets how much room is kept free ahead of demand.
+    pub(super) fn keep_free(&self, free: FreeRoom) {
+        self.state.lock().residency.keep_free(free);
     }
 
     /// Waits until there is room for `bytes`, at most until `until`. Returns true if there is.
