@@ -16,12 +16,12 @@
 //! Where it does, the answer may be another. Against Algorithm 1, which the text of the paper names as its
 //! LRU, disks are read as often.
 //!
-//! Shoal's own threshold is a quarter of a cache's age ([`Affinity::ShareOfAge`]), with which it makes little
-//! difference how fast objects are read.
+//! Shoal's own clock runs with the exchange of blocks ([`Clock::Exchange`]), so that it makes no difference
+//! how fast objects are read.
 
 use std::time::Duration;
 
-use shoal_policy::eviction::c2p::{Affinity, C2p, Closeness, Completeness, Event, Reading, Rule};
+use shoal_policy::eviction::c2p::{C2p, Clock, Closeness, Completeness, Event, Reading, Rule};
 use shoal_policy::eviction::{Duel, Eviction, Lfuda, Lru, S3Fifo};
 use shoal_policy::{NodeId, PartOf};
 
@@ -34,9 +34,6 @@ const SEEDS: u64 = 4;
 
 /// The time between two reads, unless a test says otherwise.
 const SECOND: Duration = Duration::from_secs(1);
-
-/// Uses within a minute of each other are close.
-const MINUTE: Affinity = Affinity::Fixed(Duration::from_mins(1));
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Segment {
@@ -154,6 +151,14 @@ fn run<P: Node>(exponent: f64, pause: Duration, empty: impl Fn() -> P) -> Counts
     counts
 }
 
+/// The rule with the time of the clock.
+fn published() -> Rule {
+    Rule {
+        clock: Clock::Wall,
+        ..Rule::default()
+    }
+}
+
 /// C2P above its own comparator with this rule.
 fn c2p(exponent: f64, pause: Duration, rule: Rule, completeness: Completeness) -> Counts {
     run(exponent, pause, || {
@@ -166,8 +171,11 @@ fn objects_are_found_whole_more_often_and_in_part_half_as_often() {
     for exponent in [2.0, 3.0, 4.0] {
         let lru = run(exponent, SECOND, Lru::default);
         let above = |reading, completeness| {
-            let affinity = MINUTE;
-            c2p(exponent, SECOND, Rule { reading, affinity }, completeness)
+            let rule = Rule {
+                reading,
+                ..published()
+            };
+            c2p(exponent, SECOND, rule, completeness)
         };
         let printed = above(Reading::Printed, Completeness::Whole);
         let inverted = above(Reading::Inverted, Completeness::Whole);
@@ -186,12 +194,8 @@ fn objects_are_found_whole_more_often_and_in_part_half_as_often() {
 #[test]
 fn against_the_papers_own_lru_objects_are_found_in_part_half_as_often_and_disks_are_read_as_often() {
     for exponent in [2.0, 3.0, 4.0] {
-        let rule = Rule {
-            affinity: MINUTE,
-            ..Rule::default()
-        };
-        let alone = run(exponent, SECOND, || Closeness::new(rule));
-        let above = c2p(exponent, SECOND, rule, Completeness::Whole);
+        let alone = run(exponent, SECOND, || Closeness::new(published()));
+        let above = c2p(exponent, SECOND, published(), Completeness::Whole);
         println!("{exponent}: {alone:?}\n above {above:?}");
         assert!(above.partial_misses * 100 < alone.partial_misses * 55);
         assert!(above.object_hits > alone.object_hits);
@@ -202,7 +206,7 @@ fn against_the_papers_own_lru_objects_are_found_in_part_half_as_often_and_disks_
 /// With the delays of the paper's table 1 an object is read in an eighth of a second, all uses of 2,000 reads
 /// are within four minutes, and a threshold of a minute leaves hardly any count to decide.
 #[test]
-fn with_a_threshold_that_follows_the_run_reads_may_be_fast_or_slow() {
+fn with_a_clock_that_follows_the_exchange_of_blocks_reads_may_be_fast_or_slow() {
     for pause in [SECOND, SECOND / 8, SECOND / 80] {
         let lru = run(3.0, pause, Lru::default);
         let alone = run(3.0, pause, Closeness::default);

@@ -118,7 +118,7 @@ pub struct C2pSettings {
     /// True if every block of an object counts for its completeness, as in the paper, or only those that
     /// readers used lately.
     pub whole_reads: bool,
-    /// Uses closer together than this are close; a share of a cache's age if it is left out.
+    /// Uses closer together than this are close; without it, a share of the time that blocks stay.
     pub affinity: Option<Span>,
     /// True if a node fetches the missing blocks of an object when an event of another node shows that it is
     /// read.
@@ -152,14 +152,22 @@ impl C2pSettings {
 
     /// The paper's LRU (its Algorithm 1), empty.
     fn algorithm_1(&self) -> c2p::Closeness<Block> {
-        let affinity = |Span(fixed)| c2p::Affinity::Fixed(fixed);
-        c2p::Closeness::new(c2p::Rule {
-            reading: if self.inverted {
-                c2p::Reading::Inverted
-            } else {
-                c2p::Reading::Printed
+        let reading = if self.inverted {
+            c2p::Reading::Inverted
+        } else {
+            c2p::Reading::Printed
+        };
+        let own = c2p::Rule {
+            reading,
+            ..c2p::Rule::default()
+        };
+        c2p::Closeness::new(match self.affinity {
+            None => own,
+            Some(Span(affinity)) => c2p::Rule {
+                affinity,
+                clock: c2p::Clock::Wall,
+                ..own
             },
-            affinity: self.affinity.map_or(c2p::Affinity::ShareOfAge, affinity),
         })
     }
 }

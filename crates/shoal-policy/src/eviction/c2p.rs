@@ -5,22 +5,24 @@ mod compare;
 mod events;
 mod global;
 mod memory;
+mod recorded;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::time::Duration;
 
 use shoal_base::words;
 
-pub use closeness::{Affinity, CANDIDATES, Closeness, Rule};
+pub use closeness::{CANDIDATES, Clock, Closeness, Rule};
 pub use compare::{Reading, Uses, compare};
 pub use events::{Event, EventKind};
 pub use global::{GROUP_BLOCKS, Presence};
 
 use self::memory::Memory;
+use self::recorded::{Recorded, RecordedEvent};
 use super::structures::grouped::{Grouped, WholeState};
 use super::{Eviction, Gwf, Named};
 use crate::{NodeId, PartOf};
@@ -52,20 +54,8 @@ pub struct C2p<K: PartOf> {
     global: Memory<Group<K::Whole>>,
     completeness: Completeness,
     now: Duration,
-    /// True if events are kept for other nodes.
-    is_recording: bool,
-    waiting: VecDeque<Waiting<K>>,
-    has_urgent: bool,
-    lost: u64,
-}
-
-/// A queued event.
-#[derive(Clone, Copy, Debug)]
-struct Waiting<K> {
-    at: Duration,
-    key: K,
-    kind: EventKind,
-    is_urgent: bool,
+    /// The events for other nodes.
+    recorded: Recorded<K>,
 }
 
 words! {
@@ -109,9 +99,6 @@ pub struct GroupKnowledge {
 
 /// The pseudo-node for all other nodes, as reported by a directory ([`C2p::learn`]).
 pub const DIRECTORY: NodeId = NodeId(u64::MAX);
-
-/// The maximum number of queued events. Beyond it the oldest are dropped.
-const WAITING_MAX: usize = 4096;
 
 /// The presence from which the rest of an object is worth prefetching.
 const NEARLY_WHOLE: Presence = Presence::new(3, 4);
@@ -173,48 +160,28 @@ impl<K: PartOf> C2p<K> {
             global: Memory::default(),
             completeness,
             now: Duration::ZERO,
-            is_recording: true,
-            waiting: VecDeque::new(),
-            has_urgent: false,
-            lost: 0,
+            recorded: Recorded::default(),
         }
-    }
-
-    /// Enables or disables the recording of events for other nodes (initially enabled), and drops queued
-    /// events.
-    pub fn set_recording(&mut self, is_recording: bool) {
-        self.is_recording = is_recording;
-        while self.forget_oldest() {}
-        self.has_urgent = false;
-    }
-
-    /// The number of events dropped because they were not taken in time.
-    pub const fn lost(&self) -> u64 {
-        self.lost
-    }
-
-    /// Drops the oldest queued event and returns true if there was one. The next event of its group is then
-    /// sent even if it adds nothing new.
-    fn forget_oldest(&mut self) -> bool {
-        let Some(Waiting { key, .. }) = self.waiting.pop_front() else {
-            return false;
-        };
-        if let Some(global) = self.global.get_mut(InGroup(key).whole()) {
-            global.is_waiting = false;
-        }
-        true
     }
 }
 
 impl<K: Copy + Eq + Hash + PartOf> C2p<K> {
+    /// Enables or disables the recording of events for other nodes (initially enabled), and drops queued
+    /// events.
+    pub fn set_recording(&mut self, is_recording: bool) {
+        for event in self.recorded.set_on(is_recording) {
+            self.was_dropped(event);
+        }
+    }
+
+    /// The number of events dropped because they were not taken in time.
+    pub const fn lost(&self) -> u64 {
+        self.recorded.lost()
+    }
+
     /// Marks a block that was just inserted as not fetched for a reader.
     pub fn added(&mut self, key: &K) {
-        let of_key = |event: &&mut Waiting<K>| {
-            event.key == *key && matches!(event.kind, EventKind::Miss | EventKind::Add)
-        };
-        if let Some(event) = self.waiting.iter_mut().rev().find(of_key) {
-            event.kind = EventKind::Add;
-        }
+        self.recorded.added(key);
     }
 
     /// Records that the object of a held block was deleted. The caller removes its blocks.
@@ -257,9 +224,8 @@ impl<K: Copy + Eq + Hash + PartOf> C2p<K> {
     /// Takes the queued events, oldest first, each with the blocks of its group that this node holds now.
     pub fn take_events(&mut self) -> Vec<Event<K>> {
         let now = self.now;
-        self.has_urgent = false;
-        let waiting = std::mem::take(&mut self.waiting).into_iter();
-        let events = waiting.map(|event| {
+        let recorded = self.recorded.take().into_iter();
+        let events = recorded.map(|event| {
             let global = self.global.get_mut(InGroup(event.key).whole());
             let (held, read) = global.map_or((0, 0), |global| global.take_state(now));
             Event {
@@ -276,7 +242,7 @@ impl<K: Copy + Eq + Hash + PartOf> C2p<K> {
 
     /// Returns true if an urgent event was queued since events were last taken ([`Event::is_urgent`]).
     pub const fn has_urgent(&self) -> bool {
-        self.has_urgent
+        self.recorded.has_urgent()
     }
 
     /// Returns a bit mask of the blocks in the event's group that are worth prefetching, excluding blocks
@@ -364,22 +330,27 @@ impl<K: Copy + Eq + Hash + PartOf> C2p<K> {
     }
 
     fn happened(&mut self, key: K, kind: EventKind, is_urgent: bool) {
-        if !self.is_recording {
+        if !self.recorded.is_on() {
             return;
         }
-        if self.waiting.len() == WAITING_MAX {
-            self.forget_oldest();
-            self.lost += 1;
-        }
-        self.waiting.push_back(Waiting {
+        let dropped = self.recorded.push(RecordedEvent {
             at: self.now,
             key,
             kind,
             is_urgent,
         });
-        self.has_urgent |= is_urgent;
+        if let Some(event) = dropped {
+            self.was_dropped(event);
+        }
         if let Some(global) = self.global.get_mut(InGroup(key).whole()) {
             global.is_waiting = true;
+        }
+    }
+
+    /// Has the next event of a group sent even if it adds nothing new, because one was dropped.
+    fn was_dropped(&mut self, event: RecordedEvent<K>) {
+        if let Some(global) = self.global.get_mut(InGroup(event.key).whole()) {
+            global.is_waiting = false;
         }
     }
 

@@ -5,8 +5,8 @@
 //! more messages wait for a receiver than there is room for, the least important are dropped, the oldest of
 //! them first (C2P 3.2, *Filter*).
 //!
-//! An urgent message does not wait for others. It is sent at once with all that wait for its receiver, but not
-//! sooner than [`URGENT_PAUSE`] after the last batch, so that any number of urgent messages makes at most
+//! An urgent message does not wait for others. It is sent at once with all that wait for its receiver, but
+//! not sooner than [`URGENT_PAUSE`] after the last batch, so that any number of urgent messages makes at most
 //! twenty batches a second for a receiver. The paper has no urgent messages.
 
 use std::collections::{BTreeMap, VecDeque};

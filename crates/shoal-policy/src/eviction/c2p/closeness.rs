@@ -30,30 +30,33 @@ pub const CANDIDATES: usize = 128;
 pub struct Rule {
     /// How to read the comparator.
     pub reading: Reading,
-    /// Uses less than this apart are close to each other.
-    pub affinity: Affinity,
+    /// Uses less than this apart are close to each other, *affinity_th* of Algorithm 1. The paper derives it
+    /// from its workload and does not give it.
+    pub affinity: Duration,
+    /// The time by which uses are apart, and by which their number decays.
+    pub clock: Clock,
 }
 
-/// The threshold below which two uses are close, *affinity_th* of Algorithm 1. The paper derives it from its
-/// workload and does not give it.
+/// The time of a [`Closeness`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Affinity {
-    /// A quarter of the cache's age: uses a and b are close if `|a − b| < age / 4`, where the age is the time
-    /// since the least recently used block was used. So decisions hardly depend on how fast blocks come and
-    /// go: a fixed time that suits a cache which exchanges its blocks in minutes is the whole age of one that
-    /// needs seconds, and no time for one that needs days.
-    ShareOfAge,
-    /// This time, however fast blocks come and go. If it exceeds the age, all uses are close, and the order
-    /// as printed is LRU.
-    Fixed(Duration),
+pub enum Clock {
+    /// Six minutes pass while as many blocks come as the cache holds, which by Little's law is the mean time
+    /// that a block stays. So a threshold of a minute is a sixth of that time, however fast the cache is
+    /// read:
+    ///
+    /// `affinity_th = residence / 6`, `hitcount := 0.8 * hitcount` after each `residence / 6` unused.
+    ///
+    /// A fixed time fits one speed only. If blocks stay for less, all uses are close, and the order as
+    /// printed is LRU; and a count that does not decay while blocks come and go keeps blocks that nobody
+    /// wants.
+    Exchange,
+    /// The time of the caller, as published.
+    Wall,
 }
 
-/// The threshold is one part of the age in this many.
-///
-/// In our simulation of the paper's case study LRU's caches are 185 to 266 seconds old, depending on the
-/// exponent of the power law: a quarter is about a minute, the only time that the paper names for uses to
-/// count as recent. There C2P finds as many objects whole and in part with a third or a sixteenth of the age.
-const AGE_SHARE: u32 = 4;
+/// The time that passes while as many blocks come as the cache holds. In our simulation of the paper's case
+/// study, with the middle one of its exponents, that takes 345 seconds.
+const RESIDENCE: Duration = Duration::from_mins(6);
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -67,7 +70,9 @@ impl Default for Rule {
             // The printed reading gained more than its inversion in the paper's case study, which
             // tests/c2p.rs repeats.
             reading: Reading::Printed,
-            affinity: Affinity::ShareOfAge,
+            // The time after which the paper lets the number of uses decay.
+            affinity: Duration::from_mins(1),
+            clock: Clock::Exchange,
         }
     }
 }
@@ -89,29 +94,19 @@ impl<K> Closeness<K> {
         }
     }
 
-    /// The threshold now.
-    fn affinity(&self) -> Duration {
-        match self.rule.affinity {
-            Affinity::ShareOfAge => self.age() / AGE_SHARE,
-            Affinity::Fixed(affinity) => affinity,
-        }
-    }
-
-    /// The time since the least recently used block was used; zero without blocks.
-    fn age(&self) -> Duration {
-        let oldest = self.by_use.oldest();
-        oldest.map_or(Duration::ZERO, |slot| {
-            self.now.saturating_sub(self.keys[slot].uses.at)
-        })
-    }
-
     fn compare_uses(&self, one: Uses, other: Uses) -> Ordering {
-        compare(one, other, self.affinity(), self.rule.reading, self.now)
+        let Rule {
+            reading, affinity, ..
+        } = self.rule;
+        compare(one, other, affinity, reading, self.now)
     }
 }
 
 impl<K: Copy + Eq + Hash + Debug> Eviction<K> for Closeness<K> {
     fn insert(&mut self, key: K, bytes: u64) {
+        if self.rule.clock == Clock::Exchange {
+            self.now += RESIDENCE / u32::try_from(self.keys.len() + 1).unwrap_or(u32::MAX);
+        }
         let uses = Uses::first(self.now);
         let slot = self.keys.insert(key, Entry { bytes, uses });
         self.keys.link_newest(&mut self.by_use, slot);
@@ -143,7 +138,9 @@ impl<K: Copy + Eq + Hash + Debug> Eviction<K> for Closeness<K> {
     }
 
     fn advance(&mut self, now: Duration) {
-        self.now = now;
+        if self.rule.clock == Clock::Wall {
+            self.now = now;
+        }
     }
 
     fn contains(&self, key: &K) -> bool {
@@ -167,10 +164,8 @@ mod tests {
     use std::time::Duration;
 
     use super::super::compare::Reading;
-    use super::{Affinity, Closeness, Eviction, Rule};
+    use super::{Clock, Closeness, Eviction, Rule};
     use crate::eviction::tests::leaving_order;
-
-    const MINUTE: Affinity = Affinity::Fixed(Duration::from_mins(1));
 
     #[test]
     fn the_comparator_decides() {
@@ -180,8 +175,11 @@ mod tests {
             (100, Reading::Printed, [4, 0]),
             (100, Reading::Inverted, [0, 4]),
         ] {
-            let affinity = MINUTE;
-            let mut policy = Closeness::new(Rule { reading, affinity });
+            let mut policy = Closeness::new(Rule {
+                reading,
+                clock: Clock::Wall,
+                ..Rule::default()
+            });
             policy.insert(0, 1);
             policy.touch(&0);
             policy.touch(&0);
@@ -191,28 +189,52 @@ mod tests {
         }
     }
 
-    /// Key 0 is used three times, key 1 a moment later, key 2 ten moments later.
-    #[test]
-    fn the_threshold_follows_the_age_of_the_cache() {
-        for (affinity, moment_ms, first) in [
-            (Affinity::ShareOfAge, 10, 2),
-            (Affinity::ShareOfAge, 1_000, 2),
-            (Affinity::ShareOfAge, 5_000, 2),
-            (MINUTE, 1_000, 0),
-            (MINUTE, 10_000, 2),
-            (Affinity::Fixed(Duration::ZERO), 1_000, 1),
-        ] {
-            let reading = Reading::Printed;
-            let mut policy = Closeness::new(Rule { reading, affinity });
-            policy.insert(0, 1);
-            policy.touch(&0);
-            policy.touch(&0);
-            for (key, moments) in [(1, 1), (2, 10)] {
-                policy.advance(Duration::from_millis(moments * moment_ms));
-                policy.insert(key, 1);
+    /// The victim among 60 keys, after those behind key 0, which was used often, were all exchanged.
+    fn victim_after_an_exchange(clock: Clock, pause: Duration) -> Option<u32> {
+        let mut policy = Closeness::new(Rule {
+            clock,
+            ..Rule::default()
+        });
+        for key in (1_000..1_060).chain(0..60) {
+            policy.advance(pause * (key % 1_000));
+            policy.remove(&(key + 1_000));
+            policy.insert(key, 1);
+            if key == 0 {
+                (0..9).for_each(|_| policy.touch(&0));
             }
-            let victim = policy.victim(&mut |_| true);
-            assert_eq!(victim, Some(first), "{affinity:?}, {moment_ms} ms");
+        }
+        policy.victim(&mut |_| true)
+    }
+
+    #[test]
+    fn what_is_close_depends_on_the_exchange_of_blocks_and_not_on_time() {
+        for pause_ms in [1, 1_000, 1_000_000] {
+            let victim = victim_after_an_exchange(Clock::Exchange, Duration::from_millis(pause_ms));
+            assert_ne!(victim, Some(0), "{pause_ms} ms");
+        }
+        let at_once = victim_after_an_exchange(Clock::Wall, Duration::from_millis(1));
+        assert_eq!(at_once, Some(0), "all uses are within a minute");
+    }
+
+    #[test]
+    fn a_block_that_was_popular_leaves_when_the_cache_was_exchanged_often_enough() {
+        for (clock, stays) in [(Clock::Exchange, false), (Clock::Wall, true)] {
+            let mut policy = Closeness::new(Rule {
+                clock,
+                affinity: Duration::ZERO,
+                ..Rule::default()
+            });
+            policy.insert(0, 1);
+            for _ in 0..20 {
+                policy.touch(&0);
+            }
+            for key in 1..60 * 20 {
+                policy.insert(key, 1);
+                if policy.len() > 60 {
+                    policy.evict(&mut |_| true);
+                }
+            }
+            assert_eq!(policy.contains(&0), stays, "{clock:?}");
         }
     }
 }
