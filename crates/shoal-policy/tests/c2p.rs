@@ -116,7 +116,7 @@ fn run<P: Node>(exponent: f64, pause: Duration, empty: impl Fn() -> P) -> Counts
     for seed in 0..SEEDS {
         let mut nodes: Vec<P> = (0..NODES).map(|_| empty()).collect();
         for read in 0..READS {
-            let now = pause * u32::try_from(read).unwrap();
+            let now = pause * u32::try_from(read).expect("there are 2,000 reads");
             let object = object_of(seed, read, exponent);
             let mut hits = 0;
             for index in 0..SEGMENTS_PER_OBJECT {

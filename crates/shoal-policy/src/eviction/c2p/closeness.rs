@@ -30,7 +30,7 @@ pub const CANDIDATES: usize = 128;
 pub struct Rule {
     /// How to read the comparator.
     pub reading: Reading,
-    /// Uses less than this apart are close to each other, *affinity_th* of Algorithm 1. The paper derives it
+    /// Uses less than this apart are close to each other: `affinity_th` of Algorithm 1. The paper derives it
     /// from its workload and does not give it.
     pub affinity: Duration,
     /// The time by which uses are apart, and by which their number decays.
