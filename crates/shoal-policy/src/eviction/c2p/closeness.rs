@@ -200,7 +200,9 @@ mod tests {
             policy.remove(&(key + 1_000));
             policy.insert(key, 1);
             if key == 0 {
-                (0..9).for_each(|_| policy.touch(&0));
+                for _ in 0..9 {
+                    policy.touch(&0);
+                }
             }
         }
         policy.victim(&mut |_| true)

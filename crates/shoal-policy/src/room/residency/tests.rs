@@ -260,11 +260,13 @@ fn large_keys_leave_one_at_a_time_and_small_ones_by_dozens() {
         for key in 0..20_000 / key_bytes as u32 {
             fill(&mut cache, key..key + 1, key_bytes);
             let mut gone = cache.evict_ahead(false, 4, &mut |_| true);
-            while !gone.is_empty() && gone.len() % 4 == 0 {
+            while !gone.is_empty() && gone.len().is_multiple_of(4) {
                 gone.append(&mut cache.evict_ahead(true, 4, &mut |_| true));
             }
             batches.push(gone.len());
-            gone.into_iter().for_each(|gone| cache.left(gone));
+            for gone in gone {
+                cache.left(gone);
+            }
         }
         batches.retain(|batch| *batch > 0);
         assert!(!batches.is_empty());
