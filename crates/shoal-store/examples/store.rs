@@ -2,6 +2,7 @@
 //! `cargo run --profile release --example store -- FOLDER`.
 
 use std::hint::black_box;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -39,6 +40,31 @@ async fn main() {
     println!(
         "start with {} blocks, most of objects of one block: {took:?}, {each_bytes} bytes of memory a block",
         recovery.blocks
+    );
+    store.shutdown().await;
+    drop(store);
+    for size_bytes in [4 << 10, 64 << 10, 4 << 20] {
+        measure_full(folder.path(), size_bytes).await;
+    }
+}
+
+/// The cost of a put while there is room, and when a block leaves for each that comes.
+async fn measure_full(folder: &Path, size_bytes: u64) {
+    let config = StoreConfig {
+        path: folder.join(size_bytes.to_string()),
+        capacity_bytes: 1 << 30,
+        block_bytes: BLOCK_BYTES,
+        ..StoreConfig::default()
+    };
+    let store = Store::open(&config, 1 << 30, 1).expect("a new folder opens").0;
+    let count = (config.capacity_bytes * 3 / 4 / size_bytes) as u32;
+    let (_, with_room) = put_many(&store, size_bytes, count, "first").await;
+    put_many(&store, size_bytes, count, "second").await;
+    let (_, full) = put_many(&store, size_bytes, count, "third").await;
+    println!(
+        "{size_bytes:>8} B: put {:.0} ns while there is room, {:.0} into a full store",
+        nanos_each(with_room, count),
+        nanos_each(full, count),
     );
     store.shutdown().await;
 }

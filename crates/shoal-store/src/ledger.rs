@@ -24,9 +24,10 @@ use shoal_base::moment::since_1970;
 use shoal_policy::admission::Refusal;
 use shoal_policy::eviction::layered::divide;
 use shoal_policy::eviction::{Gwf, Layered, Named, PolicyName};
-use shoal_policy::residency::{Leaving, Reservation, Residency};
+use shoal_policy::residency::{FreeRoom, Leaving, Reservation, Residency};
 use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, Layer, ObjectId, VersionId};
+use tokio::sync::Notify;
 
 use self::c2p::EventTimes;
 pub(super) use self::c2p::c2ps;
@@ -52,6 +53,8 @@ pub(super) struct Ledger {
     state: Mutex<State>,
     /// Notified when room is freed.
     freed: Condvar,
+    /// Notified while an urgent event for other nodes waits, at each eviction.
+    pub(super) urgent: Notify,
     pub(super) mappings: Mappings,
 }
 
@@ -150,6 +153,7 @@ impl Ledger {
                 event_times: EventTimes::default(),
             }),
             freed: Condvar::new(),
+            urgent: Notify::new(),
             mappings: Mappings::new(),
         }
     }
@@ -287,6 +291,11 @@ impl Ledger {
         (room, state.residency.room().is_crowded())
     }
 
+    /// Sets how much room is kept free ahead of demand.
+    pub(super) fn keep_free(&self, free: FreeRoom) {
+        self.state.lock().residency.keep_free(free);
+    }
+
     /// Waits until there is room for `bytes`, at most until `until`. Returns true if there is.
     pub(super) fn await_room(&self, bytes: u64, until: Instant) -> bool {
         let mut state = self.state.lock();
@@ -305,7 +314,9 @@ impl Ledger {
         let leaving = state
             .residency
             .evict(&mut may_leave(&state.readers, &self.mappings))?;
-        Some(state.forget(leaving, &self.mappings))
+        let victim = state.forget(leaving, &self.mappings);
+        self.notify_urgent(state);
+        Some(victim)
     }
 
     /// Lets the blocks of an object leave before all others. Returns their number, without pinned ones.
@@ -443,7 +454,9 @@ impl Ledger {
             return None;
         }
         let leaving = state.residency.remove(&block)?;
-        Some(state.forget(leaving, &self.mappings))
+        let victim = state.forget(leaving, &self.mappings);
+        self.notify_urgent(&mut state);
+        Some(victim)
     }
 
     /// Evicts up to `most` blocks ahead of demand; `started` as in [`Residency::evict_ahead`].
@@ -455,10 +468,11 @@ impl Ledger {
             state
                 .residency
                 .evict_ahead(started, most, &mut may_leave(&state.readers, &self.mappings));
-        leaving
-            .into_iter()
-            .map(|leaving| state.forget(leaving, &self.mappings))
-            .collect()
+        let leaving = leaving.into_iter();
+        let victims = leaving.map(|leaving| state.forget(leaving, &self.mappings));
+        let victims = victims.collect();
+        self.notify_urgent(state);
+        victims
     }
 }
 

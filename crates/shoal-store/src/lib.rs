@@ -256,6 +256,11 @@ impl Drop for Store {
     }
 }
 
+/// Returns the room that a file of one full block takes.
+fn block_charge_bytes(config: &StoreConfig, disk: &Disk) -> u64 {
+    disk.charge_bytes(config.block_bytes + 4096)
+}
+
 /// Returns the room for files: the capacity minus the files that always exist.
 fn room_bytes(config: &StoreConfig, disk: &Disk) -> Result<u64, StoreError> {
     // Room to write one block while another one is read and a third one is evicted.
@@ -263,7 +268,7 @@ fn room_bytes(config: &StoreConfig, disk: &Disk) -> Result<u64, StoreError> {
     let fixed_bytes = disk
         .fixed_bytes()
         .map_err(StoreError::io(&config.path, "measure its folders"))?;
-    let least_bytes = fixed_bytes + BLOCKS_LEAST * disk.charge_bytes(config.block_bytes + 4096);
+    let least_bytes = fixed_bytes + BLOCKS_LEAST * block_charge_bytes(config, disk);
     if config.capacity_bytes < least_bytes {
         return Err(StoreError::TooSmall {
             path: config.path.clone(),

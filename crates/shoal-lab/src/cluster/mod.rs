@@ -9,7 +9,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use shoal_base::seeded::Chance;
 use shoal_base::spelling::unknown;
-use shoal_policy::eviction::{C2p, Named, c2p, gwf};
+use shoal_policy::eviction::{self, C2p, Named, c2p, gwf};
 use shoal_sim::Cache;
 use shoal_sim::block::{Block, Granularity};
 use shoal_sim::cluster::{
@@ -118,8 +118,8 @@ pub struct C2pSettings {
     /// True if every block of an object counts for its completeness, as in the paper, or only those that
     /// readers used lately.
     pub whole_reads: bool,
-    /// Uses closer together than this are close.
-    pub affinity: Span,
+    /// Uses closer together than this are close; without it, a share of the time that blocks stay.
+    pub affinity: Option<Span>,
     /// True if a node fetches the missing blocks of an object when an event of another node shows that it is
     /// read.
     pub prefetch: bool,
@@ -134,7 +134,7 @@ impl Default for C2pSettings {
         Self {
             inverted: false,
             whole_reads: true,
-            affinity: Span(c2p::Rule::default().affinity),
+            affinity: None,
             prefetch: false,
             above: None,
         }
@@ -146,15 +146,29 @@ impl C2pSettings {
     fn below(&self) -> Box<Named<Block>> {
         match self.above {
             Some(PolicyName::OfStores(policy)) => policy.build_below(),
-            Some(PolicyName::Life | PolicyName::Gwf) | None => Box::new(c2p::Closeness::new(c2p::Rule {
-                reading: if self.inverted {
-                    c2p::Reading::Inverted
-                } else {
-                    c2p::Reading::Printed
-                },
-                affinity: self.affinity.0,
-            })),
+            Some(PolicyName::Life | PolicyName::Gwf) | None => Box::new(self.algorithm_1()),
         }
+    }
+
+    /// The paper's LRU (its Algorithm 1), empty.
+    fn algorithm_1(&self) -> c2p::Closeness<Block> {
+        let reading = if self.inverted {
+            c2p::Reading::Inverted
+        } else {
+            c2p::Reading::Printed
+        };
+        let own = c2p::Rule {
+            reading,
+            ..c2p::Rule::default()
+        };
+        c2p::Closeness::new(match self.affinity {
+            None => own,
+            Some(Span(affinity)) => c2p::Rule {
+                affinity,
+                clock: c2p::Clock::Wall,
+                ..own
+            },
+        })
     }
 }
 
@@ -205,7 +219,7 @@ impl ClusterSettings {
         let nodes = self.nodes as usize;
         let caches = || {
             (0..nodes)
-                .map(|_| Cache::new(self.capacity.0, self.policy.build()))
+                .map(|_| Cache::new(self.capacity.0, self.alone()))
                 .collect()
         };
         let chance = Chance::stream(seed, CHANCE_OF_NODES);
@@ -265,6 +279,16 @@ impl ClusterSettings {
                     Box::new(storage)
                 }
             }
+        }
+    }
+}
+
+impl ClusterSettings {
+    /// The policy of a node by itself, empty.
+    fn alone(&self) -> Box<Named<Block>> {
+        match self.policy {
+            PolicyName::OfStores(eviction::PolicyName::Closeness) => Box::new(self.c2p.algorithm_1()),
+            policy => policy.build(),
         }
     }
 }

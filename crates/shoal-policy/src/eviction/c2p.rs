@@ -5,22 +5,24 @@ mod compare;
 mod events;
 mod global;
 mod memory;
+mod recorded;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::time::Duration;
 
 use shoal_base::words;
 
-pub use closeness::{CANDIDATES, Closeness, Rule};
+pub use closeness::{CANDIDATES, Clock, Closeness, Rule};
 pub use compare::{Reading, Uses, compare};
 pub use events::{Event, EventKind};
 pub use global::{GROUP_BLOCKS, Presence};
 
 use self::memory::Memory;
+use self::recorded::{Recorded, RecordedEvent};
 use super::structures::grouped::{Grouped, WholeState};
 use super::{Eviction, Gwf, Named};
 use crate::{NodeId, PartOf};
@@ -52,10 +54,8 @@ pub struct C2p<K: PartOf> {
     global: Memory<Group<K::Whole>>,
     completeness: Completeness,
     now: Duration,
-    /// True if events are kept for other nodes.
-    is_recording: bool,
-    waiting: VecDeque<(Duration, K, EventKind)>,
-    lost: u64,
+    /// The events for other nodes.
+    recorded: Recorded<K>,
 }
 
 words! {
@@ -99,9 +99,6 @@ pub struct GroupKnowledge {
 
 /// The pseudo-node for all other nodes, as reported by a directory ([`C2p::learn`]).
 pub const DIRECTORY: NodeId = NodeId(u64::MAX);
-
-/// The maximum number of queued events. Beyond it the oldest are dropped.
-const WAITING_MAX: usize = 4096;
 
 /// The presence from which the rest of an object is worth prefetching.
 const NEARLY_WHOLE: Presence = Presence::new(3, 4);
@@ -163,51 +160,33 @@ impl<K: PartOf> C2p<K> {
             global: Memory::default(),
             completeness,
             now: Duration::ZERO,
-            is_recording: true,
-            waiting: VecDeque::new(),
-            lost: 0,
+            recorded: Recorded::default(),
         }
-    }
-
-    /// Enables or disables the recording of events for other nodes (initially enabled), and drops queued
-    /// events.
-    pub fn set_recording(&mut self, is_recording: bool) {
-        self.is_recording = is_recording;
-        while self.forget_oldest() {}
-    }
-
-    /// The number of events dropped because they were not taken in time.
-    pub const fn lost(&self) -> u64 {
-        self.lost
-    }
-
-    /// Drops the oldest queued event and returns true if there was one. The next event of its group is then
-    /// sent even if it adds nothing new.
-    fn forget_oldest(&mut self) -> bool {
-        let Some((_, key, _)) = self.waiting.pop_front() else {
-            return false;
-        };
-        if let Some(global) = self.global.get_mut(InGroup(key).whole()) {
-            global.is_waiting = false;
-        }
-        true
     }
 }
 
 impl<K: Copy + Eq + Hash + PartOf> C2p<K> {
+    /// Enables or disables the recording of events for other nodes (initially enabled), and drops queued
+    /// events.
+    pub fn set_recording(&mut self, is_recording: bool) {
+        for event in self.recorded.set_on(is_recording) {
+            self.was_dropped(event);
+        }
+    }
+
+    /// The number of events dropped because they were not taken in time.
+    pub const fn lost(&self) -> u64 {
+        self.recorded.lost()
+    }
+
     /// Marks a block that was just inserted as not fetched for a reader.
     pub fn added(&mut self, key: &K) {
-        let of_key = |(_, other, kind): &&mut (Duration, K, EventKind)| {
-            other == key && matches!(kind, EventKind::Miss | EventKind::Add)
-        };
-        if let Some((.., kind)) = self.waiting.iter_mut().rev().find(of_key) {
-            *kind = EventKind::Add;
-        }
+        self.recorded.added(key);
     }
 
     /// Records that the object of a held block was deleted. The caller removes its blocks.
     pub fn deleted(&mut self, key: &K) {
-        self.happened(*key, EventKind::Delete);
+        self.happened(*key, EventKind::Delete, false);
     }
 
     /// Applies an event received from another node.
@@ -245,19 +224,25 @@ impl<K: Copy + Eq + Hash + PartOf> C2p<K> {
     /// Takes the queued events, oldest first, each with the blocks of its group that this node holds now.
     pub fn take_events(&mut self) -> Vec<Event<K>> {
         let now = self.now;
-        let waiting = std::mem::take(&mut self.waiting).into_iter();
-        let events = waiting.map(|(at, key, kind)| {
-            let global = self.global.get_mut(InGroup(key).whole());
+        let recorded = self.recorded.take().into_iter();
+        let events = recorded.map(|event| {
+            let global = self.global.get_mut(InGroup(event.key).whole());
             let (held, read) = global.map_or((0, 0), |global| global.take_state(now));
             Event {
-                at,
-                key,
-                kind,
+                at: event.at,
+                key: event.key,
+                kind: event.kind,
                 held,
                 read,
+                is_urgent: event.is_urgent,
             }
         });
         events.collect()
+    }
+
+    /// Returns true if an urgent event was queued since events were last taken ([`Event::is_urgent`]).
+    pub const fn has_urgent(&self) -> bool {
+        self.recorded.has_urgent()
     }
 
     /// Returns a bit mask of the blocks in the event's group that are worth prefetching, excluding blocks
@@ -344,17 +329,28 @@ impl<K: Copy + Eq + Hash + PartOf> C2p<K> {
         }
     }
 
-    fn happened(&mut self, key: K, kind: EventKind) {
-        if !self.is_recording {
+    fn happened(&mut self, key: K, kind: EventKind, is_urgent: bool) {
+        if !self.recorded.is_on() {
             return;
         }
-        if self.waiting.len() == WAITING_MAX {
-            self.forget_oldest();
-            self.lost += 1;
+        let dropped = self.recorded.push(RecordedEvent {
+            at: self.now,
+            key,
+            kind,
+            is_urgent,
+        });
+        if let Some(event) = dropped {
+            self.was_dropped(event);
         }
-        self.waiting.push_back((self.now, key, kind));
         if let Some(global) = self.global.get_mut(InGroup(key).whole()) {
             global.is_waiting = true;
+        }
+    }
+
+    /// Has the next event of a group sent even if it adds nothing new, because one was dropped.
+    fn was_dropped(&mut self, event: RecordedEvent<K>) {
+        if let Some(global) = self.global.get_mut(InGroup(event.key).whole()) {
+            global.is_waiting = false;
         }
     }
 
@@ -365,7 +361,7 @@ impl<K: Copy + Eq + Hash + PartOf> C2p<K> {
             return;
         };
         if global.hit(part.bit(), now) {
-            self.happened(key, EventKind::Hit);
+            self.happened(key, EventKind::Hit, false);
         }
         self.judge(part.whole());
     }
@@ -377,20 +373,23 @@ impl<K: Copy + Eq + Hash + PartOf> C2p<K> {
         !self.groups.contains(&part) && global.is_some_and(|global| global.here & part.bit() != 0)
     }
 
-    /// Records that a block has left this node.
-    fn left(&mut self, key: K, kind: EventKind) {
+    /// Records that a block has left this node. The event is urgent if the group was complete until then.
+    fn left(&mut self, key: K) {
         let part = InGroup(key);
         let group = part.whole();
         debug_assert!(!self.below.contains(&key), "a block that left has no rank");
         self.groups.remove(&part);
+        let mut breaks = false;
         if let Some(global) = self.global.get_mut(group) {
+            let was_whole = global.presence(self.completeness) == Presence::WHOLE;
             global.left(part.bit());
+            breaks = was_whole && global.presence(self.completeness) < Presence::WHOLE;
             if global.here == 0 {
                 self.global.set_absent(group, self.groups.wholes());
             }
             self.judge(group);
         }
-        self.happened(key, kind);
+        self.happened(key, EventKind::Replace, breaks);
     }
 }
 
@@ -401,7 +400,7 @@ impl<K: Copy + Eq + Hash + Debug + PartOf> Eviction<K> for C2p<K> {
         self.groups.insert(part, now);
         self.global.present(part.whole()).came(part.bit(), true, now);
         self.judge(part.whole());
-        self.happened(key, EventKind::Miss);
+        self.happened(key, EventKind::Miss, false);
     }
 
     fn bring(&mut self, key: K, bytes: u64) {
@@ -414,7 +413,7 @@ impl<K: Copy + Eq + Hash + Debug + PartOf> Eviction<K> for C2p<K> {
         self.judge(part.whole());
         // One event carries the state of the whole group, and a node may bring a million blocks at once.
         if !is_sent_anyway {
-            self.happened(key, EventKind::Add);
+            self.happened(key, EventKind::Add, false);
         }
     }
 
@@ -433,7 +432,7 @@ impl<K: Copy + Eq + Hash + Debug + PartOf> Eviction<K> for C2p<K> {
 
     fn remove(&mut self, key: &K) -> Option<u64> {
         let bytes = self.below.remove(key)?;
-        self.left(*key, EventKind::Replace);
+        self.left(*key);
         Some(bytes)
     }
 
@@ -458,7 +457,7 @@ impl<K: Copy + Eq + Hash + Debug + PartOf> Eviction<K> for C2p<K> {
     fn left_aside(&mut self, key: &K) {
         if self.is_aside(key) {
             self.below.left_aside(key);
-            self.left(*key, EventKind::Replace);
+            self.left(*key);
         }
     }
 
@@ -469,7 +468,7 @@ impl<K: Copy + Eq + Hash + Debug + PartOf> Eviction<K> for C2p<K> {
 
     fn evict_key(&mut self, key: &K) -> Option<u64> {
         let bytes = self.below.evict_key(key)?;
-        self.left(*key, EventKind::Replace);
+        self.left(*key);
         Some(bytes)
     }
 

@@ -31,8 +31,8 @@ words! {
         /// Evicts by worth, which nodes share through a directory, see [`Gwf`]. For a single node use
         /// [`PolicyName::Lfuda`], which is the same without other nodes.
         Gwf = "gwf",
-        /// The LRU of the C2P paper, without co-operation: counts of uses decide among blocks that were used
-        /// within a minute of each other (its Algorithm 1), see [`Closeness`].
+        /// The LRU of the C2P paper, without co-operation: counts of uses decide between blocks whose last
+        /// uses are not close to each other (its Algorithm 1), see [`Closeness`].
         Closeness = "closeness",
         /// Evicts blocks of objects that are incomplete across all nodes first, then by
         /// [`PolicyName::Closeness`], see [`C2p`].

@@ -19,7 +19,7 @@ use crate::admission::Refusal;
 use crate::eviction::Eviction;
 
 pub use self::pins::Pins;
-pub use self::room::Room;
+pub use self::room::{FreeRoom, Room};
 
 use self::released::Released;
 
@@ -236,7 +236,8 @@ impl<K: Copy + Eq + Hash, P: Eviction<K> + ?Sized> Residency<K, P> {
     /// Evicts up to `most` keys ahead of demand; none while there is enough room.
     ///
     /// `started` is true if the caller is already making room: between the watermarks eviction continues, but
-    /// does not start.
+    /// does not start. It ends when an average key is more than is left to free, so that keys larger than a
+    /// batch leave one at a time.
     pub fn evict_ahead(
         &mut self,
         started: bool,
@@ -247,13 +248,19 @@ impl<K: Copy + Eq + Hash, P: Eviction<K> + ?Sized> Residency<K, P> {
         if self.room.excess_bytes(started) == 0 {
             return victims;
         }
-        while victims.len() < most && self.room.excess_bytes(true) > 0 {
+        while victims.len() < most && self.is_short() {
             match self.evict(may_leave) {
                 Some(leaving) => victims.push(leaving),
                 None => break,
             }
         }
         victims
+    }
+
+    /// Returns true if a key should be evicted by an eviction ahead of demand that has started.
+    fn is_short(&self) -> bool {
+        let average_bytes = self.room.used_bytes() / self.held().max(1) as u64;
+        self.room.is_crowded() || self.room.excess_bytes(true) >= average_bytes.max(1)
     }
 
     /// Removes `key` because it is no longer valid, pinned or not.
@@ -278,6 +285,11 @@ impl<K: Copy + Eq + Hash, P: Eviction<K> + ?Sized> Residency<K, P> {
         self.room.leaving_bytes -= bytes;
         self.room.reserved_bytes += bytes;
         Reservation { bytes }
+    }
+
+    /// Sets how much room is kept free ahead of demand; a share at first.
+    pub const fn keep_free(&mut self, free: FreeRoom) {
+        self.room.free = free;
     }
 
     /// Changes the capacity. Before reducing it, the caller must evict: taken room stays taken.

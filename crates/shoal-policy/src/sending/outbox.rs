@@ -4,12 +4,19 @@
 //! sent with it, so that the cost of sending hardly grows with the load. A full batch is sent at once. If
 //! more messages wait for a receiver than there is room for, the least important are dropped, the oldest of
 //! them first (C2P 3.2, *Filter*).
+//!
+//! An urgent message does not wait for others. It is sent at once with all that wait for its receiver, but
+//! not sooner than [`URGENT_PAUSE`] after the last batch, so that any number of urgent messages makes at most
+//! twenty batches a second for a receiver. The paper has no urgent messages.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// How long a message waits for others to the same receiver.
 pub const AGGREGATION: Duration = Duration::from_millis(200);
+
+/// The minimum time between a batch and an urgent one to the same receiver: a quarter of [`AGGREGATION`].
+pub const URGENT_PAUSE: Duration = Duration::from_millis(AGGREGATION.as_millis() as u64 / 4);
 
 /// The number of levels of importance.
 pub const DEGREES: usize = 8;
@@ -21,6 +28,11 @@ pub trait Outgoing {
 
     /// Its importance, below [`DEGREES`]. Under overload the least important messages are dropped first.
     fn importance(&self) -> usize;
+
+    /// True if it must not wait for others to the same receiver.
+    fn is_urgent(&self) -> bool {
+        false
+    }
 }
 
 /// Outgoing messages by receiver, at most [`Limits::waiting_bytes`] for each.
@@ -39,9 +51,15 @@ pub struct Limits {
     pub waiting_bytes: usize,
 }
 
+/// What waits for a receiver. It is kept until no message waits and an urgent one would be due at once.
 #[derive(Debug)]
 struct Waiting<M> {
+    /// The time of the first message after a pause.
     since: Duration,
+    /// The time before which no urgent message is due.
+    urgent_from: Duration,
+    /// The number of urgent messages.
+    urgent: usize,
     bytes: usize,
     /// The number of messages pushed so far; numbers order the messages of all levels.
     came: u64,
@@ -75,9 +93,11 @@ impl<N: Copy + Ord, M: Outgoing> Outbox<N, M> {
             batch_bytes,
             waiting_bytes,
         } = self.limits;
-        let waiting = self.waiting.entry(to).or_insert_with(|| Waiting::new(now));
-        let was_full = waiting.bytes >= batch_bytes;
-        let was_empty = waiting.is_empty();
+        let waiting = self.waiting.entry(to).or_insert_with(Waiting::new);
+        if waiting.is_empty() {
+            waiting.since = now;
+        }
+        let due_before = waiting.due_at(batch_bytes);
         let mut dropped = Vec::new();
         let bytes_max = waiting_bytes.checked_sub(message.bytes());
         while bytes_max.is_none_or(|bytes_max| waiting.bytes > bytes_max) {
@@ -96,10 +116,10 @@ impl<N: Copy + Ord, M: Outgoing> Outbox<N, M> {
             waiting.bytes <= waiting_bytes,
             "what waits for a receiver is bounded"
         );
-        let is_full = waiting.bytes >= batch_bytes;
+        let due = waiting.due_at(batch_bytes);
         Pushed {
             dropped,
-            hastens: was_empty || (is_full && !was_full),
+            hastens: due_before.is_none_or(|before| due.is_some_and(|due| due < before)),
         }
     }
 
@@ -109,11 +129,13 @@ impl<N: Copy + Ord, M: Outgoing> Outbox<N, M> {
         let batch_bytes = self.limits.batch_bytes;
         let mut due = Vec::new();
         for (&to, waiting) in &mut self.waiting {
-            if ready(to) && waiting.due_at(batch_bytes) <= now {
+            if ready(to) && waiting.due_at(batch_bytes).is_some_and(|due_at| due_at <= now) {
                 due.push((to, waiting.take(batch_bytes)));
+                waiting.urgent_from = now.saturating_add(URGENT_PAUSE);
             }
         }
-        self.waiting.retain(|_, waiting| !waiting.is_empty());
+        self.waiting
+            .retain(|_, waiting| !waiting.is_empty() || waiting.urgent_from > now);
         due
     }
 
@@ -121,15 +143,17 @@ impl<N: Copy + Ord, M: Outgoing> Outbox<N, M> {
     pub fn next_due(&self, ready: impl Fn(N) -> bool) -> Option<Duration> {
         let waiting = self.waiting.iter().filter(|(to, _)| ready(**to));
         waiting
-            .map(|(_, waiting)| waiting.due_at(self.limits.batch_bytes))
+            .filter_map(|(_, waiting)| waiting.due_at(self.limits.batch_bytes))
             .min()
     }
 }
 
 impl<M: Outgoing> Waiting<M> {
-    fn new(now: Duration) -> Self {
+    fn new() -> Self {
         Self {
-            since: now,
+            since: Duration::ZERO,
+            urgent_from: Duration::ZERO,
+            urgent: 0,
             bytes: 0,
             came: 0,
             messages: Default::default(),
@@ -140,16 +164,25 @@ impl<M: Outgoing> Waiting<M> {
         self.messages.iter().all(VecDeque::is_empty)
     }
 
-    fn due_at(&self, batch_bytes: usize) -> Duration {
-        if self.bytes >= batch_bytes {
-            Duration::ZERO
-        } else {
-            self.since + AGGREGATION
+    /// The time at which a batch is due; `None` if no message waits.
+    fn due_at(&self, batch_bytes: usize) -> Option<Duration> {
+        if self.is_empty() {
+            return None;
         }
+        if self.bytes >= batch_bytes {
+            return Some(Duration::ZERO);
+        }
+        let aggregated_at = self.since + AGGREGATION;
+        Some(if self.urgent > 0 {
+            aggregated_at.min(self.urgent_from)
+        } else {
+            aggregated_at
+        })
     }
 
     fn add(&mut self, message: M) {
         self.bytes += message.bytes();
+        self.urgent += usize::from(message.is_urgent());
         self.messages[message.importance()].push_back((self.came, message));
         self.came += 1;
     }
@@ -165,6 +198,7 @@ impl<M: Outgoing> Waiting<M> {
     fn pop(&mut self, degree: usize) -> Option<M> {
         let (_, message) = self.messages[degree].pop_front()?;
         self.bytes -= message.bytes();
+        self.urgent -= usize::from(message.is_urgent());
         Some(message)
     }
 
@@ -196,7 +230,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::{ProptestConfig, proptest};
 
-    use super::{AGGREGATION, Limits, Outbox, Outgoing, Pushed};
+    use super::{AGGREGATION, Limits, Outbox, Outgoing, Pushed, URGENT_PAUSE};
 
     /// A name, a degree and a size.
     type Letter = (u32, usize, usize);
@@ -209,7 +243,14 @@ mod tests {
         fn importance(&self) -> usize {
             self.1
         }
+
+        fn is_urgent(&self) -> bool {
+            self.1 == URGENT
+        }
     }
+
+    /// The degree of urgent letters.
+    const URGENT: usize = 7;
 
     const fn at(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -272,6 +313,52 @@ mod tests {
             .map(|name| outbox.push((name, 0, 1), 'a', at(0)).hastens)
             .collect();
         assert_eq!(hastens, [true, false, true, false, false]);
+    }
+
+    #[test]
+    fn an_urgent_message_takes_along_what_waits_and_the_next_one_comes_after_a_pause() {
+        let mut outbox = outbox(10, 10);
+        push(&mut outbox, 'a', (0, 0), 0);
+        let urgent = outbox.push((1, URGENT, 1), 'a', at(10));
+        assert!(urgent.hastens);
+        push(&mut outbox, 'b', (2, 0), 10);
+        assert_eq!(due(&mut outbox, at(10)), [('a', vec![0, 1])], "the others wait");
+        let urgent = outbox.push((3, URGENT, 1), 'a', at(20));
+        assert!(urgent.hastens);
+        let again = outbox.push((4, URGENT, 1), 'a', at(21));
+        assert!(!again.hastens, "it is sent with the one before");
+        assert_eq!(outbox.next_due(|_| true), Some(at(10) + URGENT_PAUSE));
+        assert_eq!(due(&mut outbox, at(59)), []);
+        assert_eq!(due(&mut outbox, at(60)), [('a', vec![3, 4])]);
+        assert_eq!(due(&mut outbox, at(210)), [('b', vec![2])]);
+        push(&mut outbox, 'a', (5, URGENT), 211);
+        assert_eq!(due(&mut outbox, at(211)), [('a', vec![5])]);
+    }
+
+    #[test]
+    fn a_storm_of_urgent_messages_makes_few_batches() {
+        let mut outbox = outbox(1_000, 1_000);
+        let mut batches = 0;
+        for ms in 0..1_000 {
+            push(&mut outbox, 'a', (0, URGENT), ms);
+            batches += due(&mut outbox, at(ms)).len();
+        }
+        assert_eq!(batches, 20);
+    }
+
+    #[test]
+    fn an_urgent_message_that_was_dropped_hastens_nothing() {
+        let mut outbox = outbox(10, 2);
+        push(&mut outbox, 'a', (0, URGENT), 0);
+        assert_eq!(due(&mut outbox, at(0)), [('a', vec![0])]);
+        for name in 1..3 {
+            push(&mut outbox, 'a', (name, URGENT), 1);
+        }
+        assert_eq!(outbox.push((3, URGENT, 2), 'a', at(1)).dropped.len(), 2);
+        assert_eq!(due(&mut outbox, at(51)), [('a', vec![3])]);
+        assert_eq!(outbox.next_due(|_| true), None);
+        push(&mut outbox, 'a', (4, 0), 60);
+        assert_eq!(outbox.next_due(|_| true), Some(at(260)), "a pause begins anew");
     }
 
     #[test]

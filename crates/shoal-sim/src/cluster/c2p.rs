@@ -1,7 +1,8 @@
 //! Storage nodes whose caches evict the same objects: C2P.
 //!
 //! A node reports events of its blocks to the other nodes that store blocks of the same object. Messages wait
-//! up to 200 ms for others to the same node, checked every 50 ms; their transfer takes no time.
+//! up to 200 ms for others to the same node, and urgent ones until the next check, every 50 ms; their
+//! transfer takes no time.
 
 use std::time::Duration;
 

@@ -61,6 +61,12 @@ impl CacheEvents {
         taken
     }
 
+    /// Waits until an urgent event was recorded ([`Event::is_urgent`]) since the last return. It may return
+    /// once more after the event was taken.
+    pub async fn urgent(&self) {
+        self.0.ledger.urgent.notified().await;
+    }
+
     /// The number of events dropped because they were not taken in time.
     pub fn lost(&self) -> u64 {
         let mut state = self.0.ledger.lock();

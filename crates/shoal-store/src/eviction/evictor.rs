@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use shoal_base::clock;
 use shoal_policy::admission::Refusal;
-use shoal_policy::residency::Reservation;
+use shoal_policy::residency::{FreeRoom, Reservation};
 
 use super::emptying::Emptying;
 use super::removal::Removal;
@@ -48,9 +48,11 @@ impl Evictor {
 
     /// Delegates eviction ahead of demand to `evictor`, which a thread of the store calls repeatedly while
     /// room is short. If there is no room for a new block, its write waits briefly for `evictor` and then
-    /// evicts other blocks itself. Later calls have no effect.
+    /// evicts other blocks itself. From then on a share of the room is kept free, because `evictor` takes its
+    /// time and decides about many blocks at once. Later calls have no effect.
     pub fn evict_by(&self, evictor: impl Fn() + Send + Sync + 'static) {
         let _ = self.by_worth.set(Box::new(evictor));
+        self.ground.ledger.keep_free(FreeRoom::Share);
     }
 
     /// Evicts ahead of demand by this node's policy alone.

@@ -6,7 +6,7 @@ use shoal_policy::eviction::c2p::GROUP_BLOCKS;
 use shoal_policy::eviction::{C2p, Eviction as _, Layered, Named};
 use shoal_policy::{BlockId, Layer, VersionId};
 
-use super::State;
+use super::{Ledger, State};
 
 /// Timestamps of events for other nodes, which compare them with each other and with their own clocks. They
 /// follow the wall clock, unlike the policy's time.
@@ -37,6 +37,15 @@ pub(crate) fn c2ps(
 ) -> impl Iterator<Item = (Layer, &mut Whole)> {
     let policies = layers.policies_mut();
     policies.filter_map(|(layer, policy)| Some((layer, policy.c2p_mut()?)))
+}
+
+impl Ledger {
+    /// Wakes the sender of events if an urgent one waits for it.
+    pub(super) fn notify_urgent(&self, state: &mut State) {
+        if c2ps(state.residency.policy_mut()).any(|(_, c2p)| c2p.has_urgent()) {
+            self.urgent.notify_one();
+        }
+    }
 }
 
 impl State {

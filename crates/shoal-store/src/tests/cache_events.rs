@@ -13,7 +13,7 @@ use shoal_s3::object::Version;
 
 use super::layers::cluster;
 use super::{BLOCK, Lab, object, put, put_all, until, version};
-use crate::{CacheEvent, PinOrder, Store};
+use crate::{CacheEvent, PinOrder, RemovalReason, Store};
 
 const HERE: u64 = 0;
 const ELSEWHERE: u64 = 1;
@@ -139,6 +139,7 @@ async fn what_nodes_hold_that_are_gone_is_forgotten_a_few_groups_at_a_time() {
             kind: EventKind::Miss,
             held: 0b10,
             read: 0b10,
+            is_urgent: false,
         };
         let event = CacheEvent {
             layer: Layer::L2,
@@ -183,4 +184,45 @@ async fn events_have_the_right_time_after_a_start_with_a_clock_that_was_ahead() 
         matches!(ages[..], [Some(age)] if age < Duration::from_mins(1)),
         "{ages:?}"
     );
+}
+
+/// Returns true if the store has an urgent event for other nodes.
+fn is_urgent(store: &Store) -> bool {
+    let urgent = pin!(store.cache_events.urgent());
+    urgent.poll(&mut Context::from_waker(Waker::noop())).is_ready()
+}
+
+#[tokio::test]
+async fn a_block_that_leaves_a_complete_object_is_urgent_and_the_next_one_is_not() {
+    let lab = lab();
+    let (store, _) = lab.open();
+    assert!(store.cache_events.keep());
+    store.layers.set_hierarchy(cluster(&[HERE]));
+    let version = version(1, "a", BLOCK * 4);
+    put_all(&store, &version).await;
+    assert!(!is_urgent(&store), "nothing has left");
+    for (index, expected) in [(0, true), (1, false)] {
+        store.cache_events.take();
+        let leaving = vec![(version.block(index), RemovalReason::Room)];
+        assert_eq!(store.removal.part_with(leaving).await, []);
+        assert_eq!(is_urgent(&store), expected, "block {index}");
+    }
+    assert_eq!(store.cache_events.take().len(), 1);
+}
+
+#[tokio::test]
+async fn an_eviction_for_room_is_urgent_ahead_of_demand_and_on_demand() {
+    let lab = lab();
+    let (store, _) = lab.open();
+    assert!(store.cache_events.keep());
+    store.layers.set_hierarchy(cluster(&[HERE]));
+    for number in 0..10 {
+        put_all(&store, &version(number, "a", BLOCK * 4)).await;
+    }
+    until("room is made ahead of demand", || is_urgent(&store)).await;
+    store.cache_events.take();
+    for _ in 0..4 {
+        assert!(store.ground.ledger.evict().is_some());
+    }
+    assert!(is_urgent(&store));
 }

@@ -1,6 +1,6 @@
 //! Capacity is a promise: what the disk really holds never exceeds it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use shoal_policy::admission::Refusal;
+use shoal_policy::eviction::PolicyName;
 
 use super::{BLOCK, Lab, RemovalReason, data, evictions, put, put_all, refusals, until, version};
 use crate::{Store, StoreError};
@@ -63,6 +64,41 @@ async fn room_is_made_ahead_of_need() {
     })
     .await;
     assert!(store.counters().blocks >= 34, "but not much more");
+}
+
+/// Blocks of the full length leave as they come, so that each is chosen by what is known at that moment.
+#[tokio::test]
+async fn a_store_keeps_a_few_blocks_free_and_evicts_one_at_a_time() {
+    const BLOCKS: u8 = 200;
+    let lab = Lab::for_blocks(u64::from(BLOCKS));
+    let (store, _) = lab.open();
+    for number in 0..BLOCKS {
+        put(&store, &version(number, "a", BLOCK), 0).await.unwrap();
+    }
+    let is_quiet = || !store.ground.ledger.lock().residency.room().is_crowded();
+    until("some blocks are free", is_quiet).await;
+    let held = store.counters().blocks;
+    assert!((193..=196).contains(&held), "{held} blocks");
+    for number in 0..50 {
+        put(&store, &version(number, "b", BLOCK), 0).await.unwrap();
+        until("a block has left for it", is_quiet).await;
+        assert_eq!(store.counters().blocks, held);
+        assert!(lab.disk_bytes() <= lab.config.capacity_bytes);
+    }
+}
+
+/// An evictor that asks other nodes decides about many blocks at once.
+#[tokio::test]
+async fn with_an_evictor_of_the_node_a_share_is_kept_free() {
+    let mut lab = Lab::for_blocks(200);
+    lab.config.policy = Some(PolicyName::Gwf);
+    let (store, _) = lab.open();
+    store.evictor.evict_by(|| ());
+    for number in 0..195 {
+        put(&store, &version(number, "a", BLOCK), 0).await.unwrap();
+    }
+    let excess = store.worths.least(false, 64, &HashMap::new()).len();
+    assert!((14..=16).contains(&excess), "{excess} blocks to a tenth");
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use shoal_policy::NodeId;
+use shoal_policy::residency::FreeRoom;
 use shoal_policy::route::Hierarchy;
 
 use super::maintenance::Maintenance;
@@ -26,7 +27,7 @@ use crate::ground::Ground;
 use crate::ledger::Ledger;
 use crate::pinning::Pinning;
 use crate::pinning::file_room::FileRoom;
-use crate::{Store, room_bytes};
+use crate::{Store, block_charge_bytes, room_bytes};
 
 /// Opening.
 impl Store {
@@ -88,8 +89,9 @@ pub(crate) fn open(
         layers,
         &hierarchy,
     );
-    let ground = Arc::new(Ground::new(disk, ledger));
     let segment_bytes = (conditions.segment_bytes)(room_bytes);
+    ledger.keep_free(free_room(config, &disk, segment_bytes));
+    let ground = Arc::new(Ground::new(disk, ledger));
     let appender = Appender::new(&ground, segment_bytes, config.block_bytes);
     let writers = Writers::new(conditions.patience);
     let store = assemble(config, ground, &hierarchy, appender, writers);
@@ -108,6 +110,20 @@ pub(crate) fn open(
     let started = store.maintenance.start(&store);
     started.map_err(failed("start its threads"))?;
     Ok((store, recovery))
+}
+
+/// Returns the room to keep free ahead of demand, given the size of segments if there are any.
+fn free_room(config: &StoreConfig, disk: &Disk, segment_bytes: Option<u64>) -> FreeRoom {
+    // Each of two threads writes a block, and some file systems allocate up to as much again for it.
+    const BLOCKS: u64 = 4;
+    // Blocks of the full length leave one at a time, and those of a hundredth of it by dozens.
+    const BATCHES_A_BLOCK: u64 = 4;
+    // The next segment takes all of its room at once.
+    let segment_bytes = segment_bytes.map_or(0, |bytes| disk.charge_bytes(bytes));
+    FreeRoom::Bytes {
+        start_bytes: BLOCKS * block_charge_bytes(config, disk) + segment_bytes,
+        batch_bytes: config.block_bytes / BATCHES_A_BLOCK,
+    }
 }
 
 /// Assembles the parts, each after those that it uses.

@@ -24,6 +24,9 @@ pub(super) struct CacheEventMessage {
     at_ms: u64,
     held: u64,
     read: u64,
+    /// For the sender alone.
+    #[serde(skip)]
+    is_urgent: bool,
 }
 
 const _: () = assert!(
@@ -37,6 +40,10 @@ impl Message for CacheEventMessage {
     fn importance(&self) -> usize {
         usize::from(self.kind)
     }
+
+    fn is_urgent(&self) -> bool {
+        self.is_urgent
+    }
 }
 
 impl From<&CacheEvent> for CacheEventMessage {
@@ -48,6 +55,7 @@ impl From<&CacheEvent> for CacheEventMessage {
             at_ms: u64::try_from(event.at.as_millis()).unwrap_or(u64::MAX),
             held: event.held,
             read: event.read,
+            is_urgent: event.is_urgent,
         }
     }
 }
@@ -67,6 +75,7 @@ impl CacheEventMessage {
                 kind,
                 held: self.held,
                 read: self.read,
+                is_urgent: self.is_urgent,
             },
             group_blocks: 0,
         })
@@ -82,6 +91,7 @@ mod tests {
     use shoal_store::CacheEvent;
 
     use super::{AHEAD_MAX, CacheEventMessage};
+    use crate::nodes::messages::Message as _;
 
     const NOW: Duration = Duration::from_hours(500_000);
 
@@ -97,6 +107,7 @@ mod tests {
                 kind,
                 held: u64::MAX >> 1,
                 read: u64::MAX,
+                is_urgent: false,
             },
             group_blocks: 0,
         }
@@ -111,6 +122,16 @@ mod tests {
             let read: CacheEventMessage = postcard::from_bytes(&bytes).unwrap();
             assert_eq!(read.into_event(NOW), Some(event(kind)));
         }
+    }
+
+    #[test]
+    fn an_urgent_event_is_urgent_for_its_sender_alone() {
+        let mut event = event(EventKind::Replace);
+        event.event.is_urgent = true;
+        let message = CacheEventMessage::from(&event);
+        assert!(message.is_urgent());
+        let read: CacheEventMessage = postcard::from_bytes(&postcard::to_stdvec(&message).unwrap()).unwrap();
+        assert!(!read.is_urgent());
     }
 
     #[test]

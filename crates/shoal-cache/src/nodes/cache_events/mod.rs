@@ -2,9 +2,9 @@
 //! objects (C2P; decision 0038).
 //!
 //! The store's policy records what happens to blocks of each layer that spreads objects over nodes
-//! ([`shoal_policy::eviction::C2p`]). Several times a second the exchange takes these events and sends each
-//! of them to the other homes of the same group of blocks, as [messages](crate::nodes::messages); the policy
-//! there applies them. No reader waits for this.
+//! ([`shoal_policy::eviction::C2p`]). Several times a second, and at once if an event is urgent, the exchange
+//! takes these events and sends each of them to the other homes of the same group of blocks, as
+//! [messages](crate::nodes::messages); the policy there applies them. No reader waits for this.
 //!
 //! An event lists all blocks of the group that its node holds, so it supersedes lost events. When a node
 //! leaves the cluster, the others forget its blocks.
@@ -27,7 +27,7 @@ use shoal_net::pauses::ticks;
 use shoal_net::shutdown::Shutdown;
 use shoal_policy::NodeId;
 use shoal_policy::eviction::c2p::EventKind;
-use shoal_policy::outbox::AGGREGATION;
+use shoal_policy::outbox::{AGGREGATION, URGENT_PAUSE};
 use shoal_store::{CacheEvent, Store};
 
 use self::group_homes::GroupHomes;
@@ -100,9 +100,16 @@ impl EventExchange {
             let mut members = Members::default();
             let mut pause = ticks(PERIOD);
             loop {
-                pause.tick().await;
+                let is_urgent = tokio::select! {
+                    _ = pause.tick() => false,
+                    () = self.store.cache_events.urgent() => true,
+                };
                 self.forget_the_gone(&mut members).await;
                 self.send();
+                if is_urgent {
+                    // Until another urgent batch may go, taking events would only cost the store's lock.
+                    tokio::time::sleep(URGENT_PAUSE).await;
+                }
             }
         };
         stopping.limits(sending).await;

@@ -26,6 +26,7 @@ const PREFIX_BYTES: usize = 2;
 pub(super) struct Queued {
     pub(super) kind: Kind,
     importance: usize,
+    is_urgent: bool,
     bytes: Bytes,
 }
 
@@ -36,6 +37,7 @@ impl Queued {
         (bytes.len() <= MESSAGE_BYTES_MAX).then(|| Self {
             kind: M::KIND,
             importance: message.importance().min(DEGREES - 1),
+            is_urgent: message.is_urgent(),
             bytes: bytes.into(),
         })
     }
@@ -48,6 +50,10 @@ impl Outgoing for Queued {
 
     fn importance(&self) -> usize {
         self.importance
+    }
+
+    fn is_urgent(&self) -> bool {
+        self.is_urgent
     }
 }
 
@@ -133,6 +139,10 @@ mod tests {
         fn importance(&self) -> usize {
             self.0.len()
         }
+
+        fn is_urgent(&self) -> bool {
+            self.0.is_empty()
+        }
     }
 
     impl Message for LongerText {
@@ -150,6 +160,7 @@ mod tests {
     #[test]
     fn a_batch_is_read_as_it_was_written() {
         let queued = [text(3), text(0)].map(|text| Queued::new(&text).unwrap());
+        assert_eq!(queued.each_ref().map(Outgoing::is_urgent), [false, true]);
         let bytes = Batch::of(NodeId(u64::MAX), &queued).to_bytes();
         let batch = Batch::of_bytes(&bytes).unwrap();
         assert_eq!(batch.sender, NodeId(u64::MAX));

@@ -35,4 +35,9 @@ pub trait Message: Serialize + DeserializeOwned + Send + 'static {
     /// Importance, below [`DEGREES`](shoal_policy::outbox::DEGREES). When too many messages wait for one
     /// node, the least important are dropped first.
     fn importance(&self) -> usize;
+
+    /// True if it must not wait for others to the same node.
+    fn is_urgent(&self) -> bool {
+        false
+    }
 }

@@ -1,8 +1,9 @@
 //! Small best-effort messages between nodes: one bounded transport for all kinds (decision 0037).
 //!
 //! A part of the node [queues](Messages::send) a [`Message`] for other nodes without waiting. The message
-//! waits for up to 200 ms for others to the same node ([`shoal_policy::outbox`]), and they are sent in one
-//! request over the peers' channel. The receiver passes it to the [handler](Messages::on) of its kind.
+//! waits for up to 200 ms for others to the same node unless it is urgent ([`shoal_policy::outbox`]), and
+//! they are sent in one request over the peers' channel. The receiver passes it to the
+//! [handler](Messages::on) of its kind.
 //!
 //! **Nothing waits for a message and correctness never depends on one.** A message may be lost, late,
 //! repeated, or sent by a node that lies: that affects only efficiency, never the bytes or the status of a

@@ -23,6 +23,9 @@ pub struct Event<K> {
     pub held: u64,
     /// Bit mask of the blocks in its group that readers used on that node recently.
     pub read: u64,
+    /// True if the group was complete until this block was evicted. Until the other nodes know, they evict
+    /// blocks of other objects.
+    pub is_urgent: bool,
 }
 
 words! {
@@ -53,5 +56,9 @@ impl<K> Outgoing for Event<K> {
 
     fn importance(&self) -> usize {
         self.kind as usize
+    }
+
+    fn is_urgent(&self) -> bool {
+        self.is_urgent
     }
 }

@@ -1,11 +1,13 @@
 //! Tables of C2P's decisions, and its invariants under events that are lost, late, repeated or lies.
 
+mod recorded;
+
 use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, any, proptest};
 
-use super::{C2p, Closeness, Completeness, Event, EventKind, Presence, Reading, Rule, Uses, compare};
+use super::{C2p, Clock, Closeness, Completeness, Event, EventKind, Presence, Reading, Rule, Uses, compare};
 use crate::NodeId;
 use crate::eviction::tests::leaving_order;
 use crate::eviction::{Duel, Eviction, Gwf, Lfuda, Lru, S3Fifo, Sieve};
@@ -33,6 +35,7 @@ const fn event(kind: EventKind, key: u32, (held, read): (u64, u64)) -> Event<u32
         kind,
         held,
         read,
+        is_urgent: false,
     }
 }
 
@@ -272,6 +275,7 @@ fn large_objects_are_judged_in_groups() {
         kind: Replace,
         held: 0,
         read: 0,
+        is_urgent: false,
     };
     policy.receive(A, &gone);
     let known = [0, 64, 129].map(|index| policy.knowledge(&Part(index)).unwrap().presence);
@@ -304,7 +308,12 @@ fn the_policy_below_decides_among_the_least_complete() {
     assert_eq!(order(Lfuda::default()), by_number);
     assert_eq!(order(S3Fifo::default()), by_number);
     assert_eq!(order(Gwf::default()), by_number);
-    assert_eq!(order(Closeness::default()), [0, 4, 8]);
+    assert_eq!(order(Closeness::default()), by_number);
+    let rule = Rule {
+        clock: Clock::Wall,
+        ..Rule::default()
+    };
+    assert_eq!(order(Closeness::new(rule)), [0, 4, 8], "all uses are close");
 }
 
 #[test]
@@ -325,76 +334,6 @@ fn where_all_objects_are_complete_the_policy_below_is_alone() {
         };
         assert_eq!(fills(&mut policy), fills(&mut alone));
     }
-}
-
-#[test]
-fn events_are_taken_in_their_order_with_what_the_node_has_by_then() {
-    let mut policy = holding(Completeness::Read, &[0, 1, 4]);
-    policy.added(&4);
-    policy.evict(&mut |key| *key == 1);
-    policy.deleted(&4);
-    let sent = |policy: &mut Printed| -> Vec<_> {
-        let events = policy.take_events().into_iter();
-        events
-            .map(|event| (event.kind, event.key, event.held, event.read))
-            .collect()
-    };
-    let expected = [
-        (Miss, 0, 0b1, 0b11),
-        (Miss, 1, 0b1, 0b11),
-        (Add, 4, 0b1, 0b1),
-        (Replace, 1, 0b1, 0b11),
-        (Delete, 4, 0b1, 0b1),
-    ];
-    assert_eq!(sent(&mut policy), expected);
-    assert_eq!(sent(&mut policy), []);
-}
-
-#[test]
-fn a_hit_is_told_when_it_is_news_and_now_and_then() {
-    let mut policy = holding(Completeness::Read, &[0, 1]);
-    policy.take_events();
-    let mut sent = |secs, key| {
-        policy.advance(Duration::from_secs(secs));
-        policy.touch(&key);
-        let events = policy.take_events();
-        events.into_iter().map(|event| event.kind).collect::<Vec<_>>()
-    };
-    assert_eq!(sent(1, 0), [], "the miss said so");
-    assert_eq!(sent(29, 1), []);
-    assert_eq!(sent(30, 0), [Hit]);
-    assert_eq!(sent(31, 1), [], "sent with the other");
-    assert_eq!(sent(60, 1), [Hit]);
-    assert_eq!(sent(125, 0), [Hit]);
-    assert_eq!(sent(126, 1), []);
-}
-
-#[test]
-fn events_that_nobody_takes_are_bounded() {
-    let mut policy = holding(Completeness::Read, &[]);
-    for key in 0..5_000 {
-        policy.insert(4 * key, 1);
-    }
-    assert_eq!(policy.lost(), 5_000 - 4_096);
-    assert_eq!(policy.take_events().len(), 4_096);
-}
-
-#[test]
-fn a_group_whose_event_was_lost_is_told_with_its_next_hit() {
-    let mut policy = holding(Completeness::Read, &[0]);
-    for key in 1..=4_096 {
-        policy.insert(4 * key, 1);
-    }
-    assert_eq!(policy.lost(), 1, "the miss of 0");
-    policy.take_events();
-    policy.touch(&0);
-    let sent = policy.take_events();
-    assert_eq!(
-        sent.iter()
-            .map(|event| (event.kind, event.key))
-            .collect::<Vec<_>>(),
-        [(Hit, 0)]
-    );
 }
 
 #[test]
@@ -435,9 +374,11 @@ proptest! {
     fn victims_are_those_of_the_papers_comparator(
         steps in vec((0..5u8, 0..10u32), 0..200), is_printed in any::<bool>(), affinity_secs in 0..100u64
     ) {
+        let affinity = Duration::from_secs(affinity_secs);
         let rule = Rule {
             reading: if is_printed { Reading::Printed } else { Reading::Inverted },
-            affinity: Duration::from_secs(affinity_secs),
+            affinity,
+            clock: Clock::Wall,
         };
         let mut policy = C2p::above(Box::new(Closeness::new(rule)), Completeness::Whole);
         // (key, blocks of the object that are present, uses), least recently used first.
@@ -470,7 +411,7 @@ proptest! {
                     let victim = model
                         .iter()
                         .filter(|&&(_, present, _)| Some(present) == least)
-                        .min_by(|a, b| compare(a.2, b.2, rule.affinity, rule.reading, now))
+                        .min_by(|a, b| compare(a.2, b.2, affinity, rule.reading, now))
                         .map(|&(key, ..)| key);
                     assert_eq!(policy.evict(&mut |_| true).map(|(key, _)| key), victim);
                     model.retain(|&(key, ..)| Some(key) != victim);
@@ -517,7 +458,7 @@ proptest! {
                 _ => {
                     let kind = EventKind::ALL[random as usize % 5];
                     let at = Duration::from_secs(random % 1_000);
-                    let lie = Event { at, key, kind, held: random, read: random.rotate_left(7) };
+                    let lie = Event { at, ..event(kind, key, (random, random.rotate_left(7))) };
                     nodes[node].receive(NodeId(99), &lie);
                 }
             }

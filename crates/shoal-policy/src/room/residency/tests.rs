@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, proptest};
 
-use super::{Leaving, Refusal, Reservation, Residency, Room};
+use super::{FreeRoom, Leaving, Refusal, Reservation, Residency, Room};
 use crate::eviction::Lru;
 
 type Cache = Residency<u32, Lru<u32>>;
@@ -270,8 +270,52 @@ fn no_policy_evicts_what_is_pinned() {
 #[test]
 fn watermarks_are_in_order_at_every_capacity() {
     for capacity_bytes in (0..100).chain([1 << 20, u64::MAX]) {
-        let room = Room::new(capacity_bytes);
-        assert!(room.low_bytes() <= room.high_bytes() && room.high_bytes() <= capacity_bytes);
+        let amounts = [0, 1, 7, 1 << 10, u64::MAX];
+        let bytes = amounts.into_iter().flat_map(|start_bytes| {
+            amounts.map(|batch_bytes| FreeRoom::Bytes {
+                start_bytes,
+                batch_bytes,
+            })
+        });
+        let mut room = Room::new(capacity_bytes);
+        for free in bytes.chain([FreeRoom::Share]) {
+            room.free = free;
+            assert!(room.low_bytes() <= room.high_bytes() && room.high_bytes() <= capacity_bytes);
+            assert!(capacity_bytes - room.low_bytes() <= capacity_bytes / 10);
+        }
+    }
+}
+
+#[test]
+fn large_keys_leave_one_at_a_time_and_small_ones_by_dozens() {
+    let free = FreeRoom::Bytes {
+        start_bytes: 400,
+        batch_bytes: 25,
+    };
+    // A cache of a hundred keys of 100 bytes; 10,070 is no multiple of them.
+    for (capacity_bytes, key_bytes, free, batch) in [
+        (10_000, 100, free, 1),
+        (10_070, 100, free, 1),
+        (10_000, 1, free, 26),
+        (10_000, 100, FreeRoom::Share, 6),
+    ] {
+        let mut cache = cache(capacity_bytes);
+        cache.keep_free(free);
+        let mut batches = Vec::new();
+        for key in 0..20_000 / key_bytes as u32 {
+            fill(&mut cache, key..key + 1, key_bytes);
+            let mut gone = cache.evict_ahead(false, 4, &mut |_| true);
+            while !gone.is_empty() && gone.len().is_multiple_of(4) {
+                gone.append(&mut cache.evict_ahead(true, 4, &mut |_| true));
+            }
+            batches.push(gone.len());
+            for gone in gone {
+                cache.left(gone);
+            }
+        }
+        batches.retain(|batch| *batch > 0);
+        assert!(!batches.is_empty());
+        assert!(batches.iter().all(|size| *size == batch), "{free:?}: {batches:?}");
     }
 }
 
