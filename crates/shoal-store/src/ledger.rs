@@ -319,15 +319,6 @@ impl Ledger {
         Some(victim)
     }
 
-    /// Lets the blocks of an object leave before all others. Returns their number, without pinned ones.
-    pub(super) fn release(&self, object: ObjectId) -> u64 {
-        let uses = self.mappings.take_uses();
-        let mut state = self.state.lock();
-        // Uses until now do not end the release.
-        state.touch(&uses);
-        state.release(object)
-    }
-
     /// Extends a reservation to at least `bytes`. On refusal it is unchanged.
     pub(super) fn extend_to(&self, room: &mut Reservation, bytes: u64) -> Result<(), Refusal> {
         let beyond = bytes.saturating_sub(room.bytes());

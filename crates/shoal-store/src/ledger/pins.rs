@@ -7,8 +7,8 @@ use shoal_policy::admission::Refusal;
 use shoal_policy::eviction::gwf::Weight;
 use shoal_policy::{BlockId, ObjectId, VersionId};
 
-use super::State;
 use super::pin_orders::{Group, PinOrder};
+use super::{Ledger, State};
 use crate::counters::PinCounts;
 
 /// The pinned blocks of an object.
@@ -20,6 +20,17 @@ pub struct Kept {
     pub bytes: u64,
     /// Set if not all of its resident blocks could be pinned.
     pub refusal: Option<Refusal>,
+}
+
+impl Ledger {
+    /// Lets the blocks of an object leave before all others. Returns their number, without pinned ones.
+    pub(crate) fn release(&self, object: ObjectId) -> u64 {
+        let uses = self.mappings.take_uses();
+        let mut state = self.state.lock();
+        // Uses until now do not end the release.
+        state.touch(&uses);
+        state.release(object)
+    }
 }
 
 impl State {
