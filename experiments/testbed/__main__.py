@@ -50,6 +50,7 @@ ROWS: dict[str, Row] = {
     "jobs-directory": jobs_directory,
     "directory": directory,
     "plans": plans,
+    "plans-ad-hoc": partial(plans, ad_hoc=True),
     "hints": hints,
     "hints-metered": partial(hints, metered=True),
     "whole-objects-3-1": partial(whole_objects, nodes=3, clients=1),

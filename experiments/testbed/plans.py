@@ -1,11 +1,12 @@
-"""Jobs that recur, with a plan and without, live: Netco (section 6) with a two-hundredth of its rates."""
+"""Jobs that recur, with a plan and without, live: Netco (section 6) over one link that could serve them all."""
 
 from __future__ import annotations
 
 import csv
+import json
 import random
 import statistics
-import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,29 +21,31 @@ from net.objects import Read, ranges
 from net.reader import Outcome
 from real.processes import run
 
-from .row import CLIENT_MBIT, LAKE_MBIT, MIB, RACK_MBIT, Bed, Line, sound
+from .netco import Job, Work, draw
+from .row import MIB, RACK_MBIT, Bed, Line, sound
 
-_RACKS = range(1, 4)
-# Two weeks of a daily history, and the window that is planned.
-_DAYS, _WINDOW_S = 14, 240
-# Between the hand-over of the plan and the window.
-_HEAD_START_S = 10
-# The fixed prefetch of the paper is 15 minutes ahead of windows of an hour.
-_AHEAD_S = _WINDOW_S / 4
-_REQUEST_BYTES, _CONNECTIONS = MIB, 8
-_BLOCK_BYTES = MIB
-# What the links carry beside heads and acknowledgements.
+_RACKS = 3
+# The link of all nodes together: a 125th of the 60 Gbit/s of 6.1.
+_LINK_MBIT = 480
+# What the link carries beside heads and acknowledgements.
 _GOODPUT = 0.95
+_LINK = f"{int(_LINK_MBIT * _GOODPUT)}Mbit"
+# Two weeks of a daily history, and the window for an hour.
+_DAYS, _WINDOW_S, _WINDOW_IN_HASTE_S = 14, 90, 30
+# A plan begins this part of the window before it.
+_LEAD = 0.5
+# In this time a plan is made and handed over.
+_HEAD_START_S = 15
+_SLOT_S = 2
+_REQUEST_BYTES, _CONNECTIONS = MIB, 8
+_BLOCK_BYTES = MIB // 4
+# The nodes have room for 60% of what the recurring jobs read. Pins may take half of it, so a plan has 30%.
+_ROOM, _PINNED = 0.6, 0.5
+# The least that a node takes.
+_NO_ROOM_BYTES = 16 * _BLOCK_BYTES
 _PEAK_OVER_S = 5
-_TABLES = [
-    "orders", "clicks", "users", "items", "stock", "prices", "visits", "regions", "carts", "refunds", "ads", "search",
-]  # fmt: skip
-_JOBS = [
-    "churn", "revenue", "funnel", "basket", "ranking", "margin", "demand", "fraud", "cohort", "pricing", "returns",
-    "traffic", "budget", "tax", "ledger", "supply", "routes", "staffing", "audit", "quality", "credit", "loyalty",
-    "billing", "digest",
-]  # fmt: skip
-_MODES = ("lake", "cache", "ahead", "plan")
+# A coordinator waits for the counts of its nodes.
+_VERDICTS_S = 20
 
 
 class PlannerUnavailable(RuntimeError):
@@ -50,179 +53,192 @@ class PlannerUnavailable(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Job:
-    """Reads files at a moment of the window. One without a deadline is ad hoc: no history knows it."""
+class Mode:
+    """How the jobs read."""
 
     name: str
-    rack: int
-    submit_s: float
-    files: tuple[str, ...]
-    deadline_s: float | None = None
+    """Deadlines missed, peak and bytes against remote reads, as published; empty if not published."""
+    published: tuple[str, str, str]
+    has_nodes: bool = True
+    has_room: bool = True
+    """Whether a plan promises jobs their rates, and whether it fetches and keeps files for them, too."""
+    promises: bool = False
+    fetches: bool = False
+    """Whether the reads of recurring jobs name their job, so that they have a ceiling."""
+    names_jobs: bool = False
 
 
-@dataclass(frozen=True)
-class Work:
-    """The jobs in the order of their moments, and the bytes of the files."""
-
-    jobs: Sequence[Job]
-    sizes: dict[str, int]
-
-    def bytes(self, job: Job) -> int:
-        """Returns the bytes that a job reads."""
-        return sum(self.sizes[file] for file in job.files)
-
-    def lasts(self, job: Job) -> float:
-        """Returns the seconds of a job over the idle lake link of its rack."""
-        return self.bytes(job) * 8 / (LAKE_MBIT * 1e6)
-
-    @property
-    def recurring(self) -> list[Job]:
-        """Returns the jobs that the history knows."""
-        return [job for job in self.jobs if job.deadline_s is not None]
+_REMOTE = Mode("remote", ("up to 25%", "", ""), has_nodes=False)
+_METERED = Mode("remote, metered", ("", "", ""), has_room=False, promises=True, names_jobs=True)
+_CACHES = Mode("caches", ("5 to 10%", "−2 to −6%, one −25%", "−23 to −45%"))
+_PRIORITY = Mode("caches with priority", ("", "", ""), promises=True)
+_PLAN = Mode("plan", ("about 0", "−44 to −77%", "−63 to −81%"), promises=True, fetches=True, names_jobs=True)
+_MODES = (_REMOTE, _METERED, _CACHES, _PRIORITY, _PLAN)
 
 
 @dataclass
 class Course:
-    """What became of the jobs: the seconds of each, the bytes of the lake links, and their greatest rate."""
+    """What became of the jobs."""
 
+    """When each job had read all, in seconds of the window, and how long it read."""
+    ended_s: dict[str, float] = field(default_factory=dict)
     lasted_s: dict[str, float] = field(default_factory=dict)
     lake_bytes: int = 0
+    """Bytes a second."""
     peak: float = 0
+    """The number of jobs of each status, as the plan reports it in the end."""
+    statuses: dict[str, int] = field(default_factory=dict)
 
-    def in_time(self, work: Work) -> float:
-        """Returns the part of the recurring jobs that met their deadlines."""
+    def missed(self, work: Work) -> float:
+        """Returns the part of the recurring jobs that missed their deadlines."""
         jobs = work.recurring
-        return sum(self.lasted_s[job.name] <= (job.deadline_s or 0) - job.submit_s for job in jobs) / len(jobs)
+        return sum(self.ended_s[job.name] > job.deadline_s for job in jobs) / len(jobs)
 
-    def median_s(self, jobs: Sequence[Job]) -> float:
-        """Returns the median of the seconds of some jobs."""
-        return statistics.median(self.lasted_s[job.name] for job in jobs)
+    def ad_hoc_s(self, work: Work) -> float:
+        """Returns the median run time of ad hoc jobs."""
+        return statistics.median(self.lasted_s[job.name] for job in work.ad_hoc)
 
 
-def plans(bed: Bed) -> list[Line]:
-    """Measures jobs with a plan, with caches alone, with prefetch at a fixed time, and straight from the lake."""
+_Round = tuple[Work, dict[Mode, Course]]
+
+
+def plans(bed: Bed, ad_hoc: bool = False) -> list[Line]:
+    """Measures recurring jobs in each mode, beside ad hoc jobs or alone."""
     if not (bed.binary.parent / "shoal-planner").exists():
         raise PlannerUnavailable("shoal-planner is not beside shoal: cargo build --release -p shoal-planner")
-    rounds: list[tuple[Work, dict[str, Course]]] = []
+    window_s = _WINDOW_S if bed.haste == 1 else _WINDOW_IN_HASTE_S
+    rounds: list[_Round] = []
     for turn in range(bed.rounds):
-        work = _work(turn, bed.haste)
-        rounds.append((work, {mode: _live(bed, work, f"plan-{turn}-{mode}", mode) for mode in _MODES}))
-    return _lines(rounds)
+        work = draw(turn, _RACKS, window_s, _LINK_MBIT * _GOODPUT * 1e6 / 8, ad_hoc)
+        courses = {}
+        for number, mode in enumerate(_MODES):
+            courses[mode] = course = _Run(bed, work, f"plan-{turn}-{number}", mode, window_s).course()
+            figures = f"{course.missed(work):.0%} missed, {course.lake_bytes / 1e6:.0f} MB, {course.statuses}"
+            print(f"round {turn}, {mode.name}: {figures}", file=sys.stderr, flush=True)
+        rounds.append((work, courses))
+    return _lines(rounds, ad_hoc)
 
 
-def _work(seed: int, haste: int) -> Work:
-    """Draws a window: recurring jobs share tables, ad hoc jobs read files of their own, 30% of all bytes."""
-    chance = random.Random(f"plan {seed}")
-    sizes = {table: chance.randint(12, 64) * MIB // haste for table in _TABLES}
-    jobs = []
-    for number, name in enumerate(_JOBS):
-        popular = [1 / (1 + place) for place in range(len(_TABLES))]
-        files = tuple(sorted(set(chance.choices(_TABLES, popular, k=chance.randint(1, 3)))))
-        job = Job(name, 1 + number % len(_RACKS), chance.uniform(30, _WINDOW_S), files)
-        lasts = sum(sizes[file] for file in files) * 8 / (LAKE_MBIT * 1e6)
-        deadline_s = job.submit_s + max(2.0, chance.uniform(0.5, 2.0) * lasts)
-        jobs.append(replace(job, deadline_s=deadline_s))
-    for number in range(len(_JOBS)):
-        name = f"adhoc-{number}"
-        sizes[name] = chance.randint(8, 48) * MIB // haste
-        jobs.append(Job(name, 1 + number % len(_RACKS), chance.uniform(0, _WINDOW_S), (name,)))
-    return Work(sorted(jobs, key=lambda job: job.submit_s), sizes)
+class _Run:
+    """One mode in one round."""
 
+    def __init__(self, bed: Bed, work: Work, name: str, mode: Mode, window_s: float) -> None:
+        self._bed, self._work, self._name, self._mode, self._window_s = bed, work, name, mode, window_s
+        self._lead_s = window_s * _LEAD if mode.fetches else 0
 
-def _live(bed: Bed, work: Work, name: str, mode: str) -> Course:
-    shape = Shape(
-        len(_RACKS),
-        Rates(client=CLIENT_MBIT, rack=RACK_MBIT, lake=LAKE_MBIT),
-        block_size=f"{_BLOCK_BYTES}B",
-        freshness="immutable",
-        metered_mbit=int(len(_RACKS) * LAKE_MBIT * _GOODPUT),
-    )
-    # The window has one time of day in the history and now, and a partition is whole when its day is over.
-    begin = datetime.now(UTC).replace(microsecond=0)
-    with bed.cluster(name, shape) as cluster:
-        day = (begin - timedelta(days=1)).date().isoformat()
-        keys = {file: _key(file, day) for file in work.sizes}
-        for file, size in work.sizes.items():
-            cluster.put(keys[file], size)
-        clients = {job.name: _client(cluster, work, job, keys, past=mode == "lake") for job in work.jobs}
-        begin = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=_HEAD_START_S)
-        started = time.monotonic() + (begin - datetime.now(UTC)).total_seconds()
-        actions: list[tuple[float, Callable[[], None]]] = [(job.submit_s, clients[job.name].go) for job in work.jobs]
-        if mode == "plan":
-            _start_plan(bed, cluster, work, begin, bed.folder / name)
-        if mode == "ahead":
-            actions += [
-                (max(0.0, job.submit_s - _AHEAD_S), _prefetch(bed, cluster, [keys[file] for file in job.files]))
-                for job in work.recurring
-            ]
-        with _measured(cluster, started) as course:
-            for at_s, act in sorted(actions, key=lambda action: action[0]):
-                time.sleep(max(0.0, started + at_s - time.monotonic()))
-                act()
-            for job in work.jobs:
-                outcome = sound(clients[job.name].outcome())
-                course.lasted_s[job.name] = _lasted(outcome)
-        return course
+    def course(self) -> Course:
+        """Runs the window in a cluster of its own."""
+        with self._bed.cluster(self._name, self._shape()) as cluster:
+            cluster.fabric.shape("lake", _LINK_MBIT)
+            # A partition is whole when its day is over.
+            yesterday = datetime.now(UTC).date() - timedelta(days=1)
+            keys = {file: _key(file, yesterday.isoformat()) for file in self._work.sizes}
+            for file, size in self._work.sizes.items():
+                cluster.put(keys[file], size)
+            clients = {job.name: self._client(cluster, job, keys) for job in self._work.jobs}
+            begin = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=_HEAD_START_S)
+            if self._mode.promises:
+                self._start_plan(cluster, begin)
+            first = time.monotonic() + (begin - datetime.now(UTC)).total_seconds()
+            if first < time.monotonic():
+                raise RuntimeError("the plan was handed over too late")
+            with _measured(cluster, first) as course:
+                self._do(clients, first + self._lead_s, course)
+            if self._mode.promises:
+                course.statuses = self._statuses(cluster, first + self._lead_s)
+            return course
+
+    def _shape(self) -> Shape:
+        room = int(self._work.shared_bytes * _ROOM / _RACKS) if self._mode.has_room else _NO_ROOM_BYTES
+        return Shape(
+            _RACKS,
+            Rates(client=RACK_MBIT, rack=RACK_MBIT),
+            capacity=f"{room}B",
+            block_size=f"{_BLOCK_BYTES}B",
+            freshness="immutable",
+            metered_mbit=int(_LINK_MBIT * _GOODPUT),
+        )
+
+    def _client(self, cluster: Cluster, job: Job, keys: dict[str, str]) -> Client:
+        reads: list[Read] = []
+        for file in job.files:
+            reads += ranges(keys[file], self._work.sizes[file], _REQUEST_BYTES)
+        # Mappers run in no order.
+        random.Random(job.name).shuffle(reads)
+        plan = cluster.plan([job.rack], reads, connections=_CONNECTIONS, timeout_s=120)
+        if not self._mode.has_nodes:
+            plan = replace(plan, endpoints=[cluster.lake.url])
+        is_named = self._mode.names_jobs or job.is_ad_hoc
+        name = _run_name(job, datetime.now(UTC)) if is_named else ""
+        return Client(job.rack, replace(plan, job=name, bytes_per_second=job.bytes_per_second))
+
+    def _do(self, clients: dict[str, Client], started: float, course: Course) -> None:
+        for job in self._work.jobs:
+            time.sleep(max(0.0, started + job.submit_s - time.monotonic()))
+            clients[job.name].go()
+        for job in self._work.jobs:
+            outcome: Outcome = sound(clients[job.name].outcome())
+            course.ended_s[job.name] = outcome.ended_s - started
+            course.lasted_s[job.name] = outcome.ended_s - outcome.started_s
+
+    def _start_plan(self, cluster: Cluster, begin: datetime) -> None:
+        """Learns the jobs from a history of two weeks, plans the window, and hands the plan to a node."""
+        folder = self._bed.folder / self._name
+        history = folder / "history.csv"
+        _write_history(history, self._work, begin + timedelta(seconds=self._lead_s))
+        window = ["--from", begin.isoformat(), "--window", f"{self._lead_s + self._window_s:.0f}s"]
+        # Without room for a block of the plan, every job reads all of its inputs from the lake.
+        room = int(self._work.shared_bytes * _ROOM * _PINNED) if self._mode.fetches else 1
+        terms = ["--slot", f"{_SLOT_S}s", "--bandwidth", _LINK, "--cache", f"{room}B"]
+        document = run([self._bed.binary, "plan", history, *window, *terms])
+        plan = folder / "plan.json"
+        plan.write_text(document)
+        node = cluster.nodes[1]
+        run([self._bed.binary, "plan", "start", plan, "--node", node.admin, *node.shown])
+
+    def _statuses(self, cluster: Cluster, started: float) -> dict[str, int]:
+        """Returns the last report of the plan, once all jobs are judged."""
+        last = started + max(job.deadline_s for job in self._work.recurring) + _VERDICTS_S
+        while True:
+            progress = json.loads(cluster.nodes[1].ask("/plan"))
+            counts: dict[str, int] = progress["plan"]["jobs"]
+            if time.monotonic() > last or not sum(counts[open_] for open_ in ("waiting", "running", "at_risk")):
+                (self._bed.folder / self._name / "progress.json").write_text(json.dumps(progress, indent=1))
+                return counts
+            time.sleep(1)
 
 
 def _key(file: str, day: str) -> str:
     return f"{file}/dt={day}/part-0"
 
 
-def _client(cluster: Cluster, work: Work, job: Job, keys: dict[str, str], past: bool) -> Client:
-    reads: list[Read] = []
-    for file in job.files:
-        reads += ranges(keys[file], work.sizes[file], _REQUEST_BYTES)
-    plan = cluster.plan([job.rack], reads, connections=_CONNECTIONS, timeout_s=120)
-    return Client(job.rack, replace(plan, endpoints=[cluster.lake.url]) if past else plan)
+def _run_name(job: Job, day: datetime) -> str:
+    return f"{job.name}_{day.date().isoformat()}"
 
 
-def _lasted(outcome: Outcome) -> float:
-    return outcome.ended_s - outcome.started_s
-
-
-def _start_plan(bed: Bed, cluster: Cluster, work: Work, begin: datetime, folder: Path) -> None:
-    """Learns the jobs from a history of two weeks, plans the window, and hands the plan to a node."""
-    history = folder / "history.csv"
-    with history.open("w", newline="") as file:
+def _write_history(path: Path, work: Work, started: datetime) -> None:
+    """Writes the runs of the last days, each over a link that was no bottleneck."""
+    with path.open("w", newline="") as file:
         table = csv.writer(file)
         table.writerow(["name", "submitted", "ended", "deadline", "input", "input_bytes"])
         for days in range(_DAYS, 0, -1):
-            day = begin - timedelta(days=days)
+            day = started - timedelta(days=days)
             partition = (day - timedelta(days=1)).date().isoformat()
             for job in work.recurring:
-                submitted = day + timedelta(seconds=job.submit_s)
-                ended = submitted + timedelta(seconds=max(1.0, work.bytes(job) * 8 / (CLIENT_MBIT * 1e6)))
-                deadline = day + timedelta(seconds=job.deadline_s or 0)
+                lasted_s = work.bytes(job) / job.bytes_per_second
+                moments = [day + timedelta(seconds=at_s) for at_s in (job.submit_s, job.submit_s + lasted_s)]
+                moments.append(day + timedelta(seconds=job.deadline_s))
                 for read in job.files:
                     uri = f"s3://{BUCKET}/{_key(read, partition)}"
-                    moments = [moment.isoformat() for moment in (submitted, ended, deadline)]
-                    table.writerow([job.name, *moments, uri, work.sizes[read]])
-    window = ["--from", begin.isoformat(), "--window", f"{_WINDOW_S}s", "--slot", "5s"]
-    link = f"{int(len(_RACKS) * LAKE_MBIT * _GOODPUT)}Mbit"
-    document = run([bed.binary, "plan", history, *window, "--bandwidth", link, "--cache", "2GiB"])
-    plan = folder / "plan.json"
-    plan.write_text(document)
-    node = cluster.nodes[1]
-    run([bed.binary, "plan", "start", plan, "--node", node.admin, *node.shown])
-
-
-def _prefetch(bed: Bed, cluster: Cluster, keys: Sequence[str]) -> Callable[[], None]:
-    """Returns the order to bring objects into the cache."""
-    node = cluster.nodes[1]
-    uris = "".join(f"s3://{BUCKET}/{key}\n" for key in keys)
-    command = [bed.binary, "prefetch", "--manifest", "-", "--node", node.admin, *node.shown]
-
-    def order() -> None:
-        subprocess.run(command, input=uris, text=True, check=True, capture_output=True)
-
-    return order
+                    run_ = [_run_name(job, day), *(moment.isoformat() for moment in moments)]
+                    table.writerow([*run_, uri, work.sizes[read]])
 
 
 @contextmanager
-def _measured(cluster: Cluster, started: float) -> Iterator[Course]:
-    """Counts the bytes of the lake links from the start of the window until the last job is done."""
+def _measured(cluster: Cluster, first: float) -> Iterator[Course]:
+    """Counts the bytes of the lake link from a moment until the last job is done."""
     course, over = Course(), threading.Event()
+    time.sleep(max(0.0, first - time.monotonic()))
     samples = [(time.monotonic(), cluster.fabric.lake_bytes())]
 
     def sample() -> None:
@@ -237,82 +253,71 @@ def _measured(cluster: Cluster, started: float) -> Iterator[Course]:
         over.set()
         watch.join()
     course.lake_bytes = cluster.fabric.lake_bytes() - samples[0][1]
-    for (then, before), (now, after) in zip(samples, samples[_PEAK_OVER_S:], strict=False):
-        if now >= started:
-            course.peak = max(course.peak, (after - before) / (now - then))
+    pairs = zip(samples, samples[_PEAK_OVER_S:], strict=False)
+    course.peak = max((after - before) / (now - then) for (then, before), (now, after) in pairs)
 
 
-def _lines(rounds: Sequence[tuple[Work, dict[str, Course]]]) -> list[Line]:
-    def against(fact: Callable[[Work, Course], float], mode: str, other: str) -> list[float]:
-        return [fact(work, courses[mode]) / fact(work, courses[other]) - 1 for work, courses in rounds]
-
-    names = {
-        "lake": "every job from the lake",
-        "cache": "caches",
-        "ahead": "prefetch at a fixed time",
-        "plan": "a plan",
-    }
-    published = {"lake": "75%", "cache": "90 to 95%", "ahead": "–", "plan": "~100%"}
-    lines = [
-        Line(
-            f"jobs in time, {names[mode]}",
-            published[mode],
-            "≥ 99%" if mode == "plan" else "–",
-            [courses[mode].in_time(work) for work, courses in rounds],
-            "{:.0%}",
-            least=0.99 if mode == "plan" else None,
-        )
-        for mode in _MODES
-    ]
-    others = (
-        ("lake", "−44 to −77%", "−63 to −81%"),
-        ("cache", "–", "−13 to −45%"),
-        ("ahead", "−13 to −43%", "−41 to −51%"),
-    )
-    for other, peak, total in others:
-        is_goal = other == "lake"
+def _lines(rounds: Sequence[_Round], ad_hoc: bool) -> list[Line]:
+    lines = _figures(rounds, ad_hoc)
+    jobs = len(rounds[0][0].recurring)
+    for status in ("met", "missed", "unread", "unplanned"):
+        counts = [float(courses[_PLAN].statuses[status]) for _, courses in rounds]
+        lines.append(Line(f"jobs that the plan reports as {status}, of {jobs}", "–", "–", counts, "{:.0f}"))
+    for mode in _MODES[1:]:
+        published = mode.published
+        is_goal = mode is _PLAN and not ad_hoc
         lines.append(
             Line(
-                f"peak of the lake links over {_PEAK_OVER_S} s, a plan against {names[other]}",
-                peak,
+                f"peak over {_PEAK_OVER_S} s, {mode.name} against remote",
+                published[1] or "–",
                 "≤ −44%" if is_goal else "–",
-                against(lambda _, course: course.peak, "plan", other),
+                _against(rounds, lambda _, course: course.peak, mode, _REMOTE),
                 "{:+.0%}",
                 most=-0.44 if is_goal else None,
             )
         )
+        values = _against(rounds, lambda _, course: course.lake_bytes, mode, _REMOTE)
+        lines.append(Line(f"bytes, {mode.name} against remote", published[2] or "–", "–", values, "{:+.0%}"))
+    for mode in (_METERED, _CACHES, _PRIORITY):
+        values = _against(rounds, lambda _, course: course.peak, _PLAN, mode)
+        lines.append(Line(f"peak over {_PEAK_OVER_S} s, plan against {mode.name}", "–", "–", values, "{:+.0%}"))
+    for mode in (_REMOTE, _METERED, _CACHES, _PRIORITY) if ad_hoc else ():
+        is_goal = mode is _PRIORITY
         lines.append(
             Line(
-                f"bytes of the lake links, a plan against {names[other]}",
-                total,
-                "–",
-                against(lambda _, course: course.lake_bytes, "plan", other),
+                f"ad hoc jobs, median run time, plan against {mode.name}",
+                "−20 to −68% (simulated)" if is_goal else "–",
+                "≤ 0%" if is_goal else "–",
+                _against(rounds, lambda work, course: course.ad_hoc_s(work), _PLAN, mode),
                 "{:+.0%}",
+                most=0 if is_goal else None,
             )
         )
-    for other in ("lake", "cache"):
-        lines.append(
-            Line(
-                f"ad hoc jobs, median run time, a plan against {names[other]}",
-                "up to −68%" if other == "lake" else "–",
-                "≤ −20%" if other == "lake" else "–",
-                against(lambda work, course: course.median_s(_ad_hoc(work)), "plan", other),
-                "{:+.0%}",
-                most=-0.2 if other == "lake" else None,
-            )
-        )
-    lines.append(
-        Line(
-            "recurring jobs, run time in all, a plan against caches",
-            "–",
-            "≤ +2%",
-            against(lambda work, course: sum(course.lasted_s[job.name] for job in work.recurring), "plan", "cache"),
-            "{:+.0%}",
-            most=0.02,
-        )
-    )
     return lines
 
 
-def _ad_hoc(work: Work) -> list[Job]:
-    return [job for job in work.jobs if job.deadline_s is None]
+def _figures(rounds: Sequence[_Round], ad_hoc: bool) -> list[Line]:
+    """Returns what was measured in each mode by itself."""
+    lines = []
+    for mode in _MODES:
+        is_goal = mode is _PLAN
+        missed = [courses[mode].missed(work) for work, courses in rounds]
+        published, goal = mode.published[0] or "–", "0%" if is_goal else "–"
+        most = 0 if is_goal else None
+        lines.append(Line(f"deadlines missed, {mode.name}", published, goal, missed, "{:.0%}", most=most))
+    facts: list[tuple[str, Callable[[Work, Course], float]]] = [
+        (f"peak over {_PEAK_OVER_S} s, Mbit/s", lambda _, course: course.peak * 8e-6),
+        ("bytes over the link, MB", lambda _, course: course.lake_bytes / 1e6),
+    ]
+    if ad_hoc:
+        facts.append(("ad hoc jobs, median run time in s", lambda work, course: course.ad_hoc_s(work)))
+    for words, fact in facts:
+        for mode in _MODES:
+            values = [fact(work, courses[mode]) for work, courses in rounds]
+            form = "{:.1f}" if "time" in words else "{:.0f}"
+            lines.append(Line(f"{words}, {mode.name}", "–", "–", values, form))
+    return lines
+
+
+def _against(rounds: Sequence[_Round], fact: Callable[[Work, Course], float], mode: Mode, other: Mode) -> list[float]:
+    return [fact(work, courses[mode]) / fact(work, courses[other]) - 1 for work, courses in rounds]

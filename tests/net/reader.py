@@ -41,6 +41,10 @@ class Plan:
     pause_s: float = 0
     """Whether the outcome has the time that each read took."""
     is_timed: bool = False
+    """The job that each read names in `x-shoal-job`; if empty, none."""
+    job: str = ""
+    """The rate that all connections together do not pass, as a job that computes would; 0 for none."""
+    bytes_per_second: float = 0
 
     def to_json(self) -> str:
         """Returns one line of JSON."""
@@ -128,6 +132,8 @@ class _Connection:
         headers = signed_headers(self._account, "GET", parts.netloc, path)
         if read.range:
             headers["Range"] = read.range
+        if self._plan.job:
+            headers["x-shoal-job"] = self._plan.job
         self._open.request("GET", path, headers=headers)
         answer = self._open.getresponse()
         if answer.status not in (200, 206):
@@ -161,6 +167,7 @@ class _Client:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._todo = self._draw()
+        self._next_s = 0.0
         self._lock = threading.Lock()
         self.stopped = False
         self.outcome = Outcome()
@@ -188,10 +195,21 @@ class _Client:
         while not self.stopped:
             with self._lock:
                 read = next(self._todo, None)
+                wait_s = self._turn(read) if read else 0
             if read is None:
                 return
+            time.sleep(wait_s)
             self._do(connection, read)
             time.sleep(self._plan.pause_s)
+
+    def _turn(self, read: Read) -> float:
+        """Returns the seconds until the read may begin. Time that was not used is lost: a job does not catch up."""
+        if not self._plan.bytes_per_second:
+            return 0
+        now = time.monotonic()
+        begins = max(now, self._next_s)
+        self._next_s = begins + read.length / self._plan.bytes_per_second
+        return begins - now
 
     def _do(self, connection: _Connection, read: Read) -> None:
         outcome, troubles = self.outcome, []
