@@ -63,7 +63,8 @@ impl Fetcher {
     async fn reserve(&self, fetch: &WantedBlock) -> Result<Vec<OwnedSemaphorePermit>, FetchError> {
         let len = fetch.leader.span().len;
         let payer = fetch.context.caller.payer();
-        if let Some(transfer) = fetch.in_background() {
+        // One that may wait for the link or for its rate must not hold the memory that clients wait for.
+        if let Some(transfer) = fetch.unhurried() {
             tokio::select! {
                 memory = self.memory.reserve_in_background(payer, len) => return memory,
                 () = transfer.hurried() => {}

@@ -27,13 +27,6 @@ impl WantedBlock {
         self.leader.span().id.index
     }
 
-    /// Returns the transfer while no client waits for the block.
-    pub(super) fn in_background(&self) -> Option<&Transfer> {
-        self.transfer
-            .as_ref()
-            .filter(|transfer| transfer.is_in_background())
-    }
-
     /// Returns the transfer while it may wait: no client waits for the block, or only the job at whose rate
     /// it comes.
     pub(super) fn unhurried(&self) -> Option<&Transfer> {

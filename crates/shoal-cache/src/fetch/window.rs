@@ -56,8 +56,9 @@ impl MemoryWindow {
         }
     }
 
-    /// Waits for memory for a background block. All background blocks share a quarter of the window, for
-    /// which this waits without a limit: they may wait long for the link, and clients must not wait for them.
+    /// Waits for memory for a block of the background, or of a job that keeps a rate. All of these share a
+    /// quarter of the window, for which this waits without a limit: they may wait long for the link or for
+    /// their rate, and clients must not wait for them.
     ///
     /// # Errors
     ///

@@ -14,9 +14,8 @@ use tokio::time::Instant;
 use super::{Link, PlannedRate, since};
 use crate::time::clock;
 
-/// The lowest ceiling in bytes a second. Below it, many concurrent requests of a job would each wait for
-/// their next bytes longer than clients do.
-const CEILING_MIN: u64 = 1 << 20;
+/// More than any link moves.
+const RATE_MAX: u64 = 1 << 50;
 
 /// Burst of a ceiling, as a time at that rate.
 const BURST_TIME: Duration = Duration::from_millis(100);
@@ -107,7 +106,7 @@ impl JobRate {
             *ceiling = None;
             return;
         };
-        let rate = rate.max(CEILING_MIN);
+        let rate = rate.clamp(1, RATE_MAX);
         let burst = (u128::from(rate) * BURST_TIME.as_millis() / 1_000) as u64;
         let burst = burst.max(BURST_BYTES_MIN);
         match &mut *ceiling {

@@ -30,6 +30,8 @@ pub struct Terms {
     pub bytes_per_second: f64,
     /// The room for planned files, in the caches of all nodes together.
     pub capacity_bytes: u64,
+    /// The size of the nodes' blocks.
+    pub block_bytes: u64,
     /// The length of a slot; `None`: the shortest that a planner works through in seconds.
     pub slot: Option<Duration>,
     /// The objective.
@@ -57,6 +59,7 @@ pub struct Draft {
     numbers: HashMap<String, usize>,
     /// How often each name of a run was given.
     names: HashMap<String, u32>,
+    block_bytes: u64,
 }
 
 impl Draft {
@@ -97,6 +100,7 @@ impl Draft {
             held_elsewhere: 0,
             numbers: HashMap::new(),
             names: HashMap::new(),
+            block_bytes: terms.block_bytes,
         };
         for job in &forecast.jobs {
             draft.add(job, end_s + end_s.max(BEYOND_S));
@@ -113,8 +117,7 @@ impl Draft {
     /// Goes on with the jobs of the plan in force that have begun and have no final status: they keep their
     /// inputs and deadlines. Those to come are forecast again.
     pub fn go_on_with(&mut self, document: &Document, verdicts: &Verdicts) {
-        let (begun_ms, epoch_ms) = (document.epoch_ms as f64, self.epoch.ms() as f64);
-        let later_s = (begun_ms - epoch_ms) / 1e3;
+        let later_s = (document.epoch_ms as f64 - self.epoch.ms() as f64) / 1e3;
         let jobs = document.request.jobs.iter().zip(&document.jobs);
         let open = jobs.zip(verdicts.by_job(document.request.jobs.len()));
         let running = open.filter(|((job, _), verdict)| {
@@ -122,7 +125,7 @@ impl Draft {
             verdict.is_none() && submit_s < 0.0 && deadline_s > 1.0
         });
         for ((job, expected), _) in running {
-            if self.request.jobs.iter().any(|known| known.name == job.name) {
+            if self.names.insert(job.name.clone(), 1).is_some() {
                 continue;
             }
             for name in &job.inputs {
@@ -275,7 +278,7 @@ impl Draft {
             name: name.clone(),
             bytes: input.bytes.typical,
             available_s,
-            block_bytes: File::default_block_bytes(),
+            block_bytes: self.block_bytes,
         });
         self.files.push(ExpectedFile {
             path: input.path.clone(),
@@ -399,15 +402,11 @@ mod tests {
         let to_come = vec![job("d", 3 * HOUR_MS, inputs("s3://lake/d/"))];
         let mut next = draft_from(HOUR_MS * 3 / 2, to_come, &[]);
         next.go_on_with(&document, &verdicts);
-        next.go_on_with(&document, &verdicts);
-        let times = next.request.jobs.iter().map(|job| {
-            let (name, _) = job.name.split_once('@').unwrap();
-            (name, job.submit_s, job.deadline_s)
-        });
-        assert_eq!(
-            times.collect::<Vec<_>>(),
-            [("d", 5_400.0, 9_000.0), ("c", 0.0, 1_800.0)]
-        );
+        let times = next.request.jobs.iter();
+        let times: Vec<_> = times
+            .map(|job| (&job.name[..1], job.submit_s, job.deadline_s))
+            .collect();
+        assert_eq!(times, [("d", 5_400.0, 9_000.0), ("c", 0.0, 1_800.0)]);
         assert_eq!(next.jobs[1].early_s, -1_860.0);
         let names: Vec<_> = next.files().iter().map(|file| &*file.path).collect();
         assert_eq!(names, ["s3://lake/d/", "s3://lake/c/"]);
@@ -433,6 +432,7 @@ mod tests {
         let terms = Terms {
             bytes_per_second: 1e9,
             capacity_bytes: 1 << 40,
+            block_bytes: 1 << 20,
             slot: None,
             objective: Objective::LeastPeak,
             held: held

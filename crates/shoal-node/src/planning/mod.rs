@@ -173,6 +173,7 @@ impl Planner {
         Ok(Terms {
             bytes_per_second: link_bytes_per_second as f64 * f64::from(config.plan.link_percent) / 100.0,
             capacity_bytes: room_bytes / 100 * u64::from(config.plan.room_percent),
+            block_bytes: config.store.block_bytes,
             slot: None,
             objective: Objective::LeastPeak,
             held: HashMap::new(),

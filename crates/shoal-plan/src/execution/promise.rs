@@ -7,6 +7,10 @@ use crate::plan::{JobPlan, Outcome, ReadPlan};
 /// The part of the time of a job that its ceiling leaves as a reserve.
 const RESERVE: f64 = 0.05;
 
+/// The lowest ceiling in bytes a second. Below it, many concurrent requests of a job would each wait for
+/// their next bytes longer than clients do.
+const CEILING_MIN: f64 = (1_u64 << 20) as f64;
+
 /// The least part of a job's rate at a node from which it reads nothing, in relation to an equal part.
 const IDLE_PART: f64 = 0.25;
 
@@ -56,7 +60,7 @@ impl Execution {
         let left_bytes = remote(planned).filter_map(bytes).sum::<f64>() - moved_bytes as f64;
         let left_s = facts.deadline_s - (facts.deadline_s - facts.submit_s) * RESERVE - now_s;
         let needed = (left_bytes > 0.0 && left_s > 0.0).then(|| left_bytes / left_s)?;
-        Some(needed.max(promise.bytes_per_second))
+        Some(needed.max(promise.bytes_per_second).max(CEILING_MIN))
     }
 }
 

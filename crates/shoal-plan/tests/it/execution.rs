@@ -154,10 +154,20 @@ fn a_job_that_begins_with_the_window_is_promised_its_rate_from_the_lake() {
 
 #[test]
 fn a_job_may_read_from_the_lake_what_is_left_by_the_time_that_is_left() {
+    const MIB: u64 = 1 << 20;
     let mut request = request(&[(0.0, 0)]);
     request.jobs[0].deadline_s = 20.0;
+    let slow = Execution::new(document(request.clone()), &Verdicts::default(), 0.0);
+    assert_eq!(
+        slow.ceiling(0, 0, 0.0),
+        Some(MIB as f64),
+        "clients must not wait for minutes"
+    );
+    (request.files[0].bytes, request.files[0].block_bytes) = (1000 * MIB, MIB);
+    request.link.bytes_per_second = 200.0 * MIB as f64;
+    request.cache.capacity_bytes = 1 << 40;
     let mut execution = Execution::new(document(request.clone()), &Verdicts::default(), 0.0);
-    // 1,000 bytes in 20 s, of which one is the reserve. (moved, now, size) → the ceiling
+    // 1,000 MiB in 20 s, of which one is the reserve. (moved, now, size) → the ceiling, in MiB
     for (moved, now_s, bytes, expected) in [
         (0, 0.0, 1000, Some(1000.0 / 19.0)),
         (500, 9.0, 1000, Some(50.0)),
@@ -167,8 +177,9 @@ fn a_job_may_read_from_the_lake_what_is_left_by_the_time_that_is_left() {
         (500, 19.0, 1000, None),
         (500, 9.0, 2000, Some(150.0)),
     ] {
-        execution.has_size(0, bytes);
-        let found = execution.ceiling(0, moved, now_s);
+        execution.has_size(0, bytes * MIB);
+        let found = execution.ceiling(0, moved * MIB, now_s);
+        let found = found.map(|rate| rate / MIB as f64);
         let is_it = match (found, expected) {
             (Some(found), Some(expected)) => (found - expected).abs() < 1e-6,
             (found, expected) => found == expected,
@@ -176,7 +187,7 @@ fn a_job_may_read_from_the_lake_what_is_left_by_the_time_that_is_left() {
         assert!(is_it, "{moved} of {bytes} at {now_s}: {found:?}");
     }
     // A job whose cached bytes have not come needs more than planned.
-    request.link.bytes_per_second = 60.0;
+    request.link.bytes_per_second = 60.0 * MIB as f64;
     request.jobs[0].submit_s = 10.0;
     let mut execution = Execution::new(document(request), &Verdicts::default(), 0.0);
     assert!(execution.promise(0).is_some() && !execution.transfers().is_empty());

@@ -49,6 +49,9 @@ pub(super) struct Make {
     /// Room for planned files, in the caches of all nodes together, such as 1TiB
     #[arg(long, value_name = "SIZE", value_parser = size)]
     cache: Option<u64>,
+    /// Size of the blocks of the nodes, as they are configured
+    #[arg(long, value_name = "SIZE", default_value = "4MiB", value_parser = block_size)]
+    block_size: u64,
     /// What the cache holds at the start: lines of {"path": "s3://...", "bytes": N}; without it, nothing
     #[arg(long, value_name = "FILE")]
     held: Option<PathBuf>,
@@ -59,7 +62,7 @@ pub(super) struct Make {
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Goal::LeastPeak)]
     objective: Goal,
     /// Read this plan instead of making one
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["paths", "from", "window", "bandwidth", "cache", "held", "slot", "objective"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["paths", "from", "window", "bandwidth", "cache", "block_size", "held", "slot", "objective"])]
     plan: Option<PathBuf>,
     /// Say in words what is planned for a job and why: the name of a run, or of all runs of a job
     #[arg(long, value_name = "JOB")]
@@ -150,6 +153,7 @@ impl Make {
             &Terms {
                 bytes_per_second,
                 capacity_bytes,
+                block_bytes: self.block_size,
                 slot: self.slot,
                 objective: match self.objective {
                     Goal::LeastPeak => Objective::LeastPeak,
@@ -302,6 +306,11 @@ fn start(text: &str) -> Result<Moment, String> {
         Moment::parse(text)
     };
     moment.ok_or_else(|| format!("hint: write {MOMENT_FORM}, or `now`"))
+}
+
+fn block_size(text: &str) -> Result<u64, String> {
+    let size = units::size(text).filter(|size| size.is_power_of_two());
+    size.ok_or_else(|| "hint: write a power of two, such as 4MiB".into())
 }
 
 fn size(text: &str) -> Result<u64, String> {
