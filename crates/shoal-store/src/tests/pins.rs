@@ -93,8 +93,9 @@ async fn a_released_object_makes_room_for_a_scan_under_every_policy() {
             (3, 6),
             "{policy}"
         );
-        scan(&store, 14).await;
-        assert_eq!(held(&store, &released), 0, "{policy}");
+        // Now some blocks have to leave, and fewer than were released.
+        scan(&store, 8).await;
+        assert!(held(&store, &released) < 6, "{policy}");
         assert_eq!(held(&store, &needed), 3, "{policy}");
         super::assert_consistent(&store);
     }
