@@ -190,6 +190,7 @@ class _Run:
         # Without room for a block of the plan, every job reads all of its inputs from the lake.
         room = int(self._work.shared_bytes * _ROOM * _PINNED) if self._mode.fetches else 1
         terms = ["--slot", f"{_SLOT_S}s", "--bandwidth", _LINK, "--cache", f"{room}B"]
+        terms += ["--block-size", f"{_BLOCK_BYTES}B"]
         document = run([self._bed.binary, "plan", history, *window, *terms])
         plan = folder / "plan.json"
         plan.write_text(document)
