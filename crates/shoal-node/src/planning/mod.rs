@@ -6,11 +6,12 @@
 //! in force that have begun stay in it until their deadlines.
 
 pub mod draft;
+pub mod log_files;
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Cursor;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ use shoal_plan::model::Objective;
 use tokio::task::spawn_blocking;
 
 use self::draft::{Draft, Terms};
+use self::log_files::files_of;
 use crate::core::Core;
 
 /// The time within which another node sends the runs that it knows.
@@ -187,7 +189,7 @@ fn read(runs: String, paths: &[PathBuf]) -> Result<History, String> {
     let announced = reader.file("the runs that engines announced", None, Cursor::new(runs));
     announced.map_err(|error| error.to_string())?;
     for path in paths {
-        for file in files(path)? {
+        for file in files_of(path).map_err(|error| error.to_string())? {
             let name = file.display().to_string();
             let file = File::open(&file).map_err(|error| format!("cannot read {name}: {error}"))?;
             reader
@@ -202,30 +204,11 @@ fn read(runs: String, paths: &[PathBuf]) -> Result<History, String> {
     Ok(history)
 }
 
-/// Returns a file, or the files in a folder in the order of their names, without hidden ones.
-fn files(path: &Path) -> Result<Vec<PathBuf>, String> {
-    let unreadable = |error| format!("cannot read {}: {error}", path.display());
-    if !fs::metadata(path).map_err(unreadable)?.is_dir() {
-        return Ok(vec![path.to_owned()]);
-    }
-    let entries = fs::read_dir(path).map_err(unreadable)?;
-    let entries: Result<Vec<PathBuf>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
-    let is_file = |path: &PathBuf| {
-        let is_hidden = path
-            .file_name()
-            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        !is_hidden && path.is_file()
-    };
-    let mut files: Vec<PathBuf> = entries.map_err(unreadable)?.into_iter().filter(is_file).collect();
-    files.sort();
-    Ok(files)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
 
-    use super::{files, read};
+    use super::read;
 
     const RUN: &str = r#"{"name": "etl", "submitted": "2026-11-20T02:00:04Z", "inputs": []}"#;
 
@@ -239,9 +222,6 @@ mod tests {
         ] {
             fs::write(path.join(name), text).unwrap();
         }
-        fs::create_dir(path.join("below")).unwrap();
-        assert_eq!(files(&path).unwrap(), [path.join("b.csv")]);
-        assert_eq!(files(&path.join("b.csv")).unwrap(), [path.join("b.csv")]);
         let paths = [path.clone()];
         assert!(read(format!("{RUN}\n"), &paths).is_ok());
         assert!(read(String::new(), &paths).is_ok());

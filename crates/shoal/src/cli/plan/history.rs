@@ -1,6 +1,6 @@
 //! The history that verbs of `shoal plan` learn from: its files, and how they are read.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,14 +10,10 @@ use shoal_history::error::FileError;
 use shoal_history::read::{JobBy, ReadOptions, Reader};
 use shoal_history::run::Passed;
 use shoal_history::{Format, History, HistoryError};
+use shoal_node::planning::log_files::{FILES_MAX, LogFilesError, files_of};
 use shoal_sim::units::{self, TIME_FORM};
 
 use crate::cli::failure::Failure;
-
-/// Folders in folders that are searched for logs.
-const DEPTH_MAX: usize = 8;
-/// Files that one command reads.
-const FILES_MAX: usize = 1_000_000;
 
 pub(super) const AFTER_HELP: &str = "\
 A history is any of: CSV with the columns name and submitted (and id, started, ended, deadline, input,
@@ -81,7 +77,7 @@ impl HistoryFlags {
                     .file("standard input", self.format.0, io::stdin())
                     .map_err(refused)?;
             } else {
-                collect(path, 0, &mut files)?;
+                files.extend(files_of(path).map_err(unlisted)?);
             }
         }
         for path in files {
@@ -115,49 +111,14 @@ fn no_runs(history: &History) -> Failure {
     Failure::misused(what, hint)
 }
 
-/// Adds the file, or all files in the folder, in the order of their names. Hidden ones are left out.
-fn collect(path: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), Failure> {
-    let failed = |error: io::Error| unreadable(path, &error);
-    if !fs::metadata(path).map_err(failed)?.is_dir() {
-        files.push(path.to_owned());
-        return Ok(());
-    }
-    let mut entries: Vec<PathBuf> = fs::read_dir(path)
-        .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.path())).collect())
-        .map_err(failed)?;
-    entries.sort_by_cached_key(|path| counted_order(path));
-    let is_hidden = |path: &Path| {
-        path.file_name()
-            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
-    };
-    for entry in entries.into_iter().filter(|entry| !is_hidden(entry)) {
-        if depth == DEPTH_MAX || files.len() == FILES_MAX {
-            let what = format!("{} has too many files, or folders in folders", path.display());
+fn unlisted(error: LogFilesError) -> Failure {
+    match error {
+        LogFilesError::Unreadable { path, source } => unreadable(&path, &source),
+        error @ LogFilesError::TooMany(_) => {
             let hint = format!("name the folders with logs; at most {FILES_MAX} files are read");
-            return Err(Failure::misused(what, hint));
-        }
-        collect(&entry, depth + 1, files)?;
-    }
-    Ok(())
-}
-
-/// Sorts `events_10_app` after `events_2_app`: numbers in names by their size. Each part is a text and the
-/// number behind it.
-fn counted_order(path: &Path) -> Vec<(String, Option<u64>)> {
-    let name = path.to_string_lossy();
-    let mut parts = vec![(String::new(), None)];
-    for character in name.chars() {
-        let (text, number) = parts.last_mut().expect("there is a part from the beginning on");
-        match (character.to_digit(10), *number) {
-            (Some(digit), begun) => {
-                let more = begun.unwrap_or(0_u64).saturating_mul(10);
-                *number = Some(more.saturating_add(u64::from(digit)));
-            }
-            (None, None) => text.push(character),
-            (None, Some(_)) => parts.push((character.to_string(), None)),
+            Failure::misused(error.to_string(), hint)
         }
     }
-    parts
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Failure {
@@ -188,55 +149,7 @@ pub(super) fn span(text: &str) -> Result<Duration, String> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
-    use super::{collect, span};
-
-    /// Returns the names of these files of a folder, as they are read.
-    fn read_order(names: &[&str]) -> Vec<String> {
-        let folder = tempfile::tempdir().unwrap();
-        for name in names {
-            fs::write(folder.path().join(name), "").unwrap();
-        }
-        let mut files = Vec::new();
-        collect(folder.path(), 0, &mut files).unwrap();
-        let names = files.iter().map(|path| path.file_name().unwrap());
-        names.map(|name| name.to_str().unwrap().to_owned()).collect()
-    }
-
-    #[test]
-    fn the_files_of_a_folder_are_read_in_the_order_of_their_numbers() {
-        let names = [
-            "events_10_app",
-            "events_2_app",
-            "events_1_app",
-            ".hidden",
-            "appstatus_app",
-        ];
-        assert_eq!(
-            read_order(&names),
-            ["appstatus_app", "events_1_app", "events_2_app", "events_10_app"]
-        );
-    }
-
-    #[test]
-    fn access_logs_are_read_in_the_order_of_their_times() {
-        let names = [
-            "2026-11-20-00-00-09-F00D",
-            "2026-11-20-00-17-28-BEEF",
-            "2026-11-20-01-00-00-0001",
-            "2026-11-20-23-59-59-CAFE",
-            "2026-11-21-00-00-00-0000",
-        ];
-        assert_eq!(read_order(&names), names);
-    }
-
-    #[test]
-    fn a_link_that_leads_back_ends() {
-        let folder = tempfile::tempdir().unwrap();
-        std::os::unix::fs::symlink(folder.path(), folder.path().join("again")).unwrap();
-        assert!(collect(folder.path(), 0, &mut Vec::new()).is_err());
-    }
+    use super::span;
 
     #[test]
     fn a_length_of_time_has_a_unit() {
