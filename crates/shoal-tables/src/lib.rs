@@ -1,5 +1,5 @@
 //! Tables of Iceberg and Delta: which objects at the lake are their current snapshot. Old files of a table
-//! stay below its name until somebody cleans them up, and only the table's own log says which ones they are.
+//! stay below its name until they are cleaned up, and only the table's own log says which ones they are.
 //!
 //! ```text
 //! listing of the log ──▶ TableSearch ──▶ round: objects of the log to read now

@@ -185,8 +185,8 @@ impl<K: Copy + Eq + Hash, P: Eviction<K> + ?Sized> Residency<K, P> {
         Some(bytes)
     }
 
-    /// Lets a held key leave before all others when room is needed, because it is known that nobody needs it
-    /// any more. A use or a pin ends that. Returns true if the key is held and not pinned.
+    /// Lets a held key leave before all others when room is needed: a plan no longer needs it. A use or a pin
+    /// ends that. Returns true if the key is held and not pinned.
     pub fn release(&mut self, key: &K) -> bool {
         let is_held = self.policy.contains(key);
         if is_held {

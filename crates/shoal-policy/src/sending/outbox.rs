@@ -51,7 +51,8 @@ pub struct Limits {
     pub waiting_bytes: usize,
 }
 
-/// What waits for a receiver. It is kept until no message waits and an urgent one would be due at once.
+/// The messages that wait for a receiver. It is kept until no message waits and an urgent one would be due at
+/// once.
 #[derive(Debug)]
 struct Waiting<M> {
     /// The time of the first message after a pause.
@@ -358,7 +359,7 @@ mod tests {
         assert_eq!(due(&mut outbox, at(51)), [('a', vec![3])]);
         assert_eq!(outbox.next_due(|_| true), None);
         push(&mut outbox, 'a', (4, 0), 60);
-        assert_eq!(outbox.next_due(|_| true), Some(at(260)), "a pause begins anew");
+        assert_eq!(outbox.next_due(|_| true), Some(at(260)), "another pause begins");
     }
 
     #[test]

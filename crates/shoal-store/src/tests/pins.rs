@@ -86,7 +86,7 @@ async fn a_released_object_makes_room_for_a_scan_under_every_policy() {
             .unwrap();
         assert_eq!((store.release(object(1)), store.release(object(2))), (0, 6));
         store.pinning.end(ORDER).await;
-        // Blocks that nobody needs stay while there is room.
+        // Released blocks stay while there is room.
         scan(&store, 6).await;
         assert_eq!(
             (held(&store, &needed), held(&store, &released)),

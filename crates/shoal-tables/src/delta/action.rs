@@ -64,7 +64,8 @@ pub(super) fn in_lines(
     Ok(())
 }
 
-/// Reads the actions of a checkpoint in Parquet. What it removed is gone for longer than readers take.
+/// Reads the actions of a checkpoint in Parquet. Its removals are older than any
+/// reader, so they are not read.
 pub(super) fn in_parquet(
     bytes: &[u8],
     mut each: impl FnMut(Action) -> Result<(), TableError>,

@@ -47,8 +47,8 @@ pub enum Clock {
     /// `affinity_th = residence / 6`, `hitcount := 0.8 * hitcount` after each `residence / 6` unused.
     ///
     /// A fixed time fits one speed only. If blocks stay for less, all uses are close, and the order as
-    /// printed is LRU; and a count that does not decay while blocks come and go keeps blocks that nobody
-    /// wants.
+    /// printed is LRU; and a count that does not decay while blocks come and go keeps blocks that are no
+    /// longer read.
     Exchange,
     /// The time of the caller, as published.
     Wall,

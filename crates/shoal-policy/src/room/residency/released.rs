@@ -32,7 +32,7 @@ impl<K: Copy + Eq + Hash> Released<K> {
         self.numbers.insert(key, self.next);
         self.order.push_back((self.next, key));
         self.next += 1;
-        // Void numbers take no more room than keys.
+        // Otherwise a key that is released and used in turns would fill the queue.
         if self.order.len() > 2 * self.numbers.len() + 64 {
             let numbers = &self.numbers;
             self.order

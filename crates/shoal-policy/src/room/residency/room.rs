@@ -21,8 +21,9 @@ pub enum FreeRoom {
     /// A share: eviction starts when less than a twentieth is free, and stops at a tenth. For an evictor that
     /// asks other nodes about many blocks at once, while a burst of writes goes on.
     Share,
-    /// What writers in flight need. Keys then leave about as they come, each by what is known at that moment,
-    /// and not in batches of a twentieth of the cache. The writers evict keys themselves if they need more.
+    /// The room that writers in flight need. Keys then leave about as they come, each by what is known at
+    /// that moment, and not in batches of a twentieth of the cache. The writers evict keys themselves if they
+    /// need more.
     Bytes {
         /// Eviction starts when less is free. Of a small cache a twentieth is enough.
         start_bytes: u64,

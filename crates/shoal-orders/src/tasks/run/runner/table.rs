@@ -119,8 +119,8 @@ fn log_file(listed: &ListedObject, folder: &str) -> Option<LogFile> {
     })
 }
 
-/// Returns the objects of a snapshot. What the listing of the log says of them is better than their sizes in
-/// the table.
+/// Returns the objects of a snapshot. Those of the log have the sizes that its listing gives; the table may
+/// be wrong about them.
 fn objects_of(snapshot: Snapshot, bucket: &str, log: Vec<ListedObject>) -> Objects {
     let mut log: HashMap<Vec<u8>, ListedObject> = log
         .into_iter()
