@@ -147,8 +147,9 @@ def _writes(cluster: Cluster, method: str, keys: Sequence[str]) -> float:
     began = time.monotonic()
     with ThreadPoolExecutor(8) as pool:
         answers = pool.map(lambda key: send(url, account, method, BUCKET, key, body=body).status, keys)
-        if not set(answers) <= {200, 204}:
-            raise RuntimeError(f"a {method} failed")
+        refused = set(answers) - {200, 204}
+        if refused:
+            raise RuntimeError(f"a {method} was answered with {refused}")
     return time.monotonic() - began
 
 
