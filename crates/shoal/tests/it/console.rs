@@ -6,7 +6,8 @@ use http::{Method, StatusCode};
 use serde_json::Value;
 
 use crate::client::Client;
-use crate::node::Node;
+use crate::lake::Access;
+use crate::node::{Node, OTHER_KEY};
 
 /// The files that a file of the console names: behind `src=`, `href=` and `from`.
 fn named_in(text: &str) -> BTreeSet<String> {
@@ -69,6 +70,7 @@ async fn folders_are_counted_by_the_bytes_that_clients_got() {
             StatusCode::OK
         );
     }
+    node.lake.deny(OTHER_KEY, Access::Read, "b/sales/2026/a");
     let refused = node.other().get("/b/sales/2026/a").send().await;
     assert_eq!(refused.status, StatusCode::FORBIDDEN);
     assert_ne!(
