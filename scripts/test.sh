@@ -131,10 +131,15 @@ demo() {
   step 'demo: three nodes read a sample cold and warm, and write one that survives its node' scripts/demo.sh "$SHOAL"
 }
 
+console() {
+  step 'the console of three nodes in a browser' tests/console/run.sh
+}
+
 # One story of each kind, and a few checks of each client.
 some_scripted_tests() {
   step 'some nodes that fail while clients read, in networks of their own' tests/net/run.sh "${SOME_STORIES[@]}"
   demo
+  console
   step 'some checks of real clients at a real lake' tests/real/run.sh --quick --lake versitygw
   step 'some checks of real clients at nodes that write back' \
     tests/real/run.sh --quick --write-back --lake versitygw
@@ -147,6 +152,7 @@ all_scripted_tests() {
   step 'nodes that fail while clients read, in networks of their own' tests/net/run.sh
   step 'tiers on real stores that lose disks while clients write' tests/tiers/run.sh
   demo
+  console
   # The suite waits most of the time, so it runs beside the clients.
   step "versitygw's own suite through a node" tests/full-flow/run.sh &
   clients

@@ -17,7 +17,7 @@ use shoal_net::words;
 use shoal_policy::{Found, Source};
 use shoal_s3::error_xml::RequestId;
 use shoal_s3::identity::Caller;
-use shoal_s3::object::Uncacheable;
+use shoal_s3::object::{ObjectName, Uncacheable};
 use shoal_s3::operation::{Classified, Operation};
 use shoal_s3::range::ByteRange;
 
@@ -77,6 +77,8 @@ pub struct Record {
     pub request_id: RequestId,
     /// The operation that the client requested.
     pub operation: Operation,
+    /// The object, if the client reads one.
+    pub object: Option<ObjectName>,
     /// The status of the response.
     pub status: StatusCode,
     /// The bytes of an object that the response carries, and the object's size, for the access log.
@@ -101,6 +103,7 @@ impl Record {
             started: clock::instant(),
             request_id,
             operation: Operation::OtherRead,
+            object: None,
             status: StatusCode::INTERNAL_SERVER_ERROR,
             part: None,
             cache: None,
@@ -145,11 +148,17 @@ impl Record {
         let duration = clock::instant().saturating_duration_since(self.started);
         self.metrics
             .request(self.operation, self.status.as_u16(), duration);
+        let mut all = 0;
         for source in [Source::Local, Source::Peer, Source::Tier, Source::Lake] {
             let bytes = tally.bytes(source);
             if bytes > 0 {
                 self.metrics.read(source, bytes);
+                all += bytes;
             }
+        }
+        if let Some(object) = self.object.as_ref().filter(|_| all > 0) {
+            let name = (&*object.bucket, &*object.key);
+            self.metrics.read_below(name, all, tally.bytes(Source::Lake));
         }
         if let Some((found, are_several)) = tally.found() {
             self.metrics.object_read(found, are_several);

@@ -226,6 +226,18 @@ impl Split {
         }
     }
 
+    /// Returns the miss-ratio curve of each layer, from L1 outwards: the share of its requests that it would
+    /// have missed lately with `points` + 1 sizes, evenly spaced from nothing to the room of the node. Empty
+    /// if the split is fixed.
+    pub fn miss_ratios(&self, points: u64) -> Vec<Vec<f64>> {
+        let Some(adaptive) = &self.partition else {
+            return Vec::new();
+        };
+        let partition = &adaptive.lock().partition;
+        let layers = (1..).map(Layer).take(self.counts.len());
+        layers.map(|layer| partition.miss_ratios(layer, points)).collect()
+    }
+
     /// Returns the requests to each layer, from L1 outwards.
     pub fn requests(&self) -> Vec<LayerRequests> {
         let layers = (1..).map(Layer).zip(&self.counts);

@@ -51,6 +51,38 @@ words! {
 }
 
 impl ConditionName {
+    /// Returns what an operator does about the condition.
+    pub const fn advice(self) -> &'static str {
+        match self {
+            Self::LakeNeverAnswered => {
+                "read the node's log, which has the reason; check [lake] endpoint and its account"
+            }
+            Self::LakeSilent => "look at the lake and at the network; the node asks again by itself",
+            Self::LakeAccountRefused => "mend the account that the text names: key, secret, region, clock",
+            Self::Draining => "stop the node, or take the order back with `shoal node undrain`",
+            Self::StorePaused => "look at the disk of the store, and make room on it",
+            Self::TierUnreachable => "look at the registry of the tier and at the network",
+            Self::TierFull => {
+                "look for flushes that fail and for uploads that were never completed, or raise its capacity"
+            }
+            Self::RegistryNearlyFull => "make room in the registry; docs/how-to/tier.md shows how",
+            Self::DirtyWithoutRule => "add the rule again until these objects are flushed",
+            Self::FlushRefused => {
+                "do what the text says; the object stays in the tier and is read from there"
+            }
+            Self::WrongBytes => "mend the object; docs/how-to/operate.md shows how",
+            Self::PacksUnreadable => "do what the text says, such as `shoal pack rebuild`",
+            Self::PacksDamaged => "restore the pack at the lake, or write or delete its objects again",
+            Self::DirectorySilent => "look at the directory (Redis) and at the network",
+            Self::Alone => "check [cooperation] seeds, UDP between the nodes, their secrets and their clocks",
+            Self::SeedUnknown => "check [cooperation] seeds and DNS",
+            Self::GossipRejected => {
+                "repair the node that the text names: its secret, its clock or its release"
+            }
+            Self::ConfiguredDifferently => "write the same settings on every node",
+        }
+    }
+
     /// Returns true if clients should be sent to other nodes while the condition holds.
     pub const fn is_unready(self) -> bool {
         matches!(self, Self::LakeNeverAnswered | Self::Draining)
@@ -66,6 +98,9 @@ pub struct Condition {
     pub detail: String,
     /// True if it makes the node unready.
     pub unready: bool,
+    /// What to do about it.
+    #[serde(default)]
+    pub advice: String,
 }
 
 impl Condition {
@@ -75,6 +110,7 @@ impl Condition {
             condition: name.as_str().into(),
             detail: detail.into(),
             unready: name.is_unready(),
+            advice: name.advice().into(),
         }
     }
 }

@@ -2,6 +2,7 @@
 //! Logic returns outcomes; its callers record them here.
 
 pub mod conditions;
+pub mod folders;
 pub mod histogram;
 mod table;
 #[cfg(test)]
@@ -16,6 +17,7 @@ pub use shoal_base::words::{Counts, Word, WordCounts};
 use shoal_policy::{Found, Source};
 use shoal_s3::operation::Operation;
 
+use self::folders::{FolderReads, Folders, folder_of};
 use self::histogram::{DurationHistogram, HistogramSnapshot};
 pub use self::table::{
     LabelValues, MetricType, Observed, Sample, Tally, Value, each, one, render, render_all, scrape,
@@ -32,6 +34,8 @@ pub struct Metrics {
     /// Reads of one block, and of several.
     object_reads: [Counts<Found>; 2],
     read_bytes: Counts<Source>,
+    /// The folders that are read most.
+    folders: Folders,
     /// Reads served without the cache, by reason.
     pub uncached: Tally<&'static str>,
     /// Requests of clients for temporary keys, by outcome.
@@ -60,6 +64,11 @@ impl Metrics {
     /// Counts bytes of an object sent to a client.
     pub fn read(&self, source: Source, bytes: u64) {
         self.read_bytes.add(source, bytes);
+    }
+
+    /// Counts bytes of an object sent to a client, `lake_bytes` of them from the lake, for its folder.
+    pub fn read_below(&self, (bucket, key): (&str, &[u8]), bytes: u64, lake_bytes: u64) {
+        self.folders.add(&folder_of(bucket, key), bytes, lake_bytes);
     }
 
     /// Counts a read by how many of its blocks were near. `are_several` is true if it wanted more than one
@@ -101,6 +110,16 @@ impl Metrics {
     /// Returns the bytes of objects sent to clients, by source.
     pub fn read_bytes(&self) -> WordCounts {
         self.read_bytes.by_word()
+    }
+
+    /// Returns the folders that were read most lately, at most `most` of them.
+    pub fn top_folders(&self, most: usize) -> Vec<FolderReads> {
+        self.folders.top(most)
+    }
+
+    /// Lets the bytes that were read below folders count half as much.
+    pub fn halve_folders(&self) {
+        self.folders.halve();
     }
 
     /// Returns the reads of one block, or else of several, by how many of the blocks were near.

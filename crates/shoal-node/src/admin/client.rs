@@ -101,6 +101,9 @@ pub enum AdminErrorKind {
         /// Beginning of the response body.
         said: String,
     },
+    /// The port answers clients of S3.
+    #[error("answers S3 requests: it is not an admin port")]
+    S3Port,
     /// The page broke off, is too long, or cannot be parsed.
     #[error("sent a page that cannot be read: {0}")]
     Page(Box<dyn std::error::Error + Send + Sync>),
@@ -270,11 +273,15 @@ impl AdminClient {
         let response = self.http.request(request).await;
         let response = response.map_err(AdminErrorKind::Unreachable)?;
         let status = response.status();
+        let is_of_s3 = response.headers().contains_key("x-amz-request-id");
         let connection = response.extensions().get::<HttpInfo>();
         let connection = connection.expect("the connector notes where it connected to");
         let reached = connection.remote_addr().ip();
         let page = Limited::new(response.into_body(), PAGE_BYTES_MAX).collect();
         let page = page.await.map_err(AdminErrorKind::Page)?.to_bytes();
+        if is_of_s3 {
+            return Err(AdminErrorKind::S3Port);
+        }
         if !status.is_success() {
             let said = String::from_utf8_lossy(&page[..page.len().min(SAID_CHARS)]);
             let said = said.trim_end().into();

@@ -2,8 +2,10 @@
 
 pub(crate) mod auth;
 pub mod client;
+mod console;
 pub mod explain;
 mod hint_pages;
+pub mod history;
 pub mod members;
 pub(crate) mod observer;
 pub(crate) mod other_nodes;

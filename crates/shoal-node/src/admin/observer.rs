@@ -2,6 +2,7 @@
 
 mod conditions;
 mod pages;
+mod samples;
 mod snapshot;
 mod table;
 
@@ -18,6 +19,7 @@ use shoal_writeback::observed::{self, WriteBack};
 use self::snapshot::Snapshot;
 use self::table::TABLE;
 use super::explain::{ExplainQuery, Explainer, Explanation};
+use super::history::{History, HistoryPage};
 use super::members::{Member, MemberState, Members};
 use super::reloads::ReloadHistory;
 use crate::block_server::BlockServer;
@@ -43,6 +45,8 @@ pub struct Observer {
     pub(crate) handoff: Option<Arc<Handoff>>,
     /// Results of configuration reloads.
     pub(crate) reloads: Arc<Mutex<ReloadHistory>>,
+    /// The counters of the last hour.
+    pub(crate) history: History,
 }
 
 impl Observer {
@@ -53,6 +57,7 @@ impl Observer {
             "/status" => Some(self.status().await.to_string()),
             "/metrics" => Some(self.metrics()),
             "/runs" => Some(self.hints.log.lines()),
+            "/history" => Some(json!(self.history(query)).to_string()),
             "/explain" => {
                 let query = ExplainQuery::parse(query)?;
                 Some(json!(self.explain(&query).await).to_string())
@@ -82,6 +87,17 @@ impl Observer {
     pub async fn status(self: Arc<Self>) -> Value {
         self.write_back.refresh().await;
         json!(Snapshot::new(self).status())
+    }
+
+    /// Returns the counters that `/history` has, with their names.
+    pub(super) fn samples(self: Arc<Self>) -> Vec<(String, u64)> {
+        Snapshot::new(self).samples()
+    }
+
+    /// Returns `/history`.
+    pub fn history(self: Arc<Self>, query: &str) -> HistoryPage {
+        let names = Arc::clone(&self).samples().into_iter().map(|(name, _)| name);
+        self.history.page(names.collect(), query)
     }
 
     /// Returns `/explain`.

@@ -39,7 +39,7 @@ impl OtherPage {
     pub fn at(path: &str) -> Option<Self> {
         let (node, page) = path.strip_prefix(NODES)?.split_once('/')?;
         let node = percent_decode_str(node).decode_utf8().ok()?.into_owned();
-        matches!(page, "status" | "metrics" | "explain" | "runs").then(|| Self {
+        matches!(page, "status" | "metrics" | "explain" | "runs" | "history").then(|| Self {
             node,
             path: format!("/{page}"),
         })

@@ -22,6 +22,7 @@ use shoal_writeback::{OrderRefused, PackOrder};
 use tokio::net::TcpListener;
 
 use super::auth::{AdminAuth, Wish};
+use super::console::Console;
 use super::explain::{BLOCKS_MAX, ExplainQuery};
 use super::hint_pages::HintPage;
 use super::observer::Observer;
@@ -33,7 +34,8 @@ use shoal_net::http::allowed_hosts::AllowedHosts;
 fn wish(path: &str, method: &Method) -> Option<Wish> {
     match path {
         "/healthz" | "/readyz" => Some(Wish::Probe),
-        "/metrics" | "/status" | "/members" | "/explain" => Some(Wish::Look),
+        _ if Console::at(path).is_some() => Some(Wish::Probe),
+        "/metrics" | "/status" | "/members" | "/explain" | "/history" => Some(Wish::Look),
         "/drain" | "/undrain" | "/flush" | "/unpack" | "/rebuild" => Some(Wish::Order),
         _ if HintPage::at(path).is_some_and(HintPage::is_for_engines) => Some(Wish::Hint),
         _ if HintPage::at(path).is_some() => Some(Wish::Look),
@@ -122,6 +124,9 @@ impl Admin {
         if let Some(other) = OtherPage::at(path) {
             return other.get(&self.node.core.cooperation, query).await;
         }
+        if let Some(part) = Console::at(path) {
+            return part.page();
+        }
         match path {
             "/healthz" => text(StatusCode::OK, "alive\n"),
             "/readyz" => {
@@ -135,6 +140,10 @@ impl Admin {
             }
             "/status" => json_page(StatusCode::OK, Arc::clone(&self.node).status().await),
             "/members" => json_page(StatusCode::OK, self.node.members()),
+            "/history" => {
+                let history = Arc::clone(&self.node).history(query.unwrap_or_default());
+                json_page(StatusCode::OK, history)
+            }
             "/explain" => match ExplainQuery::parse(query.unwrap_or_default()) {
                 Some(query) => json_page(StatusCode::OK, self.node.explain(&query).await),
                 None => refused(&format!(
@@ -207,7 +216,7 @@ fn parsed(query: Option<&str>) -> Result<Query, String> {
 fn not_found() -> Page {
     text(
         StatusCode::NOT_FOUND,
-        "not found: /healthz, /readyz, /metrics, /status, /members, /explain, /nodes, /tasks, /plan, /hints, /runs, /api/v1/lineage, /drain, /undrain, /flush, /unpack and /rebuild are here\n",
+        "not found: /, /healthz, /readyz, /metrics, /status, /members, /explain, /history, /nodes, /tasks, /plan, /hints, /runs, /api/v1/lineage, /drain, /undrain, /flush, /unpack and /rebuild are here\n",
     )
 }
 

@@ -19,6 +19,7 @@ pub use shoal_cache::gwf::GwfFigures;
 pub use shoal_cache::messages::MessageFigures;
 pub use shoal_net::link::{BandwidthScope, ClassFigures, LaneFigures, LinkFigures};
 pub use shoal_net::metrics::WordCounts;
+pub use shoal_net::metrics::folders::FolderReads;
 pub use shoal_orders::tasks::TaskFigures;
 pub use shoal_writeback::observed::{TierPage, TroubledObject, UploadsPage, WriteBackPage};
 
@@ -134,6 +135,9 @@ pub struct LayerPage {
     pub used_bytes: u64,
     /// The number of its blocks.
     pub blocks: usize,
+    /// The share of its requests that it would have missed lately with nothing, a twentieth of the node's
+    /// room, and so on up to all of it. Empty if the split is fixed.
+    pub miss_ratios: Vec<f64>,
 }
 
 /// Reads of clients.
@@ -150,6 +154,8 @@ pub struct ReadsPage {
     pub fill_capacity_bytes: u64,
     /// Reads of several blocks, by how many of these were near.
     pub of_several_blocks: WordCounts,
+    /// The folders below which clients read most lately.
+    pub top_folders: Vec<FolderReads>,
 }
 
 /// Writes through the cache.

@@ -9,9 +9,10 @@ use shoal_net::http::pages::{Page, not_allowed, only_read, page, text};
 use shoal_orders::tasks::{Task, TaskListPart, TaskRefusal, TaskRequest, TaskState, Tasks, is_notification};
 use shoal_s3::operation::Query;
 
-/// The path of all tasks, and that of the plan in force.
+/// The paths of all tasks, of the plan in force, and of its spans of time.
 const TASKS: &str = "/tasks";
 const PLAN: &str = "/plan";
+const TIMELINE: &str = "/plan/timeline";
 
 const JSON: &str = "application/json";
 
@@ -33,6 +34,8 @@ pub enum TaskPage {
     Cancel(String),
     /// `/plan`
     Plan,
+    /// `/plan/timeline`
+    Timeline,
 }
 
 impl TaskPage {
@@ -40,6 +43,9 @@ impl TaskPage {
     pub fn at(path: &str) -> Option<Self> {
         if path == PLAN {
             return Some(Self::Plan);
+        }
+        if path == TIMELINE {
+            return Some(Self::Timeline);
         }
         let below = path.strip_prefix(TASKS)?;
         let mut parts = below.split('/').skip(1);
@@ -55,7 +61,7 @@ impl TaskPage {
     pub fn is_order(&self, method: &Method) -> bool {
         match self {
             Self::All => *method == Method::POST,
-            Self::One(_) => false,
+            Self::One(_) | Self::Timeline => false,
             Self::Cancel(_) => true,
             Self::Plan => matches!(*method, Method::POST | Method::DELETE),
         }
@@ -80,6 +86,11 @@ impl TaskPage {
             (Self::One(id), method) => match only_read(method) {
                 Some(refusal) => refusal,
                 None => answered(StatusCode::OK, tasks.get(&id)),
+            },
+            (Self::Timeline, method) => match (only_read(method), tasks.timeline().await) {
+                (Some(refusal), _) => refusal,
+                (None, Some(timeline)) => json_page(StatusCode::OK, timeline),
+                (None, None) => message_page(StatusCode::NOT_FOUND, "there is no plan in force"),
             },
             (Self::Plan, &Method::GET | &Method::HEAD) => answered(StatusCode::OK, tasks.plan()),
             (Self::Plan, &Method::DELETE) => answered(StatusCode::OK, tasks.stop_plan()),
@@ -224,6 +235,7 @@ mod tests {
         assert_eq!(TaskPage::at("/tasks"), Some(TaskPage::All));
         assert_eq!(TaskPage::at("/tasks/01J"), Some(TaskPage::One("01J".into())));
         assert_eq!(TaskPage::at("/plan"), Some(TaskPage::Plan));
+        assert_eq!(TaskPage::at("/plan/timeline"), Some(TaskPage::Timeline));
         assert_eq!(
             TaskPage::at("/tasks/01J/cancel"),
             Some(TaskPage::Cancel("01J".into()))

@@ -13,7 +13,7 @@ use shoal_net::http::listener::RemoteEnd;
 use shoal_net::key_lookup::Found;
 use shoal_s3::auth::Refusal;
 use shoal_s3::error::{ErrorCode, S3Error};
-use shoal_s3::operation::classify;
+use shoal_s3::operation::{Operation, classify};
 
 use crate::config::UnknownIdentities;
 use crate::front::serve::Front;
@@ -79,6 +79,8 @@ impl Front {
         let (host, domain) = self.hosts.of(&parts).unzip();
         let classified = classify(&parts.method, target, host, &parts.headers, domain)?;
         record.operation = classified.operation;
+        let reads = classified.operation == Operation::GetObject;
+        record.object = classified.object.clone().filter(|_| reads);
         let now = clock::utc_now();
         // Counted by the error code that the client gets.
         let refusals = &self.core.metrics.connections.refusals;

@@ -25,6 +25,7 @@ use shoal_writeback::tiered::{TieredLake, TieredLakeParts};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
+use crate::admin::history::History;
 use crate::admin::observer::Observer;
 use crate::admin::reloads::ReloadHistory;
 use crate::block_server::BlockServer;
@@ -153,6 +154,7 @@ impl Parts {
             planner: self.planner.clone(),
             handoff,
             reloads,
+            history: History::default(),
         });
         // The observer refers to the block server.
         let shown = Arc::downgrade(&observer);

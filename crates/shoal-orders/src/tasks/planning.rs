@@ -1,7 +1,10 @@
 //! Plans that nodes make by themselves, as the tasks of the cluster see them.
 
+use std::time::UNIX_EPOCH;
+
 use shoal_net::clock;
 use shoal_plan::document::ExpectedFile;
+use shoal_plan::show::timeline::Timeline;
 use shoal_plan::{Document, Plan, Request};
 use tokio::task::spawn_blocking;
 
@@ -34,6 +37,13 @@ impl Tasks {
             document: document.ok()?,
             verdicts: entry.plan_progress().verdicts.clone(),
         })
+    }
+
+    /// Returns the plan in force as spans of time, if there is one whose document this node can get.
+    pub async fn timeline(&self) -> Option<Timeline> {
+        let document = self.plan_in_force().await?.document;
+        let now = clock::utc_now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Some(Timeline::of(&document, now.as_secs_f64()))
     }
 
     /// Returns the bytes that the nodes hold of each of these files, in their order, as an identity sees the

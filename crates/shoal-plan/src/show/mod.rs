@@ -2,4 +2,5 @@
 
 pub mod explain;
 pub mod plot;
+pub mod timeline;
 pub mod what_if;

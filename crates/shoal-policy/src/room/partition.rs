@@ -67,6 +67,15 @@ impl Partition {
         self.layers[layer.place()].size_bytes
     }
 
+    /// The share of the requests to a layer that it would have missed with `size_bytes`, for each of
+    /// `points` + 1 sizes, evenly spaced from nothing to the room of all layers.
+    pub fn miss_ratios(&self, layer: Layer, points: u64) -> Vec<f64> {
+        let room_bytes: u64 = self.layers.iter().map(|layer| layer.size_bytes).sum();
+        let curve = self.layers[layer.place()].distances.curve();
+        let size = |point: u64| (u128::from(room_bytes) * u128::from(point) / u128::from(points)) as u64;
+        (0..=points).map(|point| curve.ratio(size(point))).collect()
+    }
+
     /// Records a request to a layer for a block of `bytes`, which the layer may or may not hold. If this
     /// returns true and the request misses, report the answer to [`Partition::missed`] when it arrives: a
     /// larger layer would have had the block.

@@ -49,6 +49,12 @@ impl Failure {
         Self::misused(what, hint)
     }
 
+    /// Returns the same failure as that of an invalid command line: the node found out what is wrong with it.
+    pub(super) fn misuse(mut self) -> Self {
+        self.exit_code = REFUSED;
+        self
+    }
+
     /// Creates a failure of a command that the user interrupted; the operation it started continues.
     pub(super) fn interrupted(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::one(INTERRUPTED, Tone::Note, what.into(), Some(hint.into()))

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use shoal_orders::TaskKind;
 
-use cluster::{explain, flush, hints, node, orders, packs, status, task, top};
+use cluster::{doctor, explain, flush, hints, node, orders, packs, status, support, task, top};
 use failure::Failure;
 use servers::{dev, lookup, serve};
 
@@ -60,6 +60,8 @@ enum Verb {
     Plan(plan::Plan),
     Sim(sim::Sim),
     Status(status::Status),
+    Doctor(doctor::Doctor),
+    Support(support::Support),
     Top(top::Top),
     Completions(shell::Completions),
     Man(shell::Man),
@@ -88,6 +90,8 @@ pub(crate) fn main() -> ExitCode {
         Verb::Node(node) => node.run(),
         Verb::Plan(plan) => plan.run(),
         Verb::Status(status) => status.run(),
+        Verb::Doctor(doctor) => doctor.run(),
+        Verb::Support(support) => support.run(),
         Verb::Top(top) => top.run(),
         Verb::Sim(sim) => sim.run(),
         Verb::Completions(completions) => completions.run(),

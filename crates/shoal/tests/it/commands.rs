@@ -456,3 +456,56 @@ fn each_command_has_a_manual_page() {
         text(&refused.stderr).starts_with("error: the manual pages cannot be written to /dev/null/man1: ")
     );
 }
+
+#[test]
+fn a_doctor_and_a_bundle_say_how_a_cluster_is_without_its_secrets() {
+    let mut server = Server::start(dev(&["--json", "--nodes", "2"]));
+    let mut line = String::new();
+    server.stdout.read_line(&mut line).unwrap();
+    let started: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let secret = started["secret_key"].as_str().unwrap();
+    let node = &started["nodes"][0];
+    let (admin, s3) = (node["admin"].as_str().unwrap(), node["s3"].as_str().unwrap());
+
+    let well = run(&["doctor", "--node", admin]);
+    assert_eq!(well.status.code(), Some(0), "{}", text(&well.stdout));
+    assert!(
+        text(&well.stdout).contains("2 of 2 nodes answer"),
+        "{}",
+        text(&well.stdout)
+    );
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = config(
+        &folder,
+        &format!("[[identity]]\naccess_key = \"A\"\nsecret_key = \"{secret}\""),
+    );
+    let bundle = folder.path().join("bundle");
+    let bundled = bundle.display().to_string();
+    let arguments = ["support", &bundled, "--config", &file, "--node", admin];
+    assert_eq!(run(&arguments).status.code(), Some(0));
+    let files = fs::read_dir(&bundle).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<_> = files.collect();
+    assert_eq!(files.len(), 2 * 3 + 4 + 2, "{files:?}");
+    for file in files {
+        let content = fs::read_to_string(&file).unwrap();
+        assert!(
+            !content.is_empty() && !content.contains(secret),
+            "{}",
+            file.display()
+        );
+    }
+    let again = run(&arguments);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(text(&again.stderr).contains("hint: name a folder that does not exist yet"));
+
+    let wrong_port = run(&["doctor", "--node", s3]);
+    let said = text(&wrong_port.stderr);
+    assert!(
+        said.contains("not an admin port") && said.contains("[admin] listen"),
+        "{said}"
+    );
+    let refused = run(&["prefetch", "demo/", "--node", admin]);
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stderr));
+    assert_eq!(server.stop_quietly(), Some(0));
+}

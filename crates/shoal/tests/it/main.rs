@@ -12,6 +12,7 @@ mod chunks;
 mod client;
 mod cluster;
 mod commands;
+mod console;
 mod disk;
 mod endpoint;
 mod eviction;

@@ -204,6 +204,7 @@ async fn orders(story: &mut Story, node: &Node) {
 /// A plan from its start to its end.
 async fn plans(story: &mut Story, node: &Node) {
     story.get(node, "/plan").await;
+    story.get(node, "/plan/timeline").await;
     let gone = story.ask(node, &Method::DELETE, "/plan", "").await;
     assert_eq!(gone.status, StatusCode::NOT_FOUND);
     let reads = [("p/0", 3), ("p/lost", 3)];
@@ -217,6 +218,8 @@ async fn plans(story: &mut Story, node: &Node) {
     assert_eq!(story.post(node, &target, &body).await, StatusCode::ACCEPTED);
     let told = plan::until(node, |plan| plan["plan"]["jobs"]["at_risk"] == 1).await;
     assert_eq!(told["plan"]["troubled"][0]["job"], "j0", "{told:#}");
+    let timeline = story.get(node, "/plan/timeline").await;
+    assert_eq!(timeline["jobs"][0]["job"], "j0", "{timeline:#}");
     story.get(node, "/plan").await;
     assert_eq!(story.post(node, &target, &body).await, StatusCode::ACCEPTED);
     assert_eq!(
@@ -297,11 +300,14 @@ async fn events(story: &mut Story, node: &Node) {
 /// Pages that only show something.
 async fn pages(story: &mut Story, node: &Node) {
     for target in [
+        "/",
         "/healthz",
         "/readyz",
         "/metrics",
         "/status",
         "/members",
+        "/history",
+        "/nodes/n1/history?since=1",
         "/tasks",
         "/explain?object=s3://b/p/0&first=1&count=1",
         "/explain?object=s3://b/never-asked-for",

@@ -16,6 +16,12 @@ use crate::admin::status::{
     PlanPage, ReadsPage, Status, StorePage, WritesPage,
 };
 
+/// The number of folders shown.
+const FOLDERS_SHOWN: usize = 20;
+
+/// The number of sizes beside nothing for which miss ratios are shown.
+const CURVE_POINTS: u64 = 20;
+
 impl Snapshot {
     /// Returns the state of the node, for `/status`.
     pub(super) fn status(&self) -> Status {
@@ -38,6 +44,7 @@ impl Snapshot {
                 fill_bytes: self.core.fetcher.memory.used_bytes(),
                 fill_capacity_bytes: config.limits.fill_bytes,
                 of_several_blocks: self.core.metrics.reads(true),
+                top_folders: self.core.metrics.top_folders(FOLDERS_SHOWN),
             },
             writes: WritesPage {
                 underway: self.core.write_through.underway(),
@@ -101,11 +108,13 @@ impl Snapshot {
     }
 
     fn layers(&self) -> Vec<LayerPage> {
+        let mut curves = self.core.split.miss_ratios(CURVE_POINTS).into_iter();
         let layers = self.core.store.layers.rooms().into_iter().map(|room| LayerPage {
             layer: room.layer.to_string(),
             target_bytes: room.target_bytes,
             used_bytes: room.used_bytes,
             blocks: room.keys,
+            miss_ratios: curves.next().unwrap_or_default(),
         });
         layers.collect()
     }

@@ -96,8 +96,9 @@ pub(crate) fn failed(what: impl AsRef<str>) -> impl Fn(AdminError) -> Failure {
 fn failure(what: &str, error: &AdminError) -> Failure {
     let hint = match &error.why {
         AdminErrorKind::Deadline(_) | AdminErrorKind::Unreachable(_) => {
-            "check that this is the admin port of a running node and that this machine can reach it; it listens on loopback unless [admin] listen says otherwise"
+            "check that this is the admin port of a running node and that this machine can reach it; it listens on loopback unless [admin] listen says otherwise, and speaks http unless [admin] tls_cert is set"
         }
+        AdminErrorKind::S3Port => "give the address of [admin] listen, whose port is 9100 by default",
         AdminErrorKind::Refused { status, .. } if matches!(status.as_u16(), 401 | 403) => {
             "give --token-file or --client-cert and --client-key, or ask over loopback; docs/how-to/secure.md shows how"
         }
@@ -111,6 +112,7 @@ fn failure(what: &str, error: &AdminError) -> Failure {
     let failure = Failure::new(what, error);
     match &error.why {
         // The node's own hint is better, except for credentials, which depend on this command.
+        AdminErrorKind::Refused { status, .. } if status.as_u16() == 400 => failure.or_hinting(hint).misuse(),
         AdminErrorKind::Refused { status, .. } if !matches!(status.as_u16(), 401 | 403) => {
             failure.or_hinting(hint)
         }

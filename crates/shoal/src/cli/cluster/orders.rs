@@ -54,8 +54,8 @@ pub(crate) struct Pin {
     order: OrderArgs,
     #[command(flatten)]
     transfer: TransferArgs,
-    /// When the pins end: 2026-11-27T18:00:00Z, or a date, which begins at midnight UTC
-    #[arg(long, value_name = "TIME", value_parser = moment, required_unless_present = "for_")]
+    /// When the pins end: 2026-11-27T18:00:00Z, a date, which begins at midnight UTC, or from now such as 2h
+    #[arg(long, value_name = "TIME", value_parser = moment_or_duration, required_unless_present = "for_")]
     until: Option<Moment>,
     /// How long the pins hold: 12h, 3d
     #[arg(long = "for", id = "for_", value_name = "DURATION", value_parser = duration, conflicts_with = "until")]
@@ -245,7 +245,7 @@ fn moment(text: &str) -> Result<Moment, String> {
 fn moment_or_duration(text: &str) -> Result<Moment, String> {
     match parse_time(text) {
         Some(time) => Ok(Moment::from(clock::utc_now()).plus(time)),
-        None => moment(text),
+        None => moment(text).map_err(|why| format!("{why}; or a time from now, such as 2h")),
     }
 }
 

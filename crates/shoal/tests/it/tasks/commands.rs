@@ -213,7 +213,7 @@ async fn names_reach_a_terminal_without_what_it_would_obey() {
     assert_eq!(task["state"], "failed", "{task:#}");
     for uri in ["s3://../x", "s3://./x"] {
         let refused = run(&node, &["evict", uri, "--as", ACCESS_KEY]).await;
-        assert_eq!(refused.status.code(), Some(1));
+        assert_eq!(refused.status.code(), Some(2));
         assert!(err(&refused).contains("no names of buckets"), "{}", err(&refused));
     }
     node.stop().await;
@@ -236,7 +236,7 @@ async fn a_list_comes_from_stdin_and_a_failure_is_an_exit_code() {
     assert_eq!(lost.status.code(), Some(1), "{task:#}");
     assert_eq!(task["errors"][0]["object"], "s3://b/lost", "{task:#}");
     let bad = run_with(&node, &verb("cached"), "b/a\n").await;
-    assert_eq!((bad.status.code(), out(&bad)), (Some(1), ""));
+    assert_eq!((bad.status.code(), out(&bad)), (Some(2), ""));
     assert!(
         err(&bad).contains("line 1") && err(&bad).contains("hint: "),
         "{}",
@@ -312,18 +312,18 @@ async fn orders_that_cannot_be_given_end_with_a_hint_and_print_no_id() {
     std::fs::write(&empty, "\n").unwrap();
     let (empty, absent) = (empty.to_str().unwrap(), "/nonexistent/list");
     for (arguments, code, told) in [
-        (&["prefetch", "b/key"][..], 1, "uri: "),
-        (&["prefetch", "s3://b/[", "--as", ACCESS_KEY], 1, "a [ has no ]"),
-        (&["evict", "s3://b/", "--as", "nobody"], 1, "no [[identity]]"),
+        (&["prefetch", "b/key"][..], 2, "uri: "),
+        (&["prefetch", "s3://b/[", "--as", ACCESS_KEY], 2, "a [ has no ]"),
+        (&["evict", "s3://b/", "--as", "nobody"], 2, "no [[identity]]"),
         (
             &["prefetch", "s3://b/", "--as", ACCESS_KEY, "--to", "nowhere"],
-            1,
+            2,
             "nowhere",
         ),
         (&["cached", "--manifest", absent, "--as", ACCESS_KEY], 1, absent),
         (
             &["prefetch", "--manifest", "-", "--as", ACCESS_KEY],
-            1,
+            2,
             "names no object",
         ),
         (&["tasks", "--token-file", empty], 1, "it holds no token"),

@@ -83,7 +83,7 @@ async fn plans_are_started_shown_and_stopped_by_command() {
     assert!(out(&stopped).contains(" is cancelled"), "{}", out(&stopped));
     let refused = run(&node, &["start", "/dev/null", "--as", ACCESS_KEY]).await;
     assert!(
-        refused.status.code() == Some(1) && err(&refused).contains("hint: "),
+        refused.status.code() == Some(2) && err(&refused).contains("hint: "),
         "{}",
         err(&refused)
     );
