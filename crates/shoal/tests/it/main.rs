@@ -38,6 +38,7 @@ mod ready;
 mod reload;
 mod roles;
 mod spelling;
+mod supervised;
 mod tasks;
 mod through;
 mod tls;
