@@ -18,9 +18,9 @@ has mmdebstrap mmdebstrap 'install, upgrade and removal under systemd' || exit 0
 codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
 system="$HOME/.cache/shoal/debian-${codename:=stable}.tar"
 if [ ! -s "$system" ]; then
-  mmdebstrap --quiet --variant=apt --include=systemd,curl,ca-certificates "$codename" "$system.new" \
+  mmdebstrap --quiet --variant=apt --include=systemd,curl,ca-certificates "$codename" "${system%.tar}.new.tar" \
     || { echo 'skipped: install, upgrade and removal under systemd: no Debian can be fetched' && exit; }
-  mv "$system.new" "$system"
+  mv "${system%.tar}.new.tar" "$system"
 fi
 
 machine=$(mktemp -d)
@@ -35,9 +35,9 @@ cat > "$machine/etc/systemd/system/life.service" << 'UNIT'
 [Service]
 Type=oneshot
 ExecStart=/bin/bash /life.sh
-StandardOutput=file:/life.log
+StandardOutput=append:/life.log
 StandardError=inherit
-ExecStopPost=/bin/systemctl poweroff --force --force
+ExecStopPost=/bin/sh -c "systemctl poweroff --force --force > /dev/null 2>&1"
 UNIT
 mkdir -p "$machine/etc/systemd/system/multi-user.target.wants"
 ln -s ../life.service "$machine/etc/systemd/system/multi-user.target.wants/life.service"
@@ -51,15 +51,22 @@ mount -t sysfs sys "$machine/sys"
 mount -t cgroup2 cgroup2 "$machine/sys/fs/cgroup"
 mount -t tmpfs run "$machine/run"
 mount -t tmpfs -o mode=755 dev "$machine/dev"
-for device in null zero full random urandom; do
+for device in null zero full random urandom tty; do
   touch "$machine/dev/$device"
   mount --bind "/dev/$device" "$machine/dev/$device"
 done
 touch "$machine/dev/console"
 mount --bind /dev/null "$machine/dev/console"
 mkdir "$machine/dev/shm" "$machine/dev/pts"
+mount -t devpts -o newinstance,ptmxmode=0666 devpts "$machine/dev/pts"
+ln -s pts/ptmx "$machine/dev/ptmx"
 ln -s /proc/self/fd "$machine/dev/fd"
-exec env -i container=shoal PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot "$machine" /lib/systemd/systemd
+# Within a mere chroot, no process may have users of its own.
+cd "$machine"
+mkdir before
+pivot_root . before
+exec env -i container=shoal PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+  /bin/sh -c 'umount --lazy /before && mount --make-rshared / && exec /lib/systemd/systemd'
 INIT
 timeout --signal KILL "$LIFE_MAX" unshare --fork --pid --mount --uts --ipc --net --cgroup --kill-child \
   bash "$machine/init.sh" "$machine" < /dev/null > /dev/null 2>&1 || true

@@ -30,6 +30,11 @@ has() {
   PATH="$PATH:/usr/sbin:/sbin" type -P "$1" > /dev/null || { echo "skipped: $3: $1 is not installed" && return 1; }
 }
 
+# made FILE WHAT: says that WHAT is skipped if there is no such file, and fails.
+made() {
+  [ -e "$1" ] || { echo "skipped: $2: it was not made" && return 1; }
+}
+
 # fail WORDS: ends a check.
 fail() {
   echo "error: $*" >&2

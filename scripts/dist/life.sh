@@ -2,7 +2,7 @@
 # The life of the package on a machine: scripts/dist/boot.sh runs this there, as a service of systemd.
 set -eEuo pipefail
 export HOME=/root DEBIAN_FRONTEND=noninteractive
-trap 'echo "failed: line $LINENO: $BASH_COMMAND"; systemctl status --no-pager shoal; journalctl --no-pager -u shoal | tail -n 30' ERR
+trap 'echo "failed: line $LINENO: $BASH_COMMAND"; systemctl status --no-pager shoal || true; journalctl --no-pager | tail -n 30' ERR
 
 s3() {
   curl --silent --show-error --fail --aws-sigv4 aws:amz:us-east-1:s3 --user shoaldev:shoaldev-secret \
@@ -28,7 +28,7 @@ until curl --silent --output /dev/null http://127.0.0.1:9090; do sleep 0.2; done
 echo 'installed: the node waits for its configuration'
 
 install -m 0600 /dev/stdin /etc/shoal/secrets/shoaldev <<< shoaldev-secret
-sed -i -e 's,https://s3.example.org,http://127.0.0.1:9090,' -e 's,"100GiB",1073741824,' \
+sed -i -e 's,https://s3.example.org,http://127.0.0.1:9090,' -e 's,"100GiB","1GiB",' \
   -e 's,^# \[\[identity,[[identity,' -e 's,^# access_key = "AK",access_key = "shoaldev",' \
   -e 's,^# secret_key_file = \(.*secrets_\)AK",secret_key_file = \1shoaldev",' /etc/shoal/shoal.toml
 cat >> /etc/shoal/shoal.toml << 'MORE'

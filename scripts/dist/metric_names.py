@@ -27,6 +27,7 @@ def recorded() -> set[str]:
 
 
 def main() -> int:
+    """Print the unknown names, and return whether there are any."""
     known = documented() | recorded()
     unknown = 0
     for file in sys.argv[1:]:

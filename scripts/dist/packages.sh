@@ -5,7 +5,10 @@ cd "$(dirname "$0")/../.."
 # shellcheck source=scripts/dist/environment.sh
 source scripts/dist/environment.sh
 
-nfpm=$(go_tool "$NFPM")
+if ! nfpm=$(go_tool "$NFPM" 2> "$WORK/why"); then
+  echo "skipped: the packages: $(cat "$WORK/why")"
+  exit
+fi
 build="$WORK/packages"
 root="$build/root"
 share="$root/usr/share"

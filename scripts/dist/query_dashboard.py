@@ -37,6 +37,7 @@ def answer(url: str, query: str) -> list:
 
 
 def main() -> int:
+    """Print the queries that have no data in the end, and return whether there are any."""
     dashboard, rules, url = sys.argv[1:]
     wanted = list(queries(json.loads(Path(dashboard).read_text())["panels"]))
     recorded = re.findall(r"record: (\S+)", Path(rules).read_text())

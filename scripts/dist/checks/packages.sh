@@ -10,6 +10,7 @@ rpm=$(echo "$DIST"/shoal-"$VERSION"-1.*.rpm)
 # Above it, systemd calls a service exposed.
 EXPOSURE_MAX=2.0
 
+made "$deb" 'the packages' || exit 0
 if has lintian lintian 'the rules of Debian'; then
   lintian --allow-root --fail-on error,warning "$deb"
 fi

@@ -4,6 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../../.."
 # shellcheck source=scripts/dist/environment.sh
 source scripts/dist/environment.sh
+made "$DIST/shoal-$VERSION-linux-$ARCH.tar.gz" 'completions and manual pages' || exit 0
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 tar -C "$work" --strip-components 1 -xzf "$DIST/shoal-$VERSION-linux-$ARCH.tar.gz"
