@@ -47,9 +47,14 @@ systemctl enable --quiet --now shoal
 # systemctl has waited for READY=1.
 curl --silent --fail http://127.0.0.1:9100/healthz > /dev/null
 until curl --silent --fail http://127.0.0.1:9100/readyz > /dev/null; do sleep 0.2; done
-grep -q "^Max open files *1048576 *1048576 " "/proc/$(node_process)/limits"
+# A machine may grant its systemd less than the unit asks for.
+files() {
+  awk '/^Max open files/ { print $5 }' "/proc/$1/limits"
+}
+[ "$(files "$(node_process)")" = 1048576 ] || [ "$(files "$(node_process)")" = "$(files 1)" ]
 [ "$(stat -c %U "/proc/$(node_process)")" = shoal ]
-echo hello | s3 --upload-file - --header 'Content-Length: 6' http://127.0.0.1:9000/demo/back/hello
+echo hello > /hello
+s3 --upload-file /hello http://127.0.0.1:9000/demo/back/hello
 [ "$(s3 http://127.0.0.1:9000/demo/back/hello)" = hello ]
 never s3 http://127.0.0.1:9090/demo/back/hello 2> /dev/null
 echo 'started: the node serves, hardened, with its secret from systemd'
