@@ -5,6 +5,8 @@
 source scripts/packages.sh
 # shellcheck source=scripts/dist/tools.sh
 source scripts/dist/tools.sh
+# What is packed is for all users, whatever the umask of the builder.
+umask 022
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$HOME/.cache/shoal/target}"
 # What users get, and what is needed to make it.
 DIST=$(realpath -m "${DIST:-dist}")
@@ -21,7 +23,7 @@ SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2> /dev/null |
 DATE=$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
 export VERSION ARCH SOURCE_DATE_EPOCH DATE
 # Who answers for the packages.
-export MAINTAINER="${MAINTAINER:-The Shoal maintainers <maintainers@users.noreply.github.com>}"
+export MAINTAINER="${MAINTAINER:-The Shoal maintainers <maintainers@shoal.invalid>}"
 
 # has PROGRAM PACKAGE WHAT: installs Debian's package of a program that is missing. Where that is not possible,
 # says that WHAT is skipped, and fails.

@@ -25,6 +25,7 @@ never systemctl is-enabled --quiet shoal
 [ "$(stat -c '%a %U %G' /etc/shoal/shoal.toml)" = '640 root shoal' ]
 systemd-run --quiet --unit lake shoal dev --nodes 1 --s3-port 0 --admin-port 0 --peer-port 0 --lake-port 9090 --dir /srv
 until curl --silent --output /dev/null http://127.0.0.1:9090; do sleep 0.2; done
+systemd-analyze verify --man=no /usr/lib/systemd/system/shoal.service
 echo 'installed: the node waits for its configuration'
 
 install -m 0600 /dev/stdin /etc/shoal/secrets/shoaldev <<< shoaldev-secret

@@ -34,21 +34,20 @@ gzip -9n "$share"/man/man1/*.1
 
 put 0644 packaging/systemd/shoal.service "$root/usr/lib/systemd/system"
 put 0644 shoal.toml "$doc"
-put 0644 packaging/copyright "$doc"
-put 0644 packaging/lintian-overrides "$share/lintian/overrides"
-mv "$share/lintian/overrides/lintian-overrides" "$share/lintian/overrides/shoal"
+put 0644 packaging/copyright "$build/debian"
 gzip -9nc CHANGELOG.md > "$doc/changelog.gz"
 printf 'shoal (%s-1) stable; urgency=medium\n\n  * See changelog.gz.\n\n -- %s  %s\n' \
-  "$VERSION" "$MAINTAINER" "$(date -u -R -d "@$SOURCE_DATE_EPOCH")" | gzip -9n > "$doc/changelog.Debian.gz"
+  "$VERSION" "$MAINTAINER" "$(date -u -R -d "@$SOURCE_DATE_EPOCH")" | gzip -9n > "$build/debian/changelog.Debian.gz"
 [ ! -e "$DIST/THIRD-PARTY.txt" ] || gzip -9nc "$DIST/THIRD-PARTY.txt" > "$doc/THIRD-PARTY.txt.gz"
 put 0644 packaging/prometheus/shoal.rules.yml "$share/shoal/prometheus"
 put 0644 packaging/prometheus/shoal.alerts.yml "$share/shoal/prometheus"
 put 0644 packaging/grafana/shoal.json "$share/shoal/grafana"
 
-cp -r packaging/nfpm.yaml packaging/scripts packaging/shoal.toml "$build"
+cp -r packaging/nfpm.yaml packaging/scripts packaging/shoal.toml packaging/lintian-overrides "$build"
+chmod 0644 "$build/lintian-overrides"
 # The umask of the builder is no part of a package.
 find "$build" -type d -exec chmod 0755 {} +
-find "$root" -newermt "@$SOURCE_DATE_EPOCH" -exec touch --no-dereference -d "@$SOURCE_DATE_EPOCH" {} +
+find "$build" -newermt "@$SOURCE_DATE_EPOCH" -exec touch --no-dereference -d "@$SOURCE_DATE_EPOCH" {} +
 for kind in deb rpm; do
   (cd "$build" && "$nfpm" package --config nfpm.yaml --packager "$kind" --target "$DIST" > "$WORK/nfpm.log" 2>&1) \
     || { cat "$WORK/nfpm.log" >&2 && exit 1; }
@@ -56,4 +55,4 @@ done
 
 archive="shoal-$VERSION-linux-$ARCH"
 tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
-  --transform "s,^\.,$archive," --directory "$root/usr" . | gzip -9n > "$DIST/$archive.tar.gz"
+  --transform "s,^\.,$archive," --directory "$root/usr" . | gzip -6n > "$DIST/$archive.tar.gz"
