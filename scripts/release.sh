@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the programs to deploy: static and stripped, with their symbols beside them, where debuggers and
-# profilers find them. Two builds of one commit are equal, wherever they are made.
+# profilers find them. The place and the time of the build are kept out of them (scripts/dist/checks/programs.sh).
 # FOLDER=DIR gets the programs; without it they are in a folder of the compiled code, and the last line names it.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -41,8 +41,10 @@ if [ "$(id -u)" != 0 ] || ! has crun crun 'running the image'; then
   echo 'skipped: running the image: only root can'
   exit
 fi
-# The program is told to write where it may and where it may not; both answers count.
-python3 - "$bundle/config.json" << 'PYTHON'
+# A tier wants a disk.
+install -d -m 0700 -o 65532 -g 65532 "$work/cache"
+chmod 0711 "$work"
+python3 - "$bundle/config.json" "$work/cache" << 'PYTHON'
 import json
 import sys
 
@@ -55,8 +57,8 @@ spec["process"]["capabilities"] = {}
 spec["process"]["args"] = ["/usr/bin/shoal", "dev", "--nodes", "1", "--s3-port", "0", "--admin-port", "0", "--peer-port",
                            "0", "--lake-port", "0", "--dir", "/var/cache/shoal/dev", "--json"]
 spec["mounts"] = [mount for mount in spec["mounts"] if mount["destination"] != "/sys/fs/cgroup"]
-spec["mounts"].append({"destination": "/var/cache/shoal", "type": "tmpfs", "source": "tmpfs",
-                       "options": ["mode=0700", "uid=65532", "gid=65532"]})
+spec["mounts"].append({"destination": "/var/cache/shoal", "type": "bind", "source": sys.argv[2], "options": ["rbind", "rw"]})
+spec["process"]["rlimits"] = [{"type": "RLIMIT_NOFILE", "soft": 16384, "hard": 16384}]
 spec["linux"].pop("resources", None)
 json.dump(spec, open(path, "w"))
 PYTHON
