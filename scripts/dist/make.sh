@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes all that operators get, in DIST (default: dist): packages, an archive, an image, a Helm chart, wheels,
-# checksums and their signature. Lines with `skipped:` name what cannot be made here.
+# the lists of contents, checksums and their signature. Lines with `skipped:` name what cannot be made here.
 # BINARY=PROGRAM packs a program that exists instead of a build of its own, to work on what is around it.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -19,8 +19,8 @@ else
   (cd "$WORK/release" && tar --create --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" -- *.debug) \
     | gzip -6n > "$DIST/shoal-$VERSION-symbols-$ARCH.tar.gz"
 fi
-# The checksums are those of everything, so they come last.
-for part in packages image chart wheels sign; do
+# The packages contain the first, and the checksums are those of everything.
+for part in contents packages image chart wheels sign; do
   printf '== %s\n' "$part"
   "scripts/dist/$part.sh"
 done

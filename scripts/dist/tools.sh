@@ -9,6 +9,7 @@ export HELM_UNITTEST="github.com/helm-unittest/helm-unittest@v1.1.2 ./cmd/helm-u
 export KUBECTL_VALIDATE="sigs.k8s.io/kubectl-validate@v0.0.4 ."
 # For its schemas only.
 export PROMETHEUS_OPERATOR=github.com/prometheus-operator/prometheus-operator@v0.85.0
+export CYCLONEDX=0.5.9
 
 # go_module MODULE@VERSION: prints the folder of a module's files.
 go_module() {
@@ -42,4 +43,21 @@ go_tool() {
     rm "$log"
   fi
   echo "$folder/$name"
+}
+
+# cargo_tool NAME VERSION: the same for a program of Rust.
+cargo_tool() {
+  local folder="$TOOLS/$1-$2" log
+  if [ ! -x "$folder/bin/$1" ]; then
+    log=$(mktemp)
+    # Not into our target directory: it is no part of this workspace.
+    if ! env -u CARGO_TARGET_DIR -u CARGO_ENCODED_RUSTFLAGS \
+      cargo install --locked --quiet --root "$folder" --version "$2" "$1" > "$log" 2>&1; then
+      echo "$1: $(tail -n 1 "$log")" >&2
+      rm "$log"
+      return 1
+    fi
+    rm "$log"
+  fi
+  echo "$folder/bin/$1"
 }
