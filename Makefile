@@ -8,7 +8,7 @@ PROFILE ?= local
 BINARY = $(CARGO_TARGET_DIR)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))/shoal
 
 .DEFAULT_GOAL := help
-.PHONY: help own build release planner run demo test bench experiments lint fmt
+.PHONY: help own build release dist planner run demo test bench experiments lint fmt
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -19,8 +19,11 @@ own:
 build: own ## Compile the binary
 	cargo build --locked --profile $(PROFILE) --package shoal
 
-release: own ## The binary to deploy, stripped, with its symbols beside it
+release: own ## The programs to deploy, static and stripped, with their symbols beside them
 	scripts/release.sh
+
+dist: own ## All that operators install, in dist/: packages, image, chart, wheels (scripts/dist/check.sh tests it)
+	scripts/dist/make.sh
 
 planner: own ## What `shoal plan` plans with, beside that binary; installs what it is built with (PROFILE=release)
 	PROFILE=$(PROFILE) scripts/planner.sh

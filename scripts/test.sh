@@ -144,7 +144,7 @@ some_scripted_tests() {
   step 'some checks of real clients at nodes that write back' \
     tests/real/run.sh --quick --write-back --lake versitygw
   step 'the Python client of admin ports, and its examples' clients/python/tests/run.sh
-  skip 'the other stories, lakes and clients, experiments, ceph/s3-tests: ALL is not set'
+  skip 'the other stories, lakes and clients, experiments, ceph/s3-tests, packages and images: ALL is not set'
 }
 
 all_scripted_tests() {
@@ -157,6 +157,12 @@ all_scripted_tests() {
   step "versitygw's own suite through a node" tests/full-flow/run.sh &
   clients
   wait
+  step 'packages, image, chart, wheels, alerts, dashboard' dist
+}
+
+# What operators install, made from nothing but the sources, twice.
+dist() {
+  DIST="$results/dist" scripts/dist/make.sh && DIST="$results/dist" REBUILD=1 scripts/dist/check.sh
 }
 
 scripted_tests() {

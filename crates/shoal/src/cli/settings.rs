@@ -71,7 +71,7 @@ impl<const IS_LOOKUP: bool> Args for SettingFlags<IS_LOOKUP> {
                 Arg::new(flag.clone())
                     .long(flag)
                     .value_name("VALUE")
-                    .help(format!("{} [env: {}]", setting.doc, setting.variable()))
+                    .long_help(format!("{} [env: {}]", setting.doc, setting.variable()))
                     .help_heading(format!("[{}]", setting.section))
                     // `-h` fits on one screen; `--help` lists them all.
                     .hide_short_help(true),

@@ -39,6 +39,7 @@ mod ready;
 mod reload;
 mod roles;
 mod spelling;
+mod supervised;
 mod tasks;
 mod through;
 mod tls;

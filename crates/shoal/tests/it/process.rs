@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
@@ -26,6 +27,13 @@ impl Process {
     pub(crate) async fn serve(arguments: &[&str]) -> Self {
         let mut command = shoal(&["serve"]);
         command.args(arguments);
+        Self::started(command).await
+    }
+
+    /// The same, reporting to the service manager at this socket.
+    pub(crate) async fn serve_for(manager: &Path, arguments: &[&str]) -> Self {
+        let mut command = shoal(&["serve"]);
+        command.args(arguments).env("NOTIFY_SOCKET", manager);
         Self::started(command).await
     }
 

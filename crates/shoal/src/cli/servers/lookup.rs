@@ -11,6 +11,7 @@ use shoal_node::config::{self, Config, Log, Role};
 use super::logging;
 use super::serve::warn_of;
 use super::signals::Signals;
+use super::supervisor::{ServerState, report};
 use crate::cli::block_on;
 use crate::cli::failure::{Failure, print_warnings};
 use crate::cli::output::print_result;
@@ -116,6 +117,7 @@ async fn serve(config: config::Lookup) -> Result<(), Failure> {
         .await
         .map_err(|error| Failure::new("the name server cannot start", &error))?;
     tracing::info!(name = config.name, listen = ?lookup.addresses(), admin = ?lookup.admin_address(), "answering");
+    report(ServerState::Ready);
     tokio::select! {
         () = stop.stop() => {}
         () = lookup.ended() => {
@@ -124,6 +126,7 @@ async fn serve(config: config::Lookup) -> Result<(), Failure> {
         }
     }
     tracing::info!("stopping");
+    report(ServerState::Stopping);
     stop.or_give_up(lookup.shutdown()).await
 }
 

@@ -7,3 +7,4 @@ pub(crate) mod logging;
 pub(crate) mod lookup;
 pub(crate) mod serve;
 pub(crate) mod signals;
+pub(crate) mod supervisor;

@@ -8,6 +8,7 @@ use shoal_node::config::{Config, Problem, Role, Sources};
 
 use super::logging::LogFilter;
 use super::signals::{SignalAction, Signals};
+use super::supervisor::{ServerState, report};
 use super::{descriptors, logging};
 use crate::cli::block_on;
 use crate::cli::failure::Failure;
@@ -55,6 +56,7 @@ async fn serve(config: Config, sources: Sources, log_filter: LogFilter) -> Resul
         () = signals.stop() => return Ok(()),
     };
     tracing::info!(node = name, s3 = %gateway.s3_address(), admin = %gateway.admin_address(), "serving");
+    report(ServerState::Ready);
     let sources = Arc::new(Sources {
         refuses_empty: true,
         ..sources
@@ -63,6 +65,7 @@ async fn serve(config: Config, sources: Sources, log_filter: LogFilter) -> Resul
         reload(&gateway, &sources, &log_filter).await;
     }
     tracing::info!(node = name, "stopping");
+    report(ServerState::Stopping);
     signals.or_give_up(gateway.shutdown()).await
 }
 
