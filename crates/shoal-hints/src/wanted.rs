@@ -65,49 +65,31 @@ pub fn wanted(event: &RunEvent, jobs: &Jobs) -> Vec<Wanted> {
             awaited.extend(outputs(&jobs[reader.job]));
         }
     }
-    awaited.retain(|path| !elsewhere.contains(path));
-    // Nothing is known of what these read.
-    let unknown = event
-        .edges
-        .iter()
-        .filter(|(before, next)| *before == event.job && !jobs.contains_key(next));
-    let unknown = unknown.take(READERS_MAX.saturating_sub(behind.len()));
-    behind.extend(unknown.map(|(_, next)| Follower {
-        job: next,
-        stage: 1,
-        is_behind: true,
-    }));
-    behind.sort_by_key(|reader| reader.stage);
     let short_lived = own.iter().flat_map(|own| own.short_lived.iter().cloned());
     let short_lived: BTreeSet<String> = short_lived.collect();
+    let short_lived: BTreeSet<&str> = short_lived.iter().map(String::as_str).collect();
+    awaited.retain(|path| !elsewhere.contains(path) && !short_lived.contains(path));
+    behind.extend(unknown(event, jobs).take(READERS_MAX.saturating_sub(behind.len())));
+    behind.sort_by_key(|reader| reader.stage);
     own.extend(behind.into_iter().map(|reader| {
         let last = jobs.get(reader.job);
         let reads: BTreeSet<&str> = last.into_iter().flat_map(|last| inputs(last)).collect();
-        let is_announced = announced.contains(reader.job);
-        let may_read = |path: &&str| is_announced && (last.is_none() || reads.contains(path));
-        let owned = |paths: Vec<&str>| paths.into_iter().map(ToOwned::to_owned).collect();
-        Wanted {
-            inputs: owned(
-                reads
-                    .iter()
-                    .copied()
-                    .filter(|path| !written.contains(path))
-                    .collect(),
-            ),
-            awaited: owned(
-                reads
-                    .intersection(&awaited)
-                    .copied()
-                    .filter(|_| is_announced)
-                    .collect(),
-            ),
-            short_lived: owned(short_lived.iter().map(String::as_str).filter(may_read).collect()),
-            priority: event.priority,
-            bytes: None,
+        let mut wanted = Wanted {
             reader: reader.job.clone(),
             stage: reader.stage,
             is_behind: reader.is_behind,
+            inputs: owned(reads.difference(&written)),
+            awaited: Vec::new(),
+            short_lived: Vec::new(),
+            priority: event.priority,
+            bytes: None,
+        };
+        if announced.contains(reader.job) {
+            let may_read = |path: &&&str| last.is_none() || reads.contains(*path);
+            wanted.awaited = owned(reads.intersection(&awaited));
+            wanted.short_lived = owned(short_lived.iter().filter(may_read));
         }
+        wanted
     }));
     let mut seen = BTreeSet::new();
     for wanted in &mut own {
@@ -287,6 +269,21 @@ fn behind<'j>(event: &'j RunEvent, jobs: &'j Jobs) -> Vec<Follower<'j>> {
         level = next.into_iter().take(LEVEL_MAX).collect();
     }
     found
+}
+
+/// Returns the jobs that come next as the event says, and have not run yet: what they read is not known.
+fn unknown<'j>(event: &'j RunEvent, jobs: &Jobs) -> impl Iterator<Item = Follower<'j>> {
+    let next = event.edges.iter().filter(|(before, _)| *before == event.job);
+    let unknown = next.filter(|(_, next)| !jobs.contains_key(next));
+    unknown.map(|(_, job)| Follower {
+        job,
+        stage: 1,
+        is_behind: true,
+    })
+}
+
+fn owned<'p>(paths: impl Iterator<Item = &'p &'p str>) -> Vec<String> {
+    paths.map(|path| (*path).to_owned()).collect()
 }
 
 fn outputs(record: &JobRecord) -> impl Iterator<Item = &str> {

@@ -293,7 +293,7 @@ fn jobs_await_what_is_written_on_the_way_only_if_all_of_its_readers_are_announce
             ("second", vec!["one"], vec![]),
             ("unknown", vec![], vec!["new"]),
             ("third", vec!["one", "two"], vec![]),
-            ("fourth", vec!["new"], vec!["new"]),
+            ("fourth", vec![], vec!["new"]),
         ]
     );
 }
