@@ -46,6 +46,7 @@ ROWS: dict[str, Row] = {
     "writing": writing,
     "erasure": erasure,
     "intermediate": intermediate,
+    "intermediate-hints": partial(intermediate, hinted=True),
     "elasticity": elasticity,
     "jobs-directory": jobs_directory,
     "directory": directory,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import time
+import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,6 +32,9 @@ _MAPPERS = 6
 # than any run.
 _AGE = "5s"
 _D4N, _THROUGH, _AROUND = "back", "through", "around"
+_NAMESPACE = "mappers"
+# The time for which a node may not know a hint that another one has.
+_KNOWN_S = 30
 
 
 @dataclass(frozen=True)
@@ -44,8 +49,12 @@ class _Run:
     steps_s: dict[str, float]
 
 
-def intermediate(bed: Bed) -> list[Line]:
-    """Measures the jobs on empty stores, written back into the tier, through the cache, and around it."""
+def intermediate(bed: Bed, hinted: bool = False) -> list[Line]:
+    """Measures the jobs on empty stores, written back into the tier, through the cache, and around it.
+
+    With `hinted`, no header says that intermediate data is short-lived: a hint with the stages of the run does.
+    """
+    row = "intermediate-hints" if hinted else "intermediate"
     trace = jobs(bed.haste)
     trace = trace[: len(trace) // _PART_OF_JOBS]
     lengths = sizes(trace)
@@ -59,22 +68,62 @@ def intermediate(bed: Bed) -> list[Line]:
         written_back=_AGE,
         # All scratch data of an identity is its own.
         permission="1m",
+        tables=f'[[hints.rule]]\nnamespace = "{_NAMESPACE}"\n' if hinted else "",
     )
     found: dict[str, list[_Run]] = {_D4N: [], _THROUGH: [], _AROUND: []}
-    with bed.cluster("intermediate", shape) as cluster:
+    with bed.cluster(row, shape) as cluster:
         for path, size in lengths.items():
             cluster.put(path, size)
         for turn in range(bed.rounds):
             modes = list(found)
             for mode in (*modes[turn % 3 :], *modes[: turn % 3]):
                 cluster.restart_cold()
-                found[mode].append(_run(cluster, trace, lengths, (mode, turn)))
-    return _lines(found)
+                marks = _Marks(cluster, turn) if hinted and mode == _D4N else None
+                found[mode].append(_run(cluster, trace, lengths, (mode, turn), marks))
+    return _lines(found, "Facebook with intermediate data" + (", marked by a hint" if hinted else ""))
 
 
-def _lines(found: dict[str, list[_Run]]) -> list[Line]:
+class _Marks:
+    """The hint of a run, which says that what its mappers write between is of no use after it."""
+
+    def __init__(self, cluster: Cluster, turn: int) -> None:
+        self._cluster, self._turn = cluster, turn
+
+    def begin(self) -> None:
+        """Sends the start to one node, and waits until the others know it."""
+        between = f"s3://{BUCKET}/{_between(_D4N, self._turn).rstrip('/')}"
+        stages = [{"name": "map", "writes": [between], "life": "run"}]
+        self._send("START", {"shoal": {"stages": stages}})
+        for node in self._cluster.nodes.values():
+            ends = time.monotonic() + _KNOWN_S
+            while not any(hint["keeps"] for hint in self._listed(node.request("/hints"))):
+                if time.monotonic() > ends:
+                    raise Unsound(f"a node does not know the hint after {_KNOWN_S} s")
+                time.sleep(0.1)
+
+    def end(self) -> None:
+        """Sends the end."""
+        self._send("COMPLETE", {})
+
+    def _send(self, phase: str, facets: dict[str, object]) -> None:
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        run = f"00000000-0000-4000-8000-{self._turn:012x}"
+        job = {"namespace": _NAMESPACE, "name": "map", "facets": facets}
+        event = {"eventType": phase, "eventTime": now, "run": {"runId": run}, "job": job}
+        request = next(iter(self._cluster.nodes.values())).request("/api/v1/lineage", "POST")
+        request.data = json.dumps(event).encode()
+        request.add_header("content-type", "application/json")
+        urllib.request.urlopen(request, timeout=10).close()
+
+    @staticmethod
+    def _listed(request: urllib.request.Request) -> list[dict[str, object]]:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            hints: list[dict[str, object]] = json.load(answer)["hints"]
+        return hints
+
+
+def _lines(found: dict[str, list[_Run]], what: str) -> list[Line]:
     ours = found[_D4N]
-    what = "Facebook with intermediate data"
     lines = [
         Line(
             f"{what}: run time, {mode} against back",
@@ -96,16 +145,24 @@ def _lines(found: dict[str, list[_Run]]) -> list[Line]:
     return lines
 
 
-def _run(cluster: Cluster, trace: Sequence[Job], lengths: dict[str, int], which: tuple[str, int]) -> _Run:
+def _run(
+    cluster: Cluster, trace: Sequence[Job], lengths: dict[str, int], which: tuple[str, int], marks: _Marks | None
+) -> _Run:
     mode, turn = which
     tasks = _tasks(trace, lengths, which)
     between = sum(task.between_bytes for mine in tasks.values() for task in mine)
     outputs = [task for mine in tasks.values() for task in mine if task.output_bytes]
     before, flushed = cluster.fabric.lake_bytes_sent(), _flushed(cluster)
-    clients = {rack: Remote(rack, "testbed.mapper", _plan(cluster, rack, mine, mode)) for rack, mine in tasks.items()}
+    is_short = mode == _D4N and not marks
+    plans = {rack: _plan(cluster, rack, mine, mode, is_short) for rack, mine in tasks.items()}
+    clients = {rack: Remote(rack, "testbed.mapper", plan) for rack, plan in plans.items()}
+    if marks:
+        marks.begin()
     for client in clients.values():
         client.go()
     took = [Took(**json.loads(client.last_line())) for client in clients.values()]
+    if marks:
+        marks.end()
     cluster.flush()
     flushed = _flushed(cluster) - flushed
     sent = cluster.fabric.lake_bytes_sent() - before - sum(task.output_bytes for task in outputs)
@@ -135,23 +192,30 @@ def _tasks(trace: Sequence[Job], lengths: dict[str, int], which: tuple[str, int]
     for number, job in enumerate(trace):
         requests = ranges(job.path, job.input_bytes, _REQUEST_BYTES)
         for part, read in enumerate(requests):
-            # No rule is about names that do not go back: their reads need no registry.
-            name = f"{BACK if mode == _D4N else ''}{mode}-{turn}/{number}-{part}"
             task = Task(
                 Read(read.key, read.first, read.length, lengths[job.path]),
-                f"{name}-between",
+                f"{_between(mode, turn)}{number}-{part}",
                 int(read.length * _BETWEEN_PER_INPUT),
-                f"{name}-output",
+                f"{_folder(mode, turn)}{number}-{part}-output",
                 job.output_bytes * read.length // job.input_bytes,
             )
             tasks[chance.choice(_RACKS)].append(task)
     return tasks
 
 
-def _plan(cluster: Cluster, rack: int, tasks: Sequence[Task], mode: str) -> str:
+def _folder(mode: str, turn: int) -> str:
+    # No rule is about names that do not go back: their reads need no registry.
+    return f"{BACK if mode == _D4N else ''}{mode}-{turn}/"
+
+
+def _between(mode: str, turn: int) -> str:
+    return f"{_folder(mode, turn)}between/"
+
+
+def _plan(cluster: Cluster, rack: int, tasks: Sequence[Task], mode: str, is_short: bool) -> str:
     account = cluster.lake.account
     headers = {"x-shoal-write": mode}
-    short = {"x-shoal-lifetime": "short"} if mode == _D4N else {}
+    short = {"x-shoal-lifetime": "short"} if is_short else {}
     return Tasks(
         cluster.nodes[rack].url,
         account.access_key,

@@ -46,6 +46,8 @@ def hint_use(**fields: Any) -> dict[str, Any]:
         "reader": {"namespace": "ml", "name": "train"},
         "stage": 1,
         "inputs": ["s3://b/x", "s3://b/y"],
+        "awaited": ["s3://b/tmp"],
+        "priority": 7,
     }
     counts = {"brought_bytes": 4 << 20, "used_bytes": 3 << 20, "evicted_bytes": 0, "wasted_bytes": 1 << 20}
     hinted = task(kind="hint", uri=None, state="done", hint=facts)
@@ -122,8 +124,13 @@ class Events(unittest.TestCase):
             namespace="etl",
             inputs={"s3://b/t/": 7, "s3a://c/u": None},
             outputs=["s3://b/o"],
-            stages=[{"name": "join", "reads": ["s3://b/t/"], "writes": ["s3n://b/o/"]}, {}],
+            stages=[
+                {"name": "join", "reads": ["s3://b/t/"], "writes": ["s3n://b/o/"], "life": "run"},
+                {"priority": 100, "bytes": 5, "life": None},
+            ],
             deadline=datetime(2026, 11, 27, 19, tzinfo=timezone(timedelta(hours=1))),
+            life="run",
+            priority=0,
         )
         self.assertEqual(event["eventType"], "START")
         self.assertEqual(event["schemaURL"], "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent")
@@ -136,16 +143,20 @@ class Events(unittest.TestCase):
             facet,
             {
                 "deadline": "2026-11-27T18:00:00.000Z",
+                "priority": 0,
                 "stages": [
-                    {"name": "join", "reads": ["s3://b/t"], "writes": ["s3://b/o"]},
-                    {"name": "1", "reads": [], "writes": []},
+                    {"name": "join", "reads": ["s3://b/t"], "writes": ["s3://b/o"], "life": "run"},
+                    {"name": "1", "reads": [], "writes": [], "priority": 100, "bytes": 5},
                 ],
             },
         )
         self.assertEqual((first["namespace"], first["name"]), ("s3://b", "t"))
         self.assertEqual(first["inputFacets"]["inputStatistics"]["size"], 7)
+        self.assertEqual(first["facets"]["shoal"]["bytes"], 7)
         self.assertEqual(second, {"namespace": "s3://c", "name": "u"})
-        self.assertEqual(event["outputs"], [{"namespace": "s3://b", "name": "o"}])
+        (output,) = event["outputs"]
+        self.assertEqual(output["facets"]["shoal"]["life"], "run")
+        self.assertEqual((output["namespace"], output["name"]), ("s3://b", "o"))
 
     def test_stages_say_what_the_run_reads_and_writes(self) -> None:
         """What passes between them is neither."""
@@ -186,6 +197,16 @@ class Events(unittest.TestCase):
             lineage.start("j", namespace="n", stages=[{"read": ["s3://b/t"]}])
         with self.assertRaisesRegex(ValueError, "reads of stage 'x'"):
             lineage.start("j", namespace="n", stages=[{"name": "x", "reads": ["t"]}])
+        wrong: tuple[tuple[dict[str, Any], str], ...] = (
+            ({"life": "long"}, "life 'long' is none of run"),
+            ({"priority": 101}, "the priority of the run is 101"),
+            ({"stages": [{"priority": True}]}, "the priority of stage '0' is True"),
+            ({"stages": [{"bytes": -1}]}, "stage '0' reads -1"),
+            ({"stages": [{"life": ""}]}, "life '' is none of run"),
+        )
+        for more, why in wrong:
+            with self.subTest(why), self.assertRaisesRegex(ValueError, why):
+                lineage.start("j", namespace="n", **more)
         with self.assertRaisesRegex(ValueError, "the namespace has no name"):
             lineage.start("j", namespace=" ")
         with self.assertRaisesRegex(ValueError, "no time zone"):
@@ -304,6 +325,8 @@ class Answers(unittest.TestCase):
         self.assertEqual((first.id, first.task.kind, first.state, first.keeps), (TASK_ID, "hint", "done", False))
         self.assertEqual((first.reader, str(first.reader)), (shoal.JobName("ml", "train"), "ml/train"))
         self.assertEqual((first.stage, first.inputs, first.hint.parents), (1, ("s3://b/x", "s3://b/y"), ()))
+        self.assertEqual((first.hint.awaited, first.hint.short_lived), (("s3://b/tmp",), ()))
+        self.assertEqual((first.hint.priority, first.hint.bytes), (7, None))
         sizes = (first.brought_bytes, first.used_bytes, first.evicted_bytes, first.wasted_bytes, first.early_ms)
         self.assertEqual(sizes, (4 << 20, 3 << 20, 0, 1 << 20, 1500))
         self.assertEqual(

@@ -6,6 +6,7 @@ pub mod exchange;
 pub mod fetch;
 pub mod grants;
 pub mod gwf;
+pub mod held;
 pub mod job_reads;
 pub mod lake;
 pub mod nodes;

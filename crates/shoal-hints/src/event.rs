@@ -8,6 +8,7 @@ use shoal_base::words;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
+use crate::facet::{DatasetFacet, RunFacet, Stage};
 use crate::job::{Input, JobName};
 use crate::location::{Dataset, Table};
 
@@ -23,9 +24,6 @@ const DEPTH_MAX: usize = 100;
 
 /// The longest name of a job or of a namespace, in bytes.
 const NAME_BYTES_MAX: usize = 500;
-
-/// Maximum number of stages that one event announces.
-const STAGES_MAX: usize = 256;
 
 words! {
     /// The point in a run at which an event is sent.
@@ -89,25 +87,26 @@ pub struct RunEvent {
     pub parts: Vec<JobName>,
     /// When the run has to end, in milliseconds since 1970.
     pub deadline_ms: Option<u64>,
+    /// Of several hints, the one with the highest priority goes first.
+    pub priority: u8,
+    /// The size of some inputs or of all, as far as the event says what is expected.
+    pub expected_bytes: Option<u64>,
+    /// Those of its outputs that are of no use after the run.
+    pub short_lived: Vec<String>,
     /// The stages of the run, in any order.
     pub stages: Vec<Stage>,
-}
-
-/// A stage of a run, in the facet `shoal`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stage {
-    /// Its name.
-    pub name: String,
-    /// The paths that it reads: `s3://bucket/key`.
-    pub reads: Vec<String>,
-    /// The paths that it writes.
-    pub writes: Vec<String>,
 }
 
 /// The reason why an event is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this is no event of OpenLineage: {0}")]
 pub struct EventError(String);
+
+impl EventError {
+    pub(crate) fn new(why: impl Into<String>) -> Self {
+        Self(why.into())
+    }
+}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -169,6 +168,12 @@ impl Event {
         checked(&name)?;
         let mut inputs = Vec::new();
         let given = bounded(line.inputs.unwrap_or_default(), "inputs")?;
+        let mut expected_bytes = None;
+        for dataset in &given {
+            if let Some(bytes) = DatasetFacet::of(dataset)?.bytes {
+                expected_bytes = Some(bytes.saturating_add(expected_bytes.unwrap_or_default()));
+            }
+        }
         let given = given.iter().filter_map(|dataset| {
             Some(Input {
                 path: dataset.path(tables)?,
@@ -176,17 +181,21 @@ impl Event {
             })
         });
         Input::merge(&mut inputs, given);
-        let outputs = bounded(line.outputs.unwrap_or_default(), "outputs")?;
-        let mut outputs: BTreeSet<String> = outputs
-            .iter()
-            .filter_map(|dataset| dataset.path(tables))
-            .collect();
+        let (mut outputs, mut short_lived) = (BTreeSet::new(), BTreeSet::new());
+        for dataset in bounded(line.outputs.unwrap_or_default(), "outputs")? {
+            let facet = DatasetFacet::of(&dataset)?;
+            let Some(path) = dataset.path(tables) else {
+                continue;
+            };
+            if facet.life.is_some() {
+                short_lived.insert(path.clone());
+            }
+            outputs.insert(path);
+        }
         // Spark names what a job of its own reads as written, too.
         outputs.retain(|path| inputs.iter().all(|input| input.path != *path));
         let (edges, parts) = following(&run.facets, &job.facets, &name);
-        let shoal = [&run.facets, &job.facets]
-            .into_iter()
-            .find_map(|facets| facets.get("shoal"));
+        let shoal = RunFacet::of(&run.facets, &job.facets)?;
         Ok(Self::Run(Box::new(RunEvent {
             phase,
             at_ms,
@@ -202,8 +211,11 @@ impl Event {
             outputs: outputs.into_iter().collect(),
             edges: bounded_by(edges, EDGES_MAX, "pairs of jobs")?,
             parts: bounded(parts, "first tasks")?,
-            deadline_ms: shoal.and_then(|shoal| text(shoal, "/deadline")).and_then(millis),
-            stages: bounded_by(shoal.map_or_else(Vec::new, stages), STAGES_MAX, "stages")?,
+            deadline_ms: shoal.deadline_ms,
+            priority: shoal.priority,
+            expected_bytes,
+            short_lived: short_lived.into_iter().collect(),
+            stages: shoal.stages,
             job: name,
         })))
     }
@@ -307,32 +319,7 @@ fn job_of(job: &Value) -> Option<JobName> {
     Some(job)
 }
 
-fn stages(shoal: &Value) -> Vec<Stage> {
-    let stages = shoal.get("stages").and_then(Value::as_array);
-    let places = |stage: &Value, key: &str| {
-        let paths = stage.get(key).and_then(Value::as_array).into_iter().flatten();
-        let paths = paths.filter_map(|path| {
-            let dataset = Dataset {
-                name: path.as_str()?.to_owned(),
-                ..Dataset::default()
-            };
-            dataset.path(&[])
-        });
-        paths.take(NAMES_MAX).collect()
-    };
-    let stages = stages
-        .into_iter()
-        .flatten()
-        .enumerate()
-        .map(|(place, stage)| Stage {
-            name: text(stage, "/name").map_or_else(|| place.to_string(), |name| cut(name).to_owned()),
-            reads: places(stage, "reads"),
-            writes: places(stage, "writes"),
-        });
-    stages.take(STAGES_MAX + 1).collect()
-}
-
-fn text<'v>(value: &'v Value, place: &str) -> Option<&'v str> {
+pub(crate) fn text<'v>(value: &'v Value, place: &str) -> Option<&'v str> {
     value.pointer(place)?.as_str()
 }
 
@@ -343,7 +330,7 @@ fn phase(word: &str) -> Option<Phase> {
 }
 
 /// Reads a time of RFC 3339, in milliseconds since 1970. A time without an offset is UTC.
-fn millis(text: &str) -> Option<u64> {
+pub(crate) fn millis(text: &str) -> Option<u64> {
     let time = OffsetDateTime::parse(text, &Rfc3339)
         .or_else(|_| OffsetDateTime::parse(&format!("{text}Z"), &Rfc3339));
     u64::try_from(time.ok()?.unix_timestamp_nanos() / 1_000_000).ok()
@@ -389,11 +376,11 @@ fn bounded_by<T>(list: Vec<T>, most: usize, what: &str) -> Result<Vec<T>, EventE
 }
 
 fn bad(why: impl Into<String>) -> EventError {
-    EventError(why.into())
+    EventError::new(why)
 }
 
 /// Returns the beginning of a text, for an error or a name.
-fn cut(text: &str) -> &str {
+pub(crate) fn cut(text: &str) -> &str {
     text.char_indices().nth(80).map_or(text, |(end, _)| &text[..end])
 }
 

@@ -16,11 +16,13 @@
 //! Hints are advisory. The crate performs no I/O, and times are arguments.
 
 mod event;
+mod facet;
 mod job;
 mod location;
 mod wanted;
 
-pub use self::event::{EVENT_BYTES_MAX, Event, EventError, Phase, RunEvent, Stage};
+pub use self::event::{EVENT_BYTES_MAX, Event, EventError, Phase, RunEvent};
+pub use self::facet::{Life, PRIORITY_MAX, Stage};
 pub use self::job::{Input, JobName, JobRecord, Jobs, ParentRun, RECORD_BYTES_MAX};
 pub use self::location::{Dataset, Table};
 pub use self::wanted::{STAGES_MAX, Wanted, wanted};

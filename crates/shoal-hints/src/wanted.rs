@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::event::{RunEvent, Stage};
+use crate::event::RunEvent;
+use crate::facet::Stage;
 use crate::job::{JobName, JobRecord, Jobs};
 
 /// The number of stages behind a run whose inputs are wanted. What is read later has time, and may change.
@@ -25,49 +26,95 @@ pub struct Wanted {
     pub is_behind: bool,
     /// The paths that it reads: `s3://bucket/key`, each an object or all objects below it.
     pub inputs: Vec<String>,
+    /// The paths that it reads of what is written on the way to it, as far as all readers of these are
+    /// announced: until it has read them, they are of use nowhere else.
+    pub awaited: Vec<String>,
+    /// The paths whose objects are of no use after the run, by its own word.
+    pub short_lived: Vec<String>,
+    /// Of several readers, the one with the highest goes first.
+    pub priority: u8,
+    /// The size of some inputs or of all, as far as it is expected.
+    pub bytes: Option<u64>,
+}
+
+impl Wanted {
+    fn is_empty(&self) -> bool {
+        self.inputs.is_empty() && self.awaited.is_empty() && self.short_lived.is_empty()
+    }
 }
 
 /// Returns what is wanted when a run has started, the nearest readers first: the inputs that the event names,
 /// then those that the jobs behind it read in their last runs, without what jobs on the way will write again.
 pub fn wanted(event: &RunEvent, jobs: &Jobs) -> Vec<Wanted> {
-    let own = if event.stages.is_empty() {
-        let inputs = event.inputs.iter().map(|input| input.path.clone()).collect();
-        vec![(event.job.clone(), 0, inputs)]
+    let announced = announced(event);
+    let elsewhere = read_elsewhere(&announced, jobs);
+    let mut own = if event.stages.is_empty() {
+        vec![of_run(event)]
     } else {
-        of_stages(event)
+        of_stages(event, &elsewhere)
     };
     let mut written: BTreeSet<&str> = event.outputs.iter().map(String::as_str).collect();
     let stages = event.stages.iter();
     written.extend(stages.flat_map(|stage| stage.writes.iter().map(String::as_str)));
     written.extend(jobs.get(&event.job).into_iter().flat_map(|last| outputs(last)));
-    let behind = behind(event, jobs);
+    let mut behind = behind(event, jobs);
+    let mut awaited = written.clone();
     for reader in &behind {
         written.extend(outputs(&jobs[reader.job]));
-    }
-    let behind = behind.into_iter().map(|reader| {
-        let inputs = jobs[reader.job].inputs.iter().map(|input| input.path.clone());
-        let inputs = inputs.filter(|path| !written.contains(&**path));
-        let inputs = inputs.collect::<Vec<String>>();
-        ((reader.job.clone(), reader.stage, inputs), reader.is_behind)
-    });
-    let own = own.into_iter().map(|reader| (reader, false));
-    let (mut seen, mut list) = (BTreeSet::new(), Vec::new());
-    for ((reader, stage, mut inputs), is_behind) in own.chain(behind) {
-        inputs.retain(|path| seen.insert(path.clone()));
-        if !inputs.is_empty() {
-            list.push(Wanted {
-                reader,
-                stage,
-                is_behind,
-                inputs,
-            });
+        if announced.contains(reader.job) {
+            awaited.extend(outputs(&jobs[reader.job]));
         }
     }
-    list
+    let short_lived = own.iter().flat_map(|own| own.short_lived.iter().cloned());
+    let short_lived: BTreeSet<String> = short_lived.collect();
+    let short_lived: BTreeSet<&str> = short_lived.iter().map(String::as_str).collect();
+    awaited.retain(|path| !elsewhere.contains(path) && !short_lived.contains(path));
+    behind.extend(unknown(event, jobs).take(READERS_MAX.saturating_sub(behind.len())));
+    behind.sort_by_key(|reader| reader.stage);
+    own.extend(behind.into_iter().map(|reader| {
+        let last = jobs.get(reader.job);
+        let reads: BTreeSet<&str> = last.into_iter().flat_map(|last| inputs(last)).collect();
+        let mut wanted = Wanted {
+            reader: reader.job.clone(),
+            stage: reader.stage,
+            is_behind: reader.is_behind,
+            inputs: owned(reads.difference(&written)),
+            awaited: Vec::new(),
+            short_lived: Vec::new(),
+            priority: event.priority,
+            bytes: None,
+        };
+        if announced.contains(reader.job) {
+            let may_read = |path: &&&str| last.is_none() || reads.contains(*path);
+            wanted.awaited = owned(reads.intersection(&awaited));
+            wanted.short_lived = owned(short_lived.iter().filter(may_read));
+        }
+        wanted
+    }));
+    let mut seen = BTreeSet::new();
+    for wanted in &mut own {
+        wanted.inputs.retain(|path| seen.insert(path.clone()));
+    }
+    own.retain(|wanted| !wanted.is_empty());
+    own
+}
+
+/// Returns what a run without stages reads itself.
+fn of_run(event: &RunEvent) -> Wanted {
+    Wanted {
+        reader: event.job.clone(),
+        stage: 0,
+        is_behind: false,
+        inputs: event.inputs.iter().map(|input| input.path.clone()).collect(),
+        awaited: Vec::new(),
+        short_lived: event.short_lived.clone(),
+        priority: event.priority,
+        bytes: event.expected_bytes,
+    }
 }
 
 /// Returns the stages of the facet `shoal`, each with the number of stages that end before it begins.
-fn of_stages(event: &RunEvent) -> Vec<(JobName, u8, Vec<String>)> {
+fn of_stages(event: &RunEvent, elsewhere: &BTreeSet<&str>) -> Vec<Wanted> {
     let reads_of = |stage: &Stage, other: &Stage| stage.reads.iter().any(|path| other.writes.contains(path));
     let mut depth = vec![0_usize; event.stages.len()];
     // Each round settles the stages one step further on. A circle never settles, and ends here.
@@ -89,26 +136,61 @@ fn of_stages(event: &RunEvent) -> Vec<(JobName, u8, Vec<String>)> {
         }
         depth = next;
     }
+    let written = event.stages.iter().flat_map(|stage| &stage.writes);
+    let written: BTreeSet<&String> = written.collect();
+    let short_lived = event.stages.iter().filter(|stage| stage.life.is_some());
+    let short_lived: BTreeSet<&String> = short_lived.flat_map(|stage| &stage.writes).collect();
     let stages = event.stages.iter().zip(depth);
     let mut stages: Vec<_> = stages
         .map(|(stage, depth)| {
-            let reader = JobName {
-                namespace: event.job.namespace.clone(),
-                name: format!("{}/{}", event.job.name, stage.name),
-            };
-            let inputs = stage
+            let (awaited, inputs): (Vec<_>, Vec<_>) = stage
                 .reads
                 .iter()
-                .filter(|path| event.stages.iter().all(|other| !other.writes.contains(path)));
-            (
-                reader,
-                u8::try_from(depth).unwrap_or(u8::MAX),
-                inputs.cloned().collect(),
-            )
+                .cloned()
+                .partition(|path| written.contains(path));
+            let is_guessed = |path: &String| !short_lived.contains(path) && !elsewhere.contains(&**path);
+            Wanted {
+                reader: JobName {
+                    namespace: event.job.namespace.clone(),
+                    name: format!("{}/{}", event.job.name, stage.name),
+                },
+                stage: u8::try_from(depth).unwrap_or(u8::MAX),
+                is_behind: false,
+                inputs,
+                awaited: awaited.into_iter().filter(is_guessed).collect(),
+                short_lived: stage.life.map_or_else(Vec::new, |_| stage.writes.clone()),
+                priority: stage.priority.unwrap_or(event.priority),
+                bytes: stage.bytes,
+            }
         })
         .collect();
-    stages.sort_by_key(|(_, depth, _): &(JobName, u8, Vec<String>)| *depth);
+    // The whole run may say so of its outputs, too.
+    if let Some(first) = stages.first_mut() {
+        first.short_lived.extend(event.short_lived.iter().cloned());
+    }
+    stages.sort_by_key(|wanted| wanted.stage);
     stages
+}
+
+/// Returns the run's job and all jobs that it announces, the parts of the run and what follows.
+fn announced(event: &RunEvent) -> BTreeSet<&JobName> {
+    let mut next: BTreeMap<&JobName, Vec<&JobName>> = BTreeMap::new();
+    for (before, after) in &event.edges {
+        next.entry(before).or_default().push(after);
+    }
+    let mut all: BTreeSet<&JobName> = event.parts.iter().chain([&event.job]).collect();
+    let mut ahead: Vec<&JobName> = all.iter().copied().collect();
+    while let Some(job) = ahead.pop() {
+        let more = next.get(job).into_iter().flatten().copied();
+        ahead.extend(more.filter(|job| all.insert(job)));
+    }
+    all
+}
+
+/// Returns the paths that jobs other than these read in their last runs.
+fn read_elsewhere<'j>(announced: &BTreeSet<&JobName>, jobs: &'j Jobs) -> BTreeSet<&'j str> {
+    let others = jobs.iter().filter(|(job, _)| !announced.contains(job));
+    others.flat_map(|(_, last)| inputs(last)).collect()
 }
 
 /// Returns the jobs that the scheduler runs after a job: as the event says, or the last run of the job.
@@ -189,8 +271,27 @@ fn behind<'j>(event: &'j RunEvent, jobs: &'j Jobs) -> Vec<Follower<'j>> {
     found
 }
 
+/// Returns the jobs that come next as the event says, and have not run yet: what they read is not known.
+fn unknown<'j>(event: &'j RunEvent, jobs: &Jobs) -> impl Iterator<Item = Follower<'j>> {
+    let next = event.edges.iter().filter(|(before, _)| *before == event.job);
+    let unknown = next.filter(|(_, next)| !jobs.contains_key(next));
+    unknown.map(|(_, job)| Follower {
+        job,
+        stage: 1,
+        is_behind: true,
+    })
+}
+
+fn owned<'p>(paths: impl Iterator<Item = &'p &'p str>) -> Vec<String> {
+    paths.map(|path| (*path).to_owned()).collect()
+}
+
 fn outputs(record: &JobRecord) -> impl Iterator<Item = &str> {
     record.outputs.iter().map(String::as_str)
+}
+
+fn inputs(record: &JobRecord) -> impl Iterator<Item = &str> {
+    record.inputs.iter().map(|input| &*input.path)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use shoal_cache::directory::BlockDirectory;
 use shoal_cache::early::EarlyBlocks;
 use shoal_cache::fetch::{CacheParts, Fetcher};
 use shoal_cache::gwf::Keeper;
+use shoal_cache::held::HeldObjects;
 use shoal_cache::job_reads::JobReads;
 use shoal_cache::messages::Messages;
 use shoal_cache::split::Split;
@@ -124,6 +125,7 @@ impl Core {
             store,
             single_flight: Arc::default(),
             early: EarlyBlocks::default(),
+            held: HeldObjects::default(),
             job_reads: JobReads::default(),
             ahead: limits.read_ahead_blocks,
             block_bytes: config.store.block_bytes,

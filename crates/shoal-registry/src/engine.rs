@@ -284,7 +284,17 @@ impl dyn Engine {
         prefix: Bytes,
         limit: usize,
     ) -> impl Stream<Item = Result<(Bytes, Stored), EngineError>> + Send {
-        let pages = stream::try_unfold(Some(Bytes::new()), move |after| {
+        self.all_after(prefix, Bytes::new(), limit)
+    }
+
+    /// Returns those of all keys that begin with `prefix` which follow `after`.
+    pub(crate) fn all_after(
+        &self,
+        prefix: Bytes,
+        after: Bytes,
+        limit: usize,
+    ) -> impl Stream<Item = Result<(Bytes, Stored), EngineError>> + Send {
+        let pages = stream::try_unfold(Some(after), move |after| {
             let prefix = prefix.clone();
             async move {
                 let Some(after) = after else { return Ok(None) };

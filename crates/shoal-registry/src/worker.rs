@@ -6,6 +6,7 @@
 //! number of dirty objects, a node reads only the head of their list.
 
 mod flushing;
+mod held_head;
 mod lake;
 mod orphans;
 mod removals;
@@ -25,6 +26,7 @@ use tokio::time::{Instant, sleep};
 use ulid::Ulid;
 
 pub use self::flushing::Flushing;
+use self::held_head::HeldHead;
 pub use self::lake::{Lake, NotFlushed};
 use self::orphans::Orphans;
 pub use self::removals::REMOVALS_MAX;
@@ -67,6 +69,8 @@ pub struct Pace {
     pub age: Duration,
     /// The age at which an object that is expected to be short-lived is due.
     pub short_age: Duration,
+    /// True if objects that a run still reads stay beyond these ages.
+    pub holds: bool,
     /// The number of objects that are flushed in parallel.
     pub parallel: usize,
     /// The time without a new part after which an open upload expires.
@@ -90,6 +94,8 @@ pub struct Worker<L> {
 struct State {
     /// Until this time, every object is due.
     hurries_until: Option<Instant>,
+    /// The last of the oldest objects of this node that stay although they are due.
+    held_last: Option<Ulid>,
     /// The dead nodes that this node acts for.
     adopted: Vec<u64>,
     flushing: HashSet<Ulid>,
@@ -126,6 +132,8 @@ impl State {
 /// The progress on the lists of one node. Starts over when this node adopts the same node again.
 #[derive(Default)]
 struct Progress {
+    held: HeldHead,
+    held_short: HeldHead,
     orphans: Orphans,
     empty: WaitingRoom<Listed>,
     trash: WaitingRoom<Trash>,
@@ -212,6 +220,12 @@ impl<L: Lake> Worker<L> {
     /// Returns the objects whose last flush failed, the oldest first. They are retried.
     pub fn failed(&self) -> Vec<FailedFlush> {
         self.state.lock().failed.values().cloned().collect()
+    }
+
+    /// Returns the last of the oldest objects of this node that are due, and stay because a run still reads
+    /// them. They are not short-lived.
+    pub fn held_last(&self) -> Option<Ulid> {
+        self.state.lock().held_last
     }
 
     /// Returns the dead nodes that this node acts for.
@@ -332,10 +346,16 @@ impl<L: Lake> Worker<L> {
         self.give_up_orphans(node, &mut progress.orphans).await?;
         let mut pace = *self.pace.lock();
         if self.state.lock().hurries() {
-            (pace.age, pace.short_age) = (Duration::ZERO, Duration::ZERO);
+            (pace.age, pace.short_age, pace.holds) = (Duration::ZERO, Duration::ZERO, false);
         }
-        self.flush_due(node, NodeList::Dirty, pace.age).await?;
-        self.flush_due(node, NodeList::Short, pace.short_age).await?;
+        let held = pace.holds.then_some(&mut progress.held);
+        self.flush_due(node, NodeList::Dirty, pace.age, held).await?;
+        let held = pace.holds.then_some(&mut progress.held_short);
+        self.flush_due(node, NodeList::Short, pace.short_age, held)
+            .await?;
+        if node == self.changes.names.node {
+            self.state.lock().held_last = progress.held.last().filter(|_| pace.holds);
+        }
         self.remove_due(node, pace.age).await?;
         self.remove_empty(node, &mut progress.empty).await?;
         self.end_old_uploads(node, &mut progress.last_upload).await?;
@@ -343,20 +363,27 @@ impl<L: Lake> Worker<L> {
     }
 
     /// Starts to flush objects that are due, as many in parallel as the pace allows, and those of rules that
-    /// pack in rounds.
+    /// pack in rounds. With `held`, those that a run still reads stay.
     async fn flush_due(
         self: &Arc<Self>,
         node: u64,
         list: NodeList,
         age: Duration,
+        mut held: Option<&mut HeldHead>,
     ) -> Result<(), EngineError> {
         let parallel = self.pace.lock().parallel;
         let mut rounds = NextRounds::new(age, &self.state.lock());
-        let mut listed = pin!(self.changes.names.all_listed(list, node));
+        let after = held.as_mut().and_then(|held| held.begin_pass(Instant::now()));
+        let mut listed = pin!(self.changes.names.listed_after(list, node, after));
         while !rounds.are_enough()
             && let Some((id, name)) = listed.try_next().await?
             && age_of(id) >= age
         {
+            if let Some(held) = &mut held
+                && held.has(id, self.lake.holds(id, &name))
+            {
+                continue;
+            }
             let (is_ready, has_room) = {
                 let state = self.state.lock();
                 (state.is_ready(&id), state.room(parallel) > 0)

@@ -78,6 +78,7 @@ pub fn settings(write: &WriteConfig, lake: &LakeConfig) -> TierSettings {
         pace: Pace {
             age: write.age,
             short_age: write.short_age(),
+            holds: true,
             parallel: FLUSHES_MAX,
             upload_age: UPLOAD_AGE,
         },

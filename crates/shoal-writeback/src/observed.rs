@@ -189,7 +189,7 @@ observed! {
         => |s| one(s.page.removals);
     Gauge dirty_bytes{} "Bytes in the tiers, of all nodes, as far as this node knows."
         => |s| one(s.page.bytes);
-    Gauge tier_oldest_seconds{tier} "Age of the oldest dirty object of this node that is not short-lived."
+    Gauge tier_oldest_seconds{tier} "Age of the oldest dirty object of this node that is not short-lived and not held."
         => |s| tiers(s, |tier| tier.page.oldest_seconds.unwrap_or_default());
     Gauge tier_age_seconds{tier} "Age at which objects go from the tier to the lake."
         => |s| tiers(s, |tier| tier.page.age_seconds);

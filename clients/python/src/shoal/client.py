@@ -271,6 +271,8 @@ class Client:
         outputs: Iterable[str] = (),
         stages: Iterable[Mapping[str, Any]] = (),
         deadline: When | None = None,
+        life: lineage.Life | None = None,
+        priority: int | None = None,
     ) -> AbstractContextManager[str]:
         """Tells the nodes in a `with` statement what the program reads in its block. See `lineage.start` and `running`.
 
@@ -278,7 +280,16 @@ class Client:
             train()
         """
         return self.running(
-            lineage.start(job, namespace=namespace, inputs=inputs, outputs=outputs, stages=stages, deadline=deadline)
+            lineage.start(
+                job,
+                namespace=namespace,
+                inputs=inputs,
+                outputs=outputs,
+                stages=stages,
+                deadline=deadline,
+                life=life,
+                priority=priority,
+            )
         )
 
     @contextmanager

@@ -39,6 +39,12 @@ _STATISTICS = (
 )
 
 _WAYS = ("reads", "writes")
+_MEMBERS = ("name", *_WAYS, "life", "priority", "bytes")
+
+# How long what a run writes is of use: no longer than the run, the runs around it and the jobs announced behind it.
+Life = Literal["run"]
+_LIVES = ("run",)
+PRIORITY_MAX = 100
 
 # A key is needed: nodes bring no whole bucket.
 _PLACE = re.compile(r"s3[an]?://([^/*]+)/+([^/*][^*]*?)/*")
@@ -52,18 +58,26 @@ def start(
     outputs: Iterable[str] = (),
     stages: Iterable[Mapping[str, Any]] = (),
     deadline: When | None = None,
+    life: Life | None = None,
+    priority: int | None = None,
 ) -> dict[str, Any]:
     """Returns the event that a run of a job starts now, with a new run id.
 
     job        the name, the same in each run: nodes remember what the last run read
     namespace  where the job is scheduled; a `[[hints.rule]]` of the nodes says which namespaces they take
     inputs     what the run reads: s3://bucket/key of objects, or of all objects below a prefix; a mapping gives the
-               bytes that are read of each, or None. Nodes take at most 1000 names: name prefixes where there are more
+               bytes that are read of each, or None: more than nodes have room for is not brought. Nodes take at most
+               1000 names: name prefixes where there are more
     outputs    what it writes
     stages     what its stages read and write, each {"name": ..., "reads": [...], "writes": [...]}, at most 256. A
                stage comes after those that write what it reads. With stages, only what they read is brought; without
-               `inputs` or `outputs`, these are what stages read and none writes, and what they write and none reads
+               `inputs` or `outputs`, these are what stages read and none writes, and what they write and none reads.
+               A stage may have a `life` and a `priority` of its own, and `bytes`: the size of what it reads and no
+               other stage writes
     deadline   when the run has to end: a time with a zone, or a while from now
+    life       "run" if its outputs are of no use after it: below a rule that writes back they stay in the tier until
+               the run has ended, if there is room
+    priority   0 to 100, and 0 without it: of the hints of a namespace those with the highest are brought first
 
     Raises ValueError for what a node would silently leave out, such as a place that is not in S3.
     """
@@ -73,6 +87,8 @@ def start(
     facet: dict[str, Any] = {}
     if deadline is not None:
         facet["deadline"] = moment(deadline)
+    if priority is not None:
+        facet["priority"] = _priority("the run", priority)
     described = [_stage(number, stage) for number, stage in enumerate(stages)]
     if described:
         facet["stages"] = described
@@ -85,10 +101,15 @@ def start(
     written = dict.fromkeys(uri for stage in described for uri in stage["writes"])
     reads = [_dataset(uri) for uri in _uris("inputs", inputs) or (uri for uri in read if uri not in written)]
     writes = [_dataset(uri) for uri in _uris("outputs", outputs) or (uri for uri in written if uri not in read)]
+    if life is not None:
+        mark = _dataset_facet(life=_life(life))
+        for dataset in writes:
+            dataset["facets"] = mark
     for dataset, size in zip(reads, sizes.values()):
         if size is not None:
             statistics = {"_producer": _PRODUCER, "_schemaURL": _STATISTICS, "size": size}
             dataset["inputFacets"] = {"inputStatistics": statistics}
+            dataset["facets"] = _dataset_facet(bytes=_size("the run", size))
     return {**_event("START", {"runId": run_id()}, named), "inputs": reads, "outputs": writes}
 
 
@@ -148,11 +169,41 @@ def _event(kind: str, run: Mapping[str, Any], job: Mapping[str, Any]) -> dict[st
 
 
 def _stage(number: int, stage: Mapping[str, Any]) -> dict[str, Any]:
-    unknown = sorted(stage.keys() - {"name", "reads", "writes"})
+    unknown = sorted(stage.keys() - set(_MEMBERS))
     if unknown:
-        raise ValueError(f"stage {number} has {unknown[0]!r}: a stage has name, reads and writes")
+        raise ValueError(f"stage {number} has {unknown[0]!r}: a stage has {', '.join(_MEMBERS)}")
     name = str(stage.get("name", number))
-    return {"name": name, **{what: _uris(f"{what} of stage {name!r}", stage.get(what, ())) for what in _WAYS}}
+    described: dict[str, Any] = {"name": name}
+    described.update({what: _uris(f"{what} of stage {name!r}", stage.get(what, ())) for what in _WAYS})
+    if stage.get("life") is not None:
+        described["life"] = _life(stage["life"])
+    if stage.get("priority") is not None:
+        described["priority"] = _priority(f"stage {name!r}", stage["priority"])
+    if stage.get("bytes") is not None:
+        described["bytes"] = _size(f"stage {name!r}", stage["bytes"])
+    return described
+
+
+def _life(life: str) -> str:
+    if life not in _LIVES:
+        raise ValueError(f"life {life!r:.200} is none of {', '.join(_LIVES)}")
+    return life
+
+
+def _priority(what: str, priority: int) -> int:
+    if type(priority) is not int or not 0 <= priority <= PRIORITY_MAX:
+        raise ValueError(f"the priority of {what} is {priority!r:.200}, no number from 0 to {PRIORITY_MAX}")
+    return priority
+
+
+def _size(what: str, size: int) -> int:
+    if type(size) is not int or not 0 <= size < 1 << 64:
+        raise ValueError(f"{what} reads {size!r:.200}, no number of bytes")
+    return size
+
+
+def _dataset_facet(**members: Any) -> dict[str, Any]:
+    return {"shoal": {"_producer": _PRODUCER, "_schemaURL": f"{_SPECIFICATION}DatasetFacet", **members}}
 
 
 def _uris(what: str, uris: Iterable[str]) -> list[str]:

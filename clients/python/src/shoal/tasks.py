@@ -41,6 +41,10 @@ class JobName(FromAnswer):
 class Hint(FromAnswer):
     """What a running job reads, now or next: `inputs` are objects, or all objects below a prefix.
 
+    Objects below `awaited`, which is written for this reader, and below `short_lived`, which is of no use after the
+    run, stay in their tier meanwhile. `priority` is 0 to 100; of the hints of a namespace those with the highest go
+    first. `bytes` is the expected size of some inputs or of all.
+
     `stage` is the number of jobs or stages that end before the reader begins: 0 for the run itself. `parents` are the
     runs of which `run` is a part, the nearest first. `is_behind` says that the reader is a job after the run, and no
     part of it.
@@ -52,6 +56,10 @@ class Hint(FromAnswer):
     stage: int
     is_behind: bool = field(metadata=FALSE_IF_ABSENT)
     inputs: tuple[str, ...]
+    awaited: tuple[str, ...]
+    short_lived: tuple[str, ...]
+    priority: int
+    bytes: int | None
 
 
 @dataclass(frozen=True)

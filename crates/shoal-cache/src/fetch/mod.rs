@@ -32,6 +32,7 @@ use self::wanted_block::WantedBlock;
 use crate::early::EarlyBlocks;
 use crate::fetch::read_context::{Purpose, ReadContext};
 use crate::grants::Grants;
+use crate::held::HeldObjects;
 use crate::job_reads::JobReads;
 use crate::nodes::cooperation::Cooperation;
 use crate::nodes::directory::{BlockDirectory, Claim};
@@ -70,6 +71,8 @@ pub struct CacheParts {
     pub early: EarlyBlocks,
     /// The reads of jobs of the plan in force.
     pub job_reads: JobReads,
+    /// Objects of tiers that runs still read.
+    pub held: HeldObjects,
     /// Maximum read-ahead of one reader, in blocks; a response of the lake announces as many ahead of the one
     /// that it is filling.
     pub ahead: usize,

@@ -8,7 +8,8 @@ use proptest::collection::vec;
 use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 
 use super::{READERS_MAX, STAGES_MAX, Wanted, wanted};
-use crate::event::{Phase, RunEvent, Stage};
+use crate::event::{Phase, RunEvent};
+use crate::facet::{Life, Stage};
 use crate::job::{Input, JobName, JobRecord, Jobs, ParentRun};
 
 fn name(name: &str) -> JobName {
@@ -61,6 +62,9 @@ fn start(job: &str, reads: &[&str], writes: &[&str]) -> RunEvent {
         edges: Vec::new(),
         parts: Vec::new(),
         deadline_ms: None,
+        priority: 0,
+        expected_bytes: None,
+        short_lived: Vec::new(),
         stages: Vec::new(),
     }
 }
@@ -178,6 +182,7 @@ fn stages_of_one_run_come_in_the_order_in_which_they_read_each_other() {
         name: name.into(),
         reads: paths(reads),
         writes: paths(writes),
+        ..Stage::default()
     };
     let mut event = start("dag", &[], &[]);
     event.stages = vec![
@@ -197,6 +202,110 @@ fn stages_of_one_run_come_in_the_order_in_which_they_read_each_other() {
     event.stages = vec![stage("a", &["x", "k"], &["y"]), stage("b", &["y", "l"], &["x"])];
     let circle = super::wanted(&event, &BTreeMap::new());
     assert_eq!(circle.len(), 2, "a circle is no reason to go round for ever");
+}
+
+/// Returns the readers for which anything is held: what they await, and what is short-lived by the word of
+/// the run.
+fn held(wanted: &[Wanted]) -> Vec<(&str, Vec<&str>, Vec<&str>)> {
+    fn names(paths: &[String]) -> Vec<&str> {
+        paths.iter().map(|path| &path["s3://b/".len()..]).collect()
+    }
+    let held = wanted.iter().map(|wanted| {
+        (
+            &*wanted.reader.name,
+            names(&wanted.awaited),
+            names(&wanted.short_lived),
+        )
+    });
+    held.filter(|(_, awaited, short_lived)| !awaited.is_empty() || !short_lived.is_empty())
+        .collect()
+}
+
+#[test]
+fn stages_await_what_other_stages_write_and_no_other_job_reads() {
+    let stage = |name: &str, reads: &[&str], writes: &[&str], life| Stage {
+        name: name.into(),
+        reads: paths(reads),
+        writes: paths(writes),
+        life,
+        ..Stage::default()
+    };
+    let mut event = start("dag", &[], &[]);
+    event.priority = 3;
+    event.stages = vec![
+        stage("a", &["raw"], &["own", "shared", "unread"], None),
+        stage("b", &["own", "shared", "marked"], &["out"], None),
+        stage("c", &[], &["marked", "scratch"], Some(Life::Run)),
+    ];
+    event.stages[1].priority = Some(7);
+    event.stages[1].bytes = Some(5);
+    let jobs = jobs(vec![ran("elsewhere", 1..2, &["shared"], &[])]);
+    let wanted = wanted(&event, &jobs);
+    assert_eq!(
+        held(&wanted),
+        [
+            ("dag/c", vec![], vec!["marked", "scratch"]),
+            ("dag/b", vec!["own"], vec![]),
+        ],
+        "what is marked needs no guess"
+    );
+    let facts = |wanted: &Wanted| (wanted.reader.name.clone(), wanted.priority, wanted.bytes);
+    let facts: Vec<_> = wanted.iter().map(facts).collect();
+    let named = |name: &str, priority, bytes| (name.to_owned(), priority, bytes);
+    assert_eq!(
+        facts,
+        [
+            named("dag/a", 3, None),
+            named("dag/c", 3, None),
+            named("dag/b", 7, Some(5))
+        ]
+    );
+}
+
+#[test]
+fn jobs_await_what_is_written_on_the_way_only_if_all_of_its_readers_are_announced() {
+    let mut all = vec![
+        ran("first", 10..20, &["raw"], &["one", "shared"]),
+        ran("second", 20..30, &["one", "shared"], &["two"]),
+        ran("third", 30..40, &["two", "one"], &["three"]),
+        ran("other", 30..40, &["shared"], &[]),
+    ];
+    let mut event = start("first", &["raw"], &[]);
+    assert_eq!(held(&wanted(&event, &jobs(all.clone()))), [], "none is announced");
+    event.edges = vec![(name("first"), name("second")), (name("second"), name("third"))];
+    assert_eq!(
+        held(&wanted(&event, &jobs(all.clone()))),
+        [
+            ("second", vec!["one"], vec![]),
+            ("third", vec!["one", "two"], vec![]),
+        ]
+    );
+    // The run says so of an output. A job that has not run yet may read it.
+    event.outputs = paths(&["one", "new"]);
+    event.short_lived = paths(&["new"]);
+    event.edges.push((name("first"), name("unknown")));
+    all.push(ran("fourth", 1..2, &["new"], &[]));
+    event.edges.push((name("third"), name("fourth")));
+    assert_eq!(
+        held(&wanted(&event, &jobs(all))),
+        [
+            ("first", vec![], vec!["new"]),
+            ("second", vec!["one"], vec![]),
+            ("unknown", vec![], vec!["new"]),
+            ("third", vec!["one", "two"], vec![]),
+            ("fourth", vec![], vec!["new"]),
+        ]
+    );
+}
+
+#[test]
+fn many_jobs_that_are_announced_and_have_not_run_are_few_readers() {
+    let mut event = start("first", &[], &["tmp"]);
+    event.short_lived = paths(&["tmp"]);
+    event.edges = (0..9_999)
+        .map(|number| (name("first"), name(&number.to_string())))
+        .collect();
+    assert_eq!(wanted(&event, &BTreeMap::new()).len(), READERS_MAX + 1);
 }
 
 fn record() -> impl Strategy<Value = JobRecord> {

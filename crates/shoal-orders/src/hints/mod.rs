@@ -18,7 +18,7 @@ use http::StatusCode;
 use parking_lot::Mutex;
 use shoal_base::words;
 use shoal_base::words::Counts;
-use shoal_hints::{Event, JobRecord, Phase, RunEvent, Table, wanted};
+use shoal_hints::{Event, JobRecord, Phase, RunEvent, Table, Wanted, wanted};
 use shoal_net::clock;
 use shoal_net::shutdown::Shutdown;
 use shoal_policy::link::Bucket;
@@ -35,8 +35,8 @@ const EVENTS_AT_ONCE: u64 = 1_000;
 /// The pause before the next look for hints whose runs have ended.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The longest names of inputs of one hint in bytes: its record is small.
-const INPUT_BYTES_MAX: usize = 12 << 10;
+/// The longest paths of one hint together in bytes: its record is small.
+const PATH_BYTES_MAX: usize = 12 << 10;
 
 /// `[hints]`: what engines may have brought with their events.
 #[derive(Clone, Debug, PartialEq)]
@@ -217,24 +217,14 @@ impl Hints {
                 Err(_) if wanted.is_behind => continue,
                 Err(refusal) => return Err(refusal),
             };
-            let bytes: usize = wanted.inputs.iter().map(String::len).sum();
-            if bytes > INPUT_BYTES_MAX {
-                let why = format!(
-                    "the names of the inputs of {} are too long together",
-                    wanted.reader
-                );
-                return Err(TaskRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, why));
+            for hint in hints_of(event, &wanted) {
+                if hint.path_bytes() > PATH_BYTES_MAX {
+                    let why = format!("the names of what {} reads are too long together", wanted.reader);
+                    return Err(TaskRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, why));
+                }
+                self.tasks
+                    .post_hint(hint, rule.identity.as_deref(), until, deadline, now)?;
             }
-            let hint = HintFacts {
-                run: event.run.clone(),
-                parents: event.parents.clone(),
-                reader: wanted.reader.clone(),
-                stage: wanted.stage,
-                is_behind: wanted.is_behind,
-                inputs: wanted.inputs.clone(),
-            };
-            self.tasks
-                .post_hint(hint, rule.identity.as_deref(), until, deadline, now)?;
             self.open.lock().brought(&event.run, wanted);
         }
         Ok(())
@@ -259,7 +249,13 @@ impl Hints {
         let open = self.open.lock();
         // The reader behind a run has read its inputs by now.
         let is_read = |hint: &HintFacts| hint.is_behind && hint.reader == event.job;
-        self.tasks.end_hints(|hint| is_read(hint) || open.ends(hint));
+        let is_over = |hint: &HintFacts| is_read(hint) || open.ends(hint);
+        self.tasks.end_hints(is_over);
+        if is_complete {
+            let outputs = start.iter().chain([event]).flat_map(|event| &event.outputs);
+            let written = outputs.map(String::as_str).collect();
+            self.tasks.keep_for_readers(&written, |hint| !is_over(hint));
+        }
     }
 
     /// Ends hints of runs that have ended, until the node stops: the start of a run may have gone to another
@@ -282,6 +278,41 @@ impl Hints {
             }
         }
     }
+}
+
+/// Returns the hints for a reader: one, and another where what its run writes is of use to those around it.
+fn hints_of(event: &RunEvent, wanted: &Wanted) -> Vec<HintFacts> {
+    let mut hint = HintFacts {
+        run: event.run.clone(),
+        parents: event.parents.clone(),
+        reader: wanted.reader.clone(),
+        stage: wanted.stage,
+        is_behind: wanted.is_behind,
+        inputs: wanted.inputs.clone(),
+        awaited: wanted.awaited.clone(),
+        short_lived: wanted.short_lived.clone(),
+        priority: wanted.priority,
+        bytes: wanted.bytes,
+    };
+    let mut hints = Vec::new();
+    if let Some(outermost) = event.parents.last() {
+        let short_lived = std::mem::take(&mut hint.short_lived);
+        if !short_lived.is_empty() && !hint.is_behind {
+            hints.push(HintFacts {
+                run: outermost.clone(),
+                parents: Vec::new(),
+                inputs: Vec::new(),
+                awaited: Vec::new(),
+                short_lived,
+                bytes: None,
+                ..hint.clone()
+            });
+        }
+    }
+    if hint.path_bytes() > 0 {
+        hints.push(hint);
+    }
+    hints
 }
 
 fn moment(millis: u64) -> Moment {

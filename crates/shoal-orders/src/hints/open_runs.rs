@@ -77,6 +77,9 @@ impl OpenRuns {
         }
         known.parent_job = known.parent_job.take().or(event.parent_job);
         known.deadline_ms = event.deadline_ms.or(known.deadline_ms);
+        known.priority = known.priority.max(event.priority);
+        known.expected_bytes = known.expected_bytes.max(event.expected_bytes);
+        extend(&mut known.short_lived, event.short_lived);
         if !event.stages.is_empty() {
             known.stages = event.stages;
         }

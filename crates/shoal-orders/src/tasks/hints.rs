@@ -1,14 +1,16 @@
 //! Hints among the tasks: what running jobs read, and what became of it.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use shoal_cache::early::EarlyCounts;
+use shoal_cache::held::Hold;
 use shoal_hints::{JobRecord, Jobs};
 use shoal_net::clock;
+use shoal_s3::uri::S3Uri;
 use tokio::sync::watch;
 
 use super::parts::messages::{Answer, NAMES_MAX, Question};
@@ -29,6 +31,10 @@ const COUNTED_MAX: usize = 2_000;
 
 /// The time after the end of an order for which its blocks may still find a reader.
 const EXPECTED_AFTER: Duration = Duration::from_hours(1);
+
+/// Maximum time for which objects stay in a tier only because a job that is announced read their path in its
+/// last run: the run may write them for others, too, which are not known.
+const AWAITED_MAX: Duration = Duration::from_hours(1);
 
 /// A hint, and the use of the bytes that it brought before their readers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -76,7 +82,9 @@ impl Tasks {
         }
         let id = self.base.records.next_id(now);
         let order = Order::of_hint((identity, deadline), hint, until, now.into(), &self.parts().name);
-        self.accept(id, &order, ANNOUNCED_MAX).map(Some)
+        let task = self.accept(id, &order, ANNOUNCED_MAX)?;
+        self.hold_objects();
+        Ok(Some(task))
     }
 
     /// Ends the hints of which this is true: their objects are no longer kept.
@@ -88,6 +96,49 @@ impl Tasks {
             {
                 // It ends by itself some time later.
                 tracing::warn!(%error, "a hint whose run is over is not ended");
+            }
+        }
+        self.hold_objects();
+    }
+
+    /// Has what live hints wait for, or call short-lived, stay in its tier, as far as their identities write
+    /// it.
+    pub(super) fn hold_objects(&self) {
+        let holds_any = |hint: &HintFacts| !hint.awaited.is_empty() || !hint.short_lived.is_empty();
+        let mut hints = self.base.records.live_hints();
+        hints.retain(|entry| entry.order.hint.as_deref().is_some_and(holds_any));
+        let orders = hints.iter().map(|entry| entry.id).collect();
+        let held = &self.parts().cache().held;
+        held.set(orders, || {
+            hints.iter().flat_map(|entry| holds_of(&entry.order)).collect()
+        });
+    }
+
+    /// Has what a run has written kept in the cache, too, for those of its readers that are still due.
+    pub(crate) fn keep_for_readers(&self, written: &HashSet<&str>, is_due: impl Fn(&HintFacts) -> bool) {
+        let now = clock::utc_now();
+        for entry in self.base.records.live_hints() {
+            let (order, Some(hint)) = (&entry.order, entry.order.hint.as_deref()) else {
+                continue;
+            };
+            let awaited = hint.awaited.iter().chain(&hint.short_lived);
+            let inputs: Vec<String> = awaited
+                .filter(|path| written.contains(&***path))
+                .cloned()
+                .collect();
+            let Some(until) = order.request.until.filter(|_| !inputs.is_empty() && is_due(hint)) else {
+                continue;
+            };
+            let kept = HintFacts {
+                inputs,
+                awaited: Vec::new(),
+                short_lived: Vec::new(),
+                bytes: None,
+                ..hint.clone()
+            };
+            let identity = order.request.identity.as_deref();
+            if let Err(error) = self.post_hint(kept, identity, until, None, now) {
+                tracing::debug!(reader = %hint.reader, %error, "what is written for a reader is not kept");
             }
         }
     }
@@ -158,6 +209,30 @@ impl Tasks {
             |order| latest.get(&order) == Some(&true),
         );
     }
+}
+
+/// Returns the holds of an order.
+fn holds_of(order: &Order) -> Vec<Hold> {
+    let (Some(hint), Some(writer), Some(until)) = (
+        &order.hint,
+        order.request.identity.as_deref(),
+        order.request.until,
+    ) else {
+        return Vec::new();
+    };
+    let guessed_until = until.min(order.created.plus(AWAITED_MAX));
+    let awaited = hint.awaited.iter().map(|path| (path, guessed_until));
+    let paths = awaited.chain(hint.short_lived.iter().map(|path| (path, until)));
+    let holds = paths.filter_map(|(path, until)| {
+        let S3Uri { bucket, key } = path.parse().ok()?;
+        Some(Hold {
+            bucket,
+            key,
+            writer: writer.into(),
+            until_ms: until.millis(),
+        })
+    });
+    holds.collect()
 }
 
 fn use_of(entry: &Entry, all: EarlyCounts, keeps: bool, task: Task) -> HintUse {

@@ -414,6 +414,7 @@ impl Tasks {
             self.end_gatherings(&mut *self.gatherings.lock().await);
             self.keep_files().await;
             self.forget_early_blocks();
+            self.hold_objects();
             self.begin_due(&mut runs, &stopping);
             tokio::select! {
                 _ = changes.changed() => {}
@@ -536,15 +537,15 @@ impl Tasks {
     }
 }
 
-/// Returns true if a hint waits for one of the same run whose reader comes earlier: both would share the
-/// link, and that reader would wait for longer.
+/// Returns true if a hint waits for one that goes before it: both would share the link, and the reader of
+/// that one would wait for longer.
 fn is_behind_another(entry: &Entry, entries: &[Entry]) -> bool {
     let Some(hint) = &entry.order.hint else {
         return false;
     };
     let is_before = |other: &Entry| {
-        let other_hint = other.order.hint.as_ref();
-        other_hint.is_some_and(|other| other.run == hint.run && other.stage < hint.stage)
+        let other = other.order.hint.as_ref();
+        other.is_some_and(|other| hint.goes_behind(other))
     };
     entries
         .iter()

@@ -88,7 +88,22 @@ impl Names {
         list: NodeList,
         node: u64,
     ) -> impl Stream<Item = Result<(Ulid, Name), EngineError>> + Send {
-        let all = self.engine.all(list.prefix(node), PAGE);
+        self.listed_after(list, node, None)
+    }
+
+    /// Returns all names of a list of `node` that follow `after`, ordered by id.
+    ///
+    /// # Errors
+    ///
+    /// The registry does not answer.
+    pub fn listed_after(
+        &self,
+        list: NodeList,
+        node: u64,
+        after: Option<Ulid>,
+    ) -> impl Stream<Item = Result<(Ulid, Name), EngineError>> + Send {
+        let after = after.map_or_else(Bytes::new, |id| list.key(node, id));
+        let all = self.engine.all_after(list.prefix(node), after, PAGE);
         all.try_filter_map(
             async |(key, stored)| Ok(NodeList::id_in(&key).zip(Name::from_bytes(stored.value))),
         )

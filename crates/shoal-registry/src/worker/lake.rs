@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use ulid::Ulid;
+
 use super::flushing::Flushing;
 use super::rounds::Packing;
 #[cfg(doc)]
@@ -35,6 +37,9 @@ pub trait Lake: Send + Sync + 'static {
 
     /// Returns how the objects below the rule of a name are packed; `None` if each goes to the lake alone.
     fn packing(&self, name: &Name) -> Option<Packing>;
+
+    /// Returns true if an object that is due stays, because a run still reads it.
+    fn holds(&self, id: Ulid, name: &Name) -> bool;
 
     /// Brings objects of one map to the lake, at most [`ROUND_MAX`], packed or one by one. Returns the
     /// outcome of each, in their order, once a number that was reserved for them in the root of the map is no

@@ -103,6 +103,60 @@ async fn a_short_lived_object_stays_and_its_neighbours_go() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn objects_that_a_run_still_reads_stay_and_others_do_not_wait_for_them() {
+    let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
+    let node = Node::start(1, &engine, &lake).await;
+    let held: Vec<String> = (0..600).map(|number| format!("held-{number}")).collect();
+    lake.0.lock().held = held.clone();
+    for key in &held {
+        node.write(&name(key), "bytes").await;
+    }
+    node.write(&name("free"), "bytes").await;
+    sleep(Duration::from_secs(3)).await;
+    let at_lake: Vec<_> = lake.0.lock().objects.keys().cloned().collect();
+    assert_eq!(at_lake, [name("free")]);
+    assert!(node.worker.held_last().is_some());
+    // They are not all asked about in each pass, of which there are two a second.
+    lake.0.lock().asked_held = 0;
+    sleep(Duration::from_secs(10)).await;
+    let asked = lake.0.lock().asked_held;
+    assert!((600..=3 * 600).contains(&asked), "{asked}");
+    // A tier that needs room does not wait, nor does a node that stops.
+    node.worker.set_pace(Pace { holds: false, ..PACE });
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(
+        (lake.0.lock().objects.len(), node.worker.held_last()),
+        (601, None)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_object_goes_when_its_reader_is_done_when_it_is_asked_for_and_when_room_is_needed() {
+    let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
+    let node = Node::start(1, &engine, &lake).await;
+    let keys = ["read", "asked-for", "in-need", "drained"];
+    lake.0.lock().held = keys.map(ToOwned::to_owned).into();
+    for key in keys {
+        node.write(&name(key), "bytes").await;
+    }
+    let count = async || {
+        sleep(Duration::from_secs(20)).await;
+        lake.0.lock().writes
+    };
+    assert_eq!(count().await, 0);
+    node.worker.flush(&name("asked-for")).await.unwrap();
+    assert_eq!(count().await, 1);
+    lake.0.lock().held.retain(|key| key != "read");
+    assert_eq!(count().await, 2);
+    node.worker.hurry();
+    assert_eq!(count().await, 4);
+    node.write(&name("drained"), "other").await;
+    assert_eq!(count().await, 4);
+    node.worker.flush_all(node.id).await;
+    assert_eq!(lake.0.lock().writes, 5);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pace_that_changes_holds_for_the_objects_that_wait() {
     let (engine, lake) = (Arc::new(Memory::default()), TestLake::default());
     let node = Node::start(1, &engine, &lake).await;

@@ -7,6 +7,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use http_body::Body;
 use md5::{Digest as _, Md5};
+use shoal_base::moment::millis_since_1970;
+use shoal_cache::held::TierObject;
 use shoal_cache::write::{BodyCopy, Spread};
 use shoal_net::clock;
 use shoal_registry::changes::{ChangedObject, LakeChange};
@@ -19,6 +21,7 @@ use shoal_s3::etag;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::payload::CheckedBody;
 use tokio::time::{Duration, Instant, sleep};
+use ulid::Ulid;
 
 use super::clearance::{Clearances, PendingRemoval};
 use super::errors::try_again;
@@ -296,12 +299,14 @@ impl DirtyObjects {
             .entries
             .rule(new.name)
             .expect("a name that is written back has a tier");
+        let id = shoal_registry::session::new_id();
+        self.hold(&new, id);
         let (data, content) = match new.bytes {
             NewBytes::Store(data) => (data, None),
             NewBytes::Entry(content) => (Vec::new(), Some(content)),
         };
         let dirty = DirtyVersion {
-            id: shoal_registry::session::new_id(),
+            id,
             node: tier.node,
             size_bytes: new.size_bytes,
             lifetime: new.lifetime.unwrap_or(rule.lifetime),
@@ -311,6 +316,25 @@ impl DirtyObjects {
             content,
         };
         (tier, dirty)
+    }
+
+    /// Marks an object that is about to be committed, if a run reads what its writer writes there, unless the
+    /// writer wants it at the lake as others are.
+    fn hold(&self, new: &NewObject<'_>, id: Ulid) {
+        if new.lifetime == Some(Lifetime::Normal) {
+            return;
+        }
+        let object = TierObject {
+            id: id.0,
+            bucket: new.name.bucket.as_bytes(),
+            key: &new.name.key,
+        };
+        let now_ms = millis_since_1970(clock::utc_now());
+        self.shared
+            .parts
+            .cache()
+            .held
+            .mark(object, &new.record.writer, now_ms);
     }
 
     /// Begins a change of a name at the lake: a write of another object, or a change of the existing one. A

@@ -97,7 +97,7 @@ pub(super) struct TierFigures {
     pub(super) objects: u64,
     pub(super) removals: u64,
     uploads: u64,
-    /// The age of the oldest object that is not marked short-lived.
+    /// The age of the oldest object that is not marked short-lived and not held.
     oldest: Option<Duration>,
 }
 
@@ -339,7 +339,8 @@ impl Tier {
     pub(super) async fn count(&self) -> Result<TierFigures, EngineError> {
         let count = |list| self.names.count(list, self.node);
         // The list is ordered by id, and ids begin with the time of the write.
-        let oldest = self.names.listed(NodeList::Dirty, self.node, None, 1).await?;
+        let after = self.worker.held_last();
+        let oldest = self.names.listed(NodeList::Dirty, self.node, after, 1).await?;
         Ok(TierFigures {
             objects: count(NodeList::Dirty).await? + count(NodeList::Short).await?,
             removals: count(NodeList::Removed).await?,
@@ -369,7 +370,11 @@ impl Tier {
             requests_max: turns.limit(),
             clients_wait: turns.waiting_beside(NODE.id) > 0,
         });
-        self.pacing.pace(self.store.fill(), load)
+        let fill = self.store.fill();
+        Pace {
+            holds: !fill.is_urgent() && self.check_room().is_ok(),
+            ..self.pacing.pace(fill, load)
+        }
     }
 
     /// Checks that this node may write into the tier: the registry is reachable and the store accepts pieces.

@@ -1,6 +1,7 @@
 //! Stories about hints: engines say what their jobs read, and it is here before they ask.
 
 mod commands;
+mod life;
 mod refused;
 mod tables;
 

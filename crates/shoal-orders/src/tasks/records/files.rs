@@ -55,6 +55,35 @@ pub struct HintFacts {
     pub is_behind: bool,
     /// The paths that it reads, each an object or all objects below it.
     pub inputs: Vec<String>,
+    /// The paths that it reads of what is written on the way to it: their objects stay in their tier until it
+    /// has read them, for an hour at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub awaited: Vec<String>,
+    /// The paths that the run says to be of no use after it: their objects stay in their tier until then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub short_lived: Vec<String>,
+    /// Of the hints of a namespace, those with the highest go first.
+    #[serde(default)]
+    pub priority: u8,
+    /// The size of some inputs or of all, as far as it is expected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+}
+
+impl HintFacts {
+    /// Returns the bytes of all paths.
+    pub(crate) fn path_bytes(&self) -> usize {
+        let paths = [&self.inputs, &self.awaited, &self.short_lived];
+        paths.into_iter().flatten().map(String::len).sum()
+    }
+
+    /// Returns true if another hint of the same namespace goes before this one: it has a higher priority, or
+    /// its reader is an earlier stage of the same run.
+    pub(crate) fn goes_behind(&self, other: &Self) -> bool {
+        let is_earlier = other.run == self.run && other.stage < self.stage;
+        let is_preferred = other.reader.namespace == self.reader.namespace && other.priority > self.priority;
+        is_preferred || is_earlier && other.priority == self.priority
+    }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]

@@ -16,6 +16,7 @@ use shoal_registry::worker::{Flushing, Lake, NotFlushed, Pace, Packing, ROUND_MA
 use shoal_registry::{DirtyVersion, MapName, Name};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
+use ulid::Ulid;
 
 use crate::support::{FENCE, Memory, version};
 
@@ -23,6 +24,7 @@ pub(super) const SESSION: Duration = Duration::from_secs(10);
 pub(super) const PACE: Pace = Pace {
     age: Duration::ZERO,
     short_age: Duration::from_hours(1),
+    holds: true,
     parallel: 4,
     upload_age: Duration::from_hours(24),
 };
@@ -48,6 +50,10 @@ pub(super) struct LakeState {
     pub(super) discarded: Vec<String>,
     pub(super) next: Vec<NotFlushed>,
     pub(super) latency: Duration,
+    /// The keys of objects that a run still reads.
+    pub(super) held: Vec<String>,
+    /// The number of times it was asked about one.
+    pub(super) asked_held: usize,
     /// How long objects that are due wait for others.
     pub(super) idle: Duration,
     /// The number of objects in each round.
@@ -104,6 +110,13 @@ impl Lake for TestLake {
             map: map(),
             idle: self.0.lock().idle,
         })
+    }
+
+    fn holds(&self, _: Ulid, name: &Name) -> bool {
+        let (_, key) = name.parts();
+        let mut state = self.0.lock();
+        state.asked_held += 1;
+        state.held.iter().any(|held| held.as_bytes() == key)
     }
 
     async fn pack(&self, of: &MapName, objects: &[Flushing]) -> Vec<Result<(), NotFlushed>> {

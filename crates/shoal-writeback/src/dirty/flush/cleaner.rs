@@ -7,6 +7,8 @@ use std::sync::atomic::AtomicBool;
 
 use http::{HeaderMap, StatusCode};
 use shoal_base::encoding::Malformed;
+use shoal_base::moment::millis_since_1970;
+use shoal_cache::held::TierObject;
 use shoal_cache::obtain::KeptBytes;
 use shoal_net::clock;
 use shoal_net::log_throttle::LogThrottle;
@@ -15,6 +17,7 @@ use shoal_registry::roots::MapTable;
 use shoal_registry::worker::{Flushing, Lake, NotFlushed, Packing};
 use shoal_registry::{DirtyVersion, MapName, Name};
 use shoal_s3::object::ObjectName;
+use ulid::Ulid;
 
 use super::flush_transfers::FlushTransfers;
 use super::pacing::Pacing;
@@ -57,6 +60,17 @@ impl Lake for Cleaner {
             map: map.name().clone(),
             idle: map.settings.config.idle,
         })
+    }
+
+    fn holds(&self, id: Ulid, name: &Name) -> bool {
+        let (bucket, key) = name.parts();
+        let object = TierObject {
+            id: id.0,
+            bucket,
+            key,
+        };
+        let now_ms = millis_since_1970(clock::utc_now());
+        self.shared.parts.cache().held.has(object, now_ms)
     }
 
     async fn pack(&self, map: &MapName, objects: &[Flushing]) -> Vec<Result<(), NotFlushed>> {

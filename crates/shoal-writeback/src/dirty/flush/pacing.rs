@@ -97,6 +97,7 @@ mod tests {
     const MOST: Pace = Pace {
         age: Duration::from_mins(1),
         short_age: Duration::from_mins(10),
+        holds: true,
         parallel: FLUSHES_MAX,
         upload_age: Duration::from_hours(1),
     };

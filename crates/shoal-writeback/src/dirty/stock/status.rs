@@ -59,7 +59,7 @@ pub struct TierPage {
     pub registry_bytes: Option<u64>,
     /// Bytes that the registry may use.
     pub registry_quota_bytes: Option<u64>,
-    /// The age of the oldest of `objects` that is not short-lived.
+    /// The age of the oldest of `objects` that is not short-lived and not held.
     pub oldest_seconds: Option<u64>,
     /// The age at which objects are due.
     pub age_seconds: u64,

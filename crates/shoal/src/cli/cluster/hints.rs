@@ -28,8 +28,9 @@ FILE has events of OpenLineage, as engines send them: one JSON object, a list, o
 the inputs of the run brought, and those of the jobs behind it; they are kept until a COMPLETE, FAIL or ABORT of
 the same run.
 
-The facet `shoal` of a job adds what OpenLineage lacks: a deadline, and the stages of the run with what each of
-them reads and writes. docs/how-to/hints.md has an example.";
+The facet `shoal` of a job adds what OpenLineage lacks: a deadline, which hint goes first (`priority`), and the
+stages of the run with what each of them reads and writes, how much it reads (`bytes`), and that what it writes is
+of no use after the run (`life`). docs/how-to/hints.md has an example.";
 
 /// Say what a job is about to read
 #[derive(Debug, Args)]
@@ -184,29 +185,34 @@ fn listed(hints: &[HintUse]) -> String {
         return "no hints; engines send them to /api/v1/lineage of the admin port\n".into();
     }
     let head = [
-        "state", "reader", "stage", "inputs", "size", "brought", "used", "wasted", "early",
+        "state", "reader", "stage", "inputs", "size", "brought", "used", "wasted", "early", "holds",
     ];
     let rows = hints.iter().filter_map(|hint| {
         let facts = hint.task.order.hint.as_deref()?;
-        let inputs = match &facts.inputs[..] {
-            [] => String::new(),
-            [only] => only.clone(),
-            [first, rest @ ..] => format!("{first} +{}", rest.len()),
-        };
+        let holds: Vec<&String> = facts.short_lived.iter().chain(&facts.awaited).collect();
         let size = hint.task.progress.tally.bytes.total;
         Some([
             state(hint).to_owned(),
             facts.reader.to_string(),
             facts.stage.to_string(),
-            inputs,
+            paths(&facts.inputs.iter().collect::<Vec<_>>()),
             size.map_or_else(|| "-".into(), bytes),
             bytes(hint.brought_bytes),
             bytes(hint.used_bytes),
             bytes(hint.wasted_bytes),
             hint.early_ms.map_or_else(|| "-".into(), early),
+            paths(&holds),
         ])
     });
     table(std::iter::once(head.map(str::to_owned)).chain(rows))
+}
+
+fn paths(paths: &[&String]) -> String {
+    match paths {
+        [] => "-".into(),
+        [only] => (*only).clone(),
+        [first, rest @ ..] => format!("{first} +{}", rest.len()),
+    }
 }
 
 /// Returns the state of a hint in a word.

@@ -31,6 +31,13 @@ impl Runner<'_> {
     /// Brings the inputs of a hint if there is room for all of them: a reader that lacks one waits for the
     /// lake anyway.
     pub(super) async fn bring_hint(&self, hint: &HintFacts) -> Result<(), String> {
+        if hint.inputs.is_empty() {
+            return Ok(());
+        }
+        if let Some(bytes) = hint.bytes {
+            // The lake need not be asked about what does not fit.
+            self.find_room(hint, bytes).await?;
+        }
         let (mut objects, mut bytes) = (Vec::new(), 0_u64);
         for path in &hint.inputs {
             let more = self.objects_at(path).await?;
@@ -148,7 +155,8 @@ impl Runner<'_> {
             .iter()
             .filter_map(|entry| {
                 let (other, progress) = (entry.order.hint.as_ref()?, &entry.progress);
-                let is_before = entry.id < self.id && progress.state != TaskState::Failed;
+                let is_before = entry.id < self.id || hint.goes_behind(other);
+                let is_before = is_before && progress.state != TaskState::Failed;
                 let bytes = progress.tally.bytes.total.filter(|_| is_before)?;
                 counted.insert(other.inputs.clone()).then_some(bytes)
             })
