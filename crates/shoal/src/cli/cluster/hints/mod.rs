@@ -1,5 +1,8 @@
 //! `shoal hint` and `shoal hints`: what running jobs read, and what became of it.
 
+mod picture;
+mod spark_log;
+
 use std::path::PathBuf;
 use std::time::Duration;
 use std::{fs, io};
@@ -9,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use shoal_base::terminal::table;
 use shoal_node::admin::members::Members;
-use shoal_orders::{HintUse, TaskState};
+use shoal_orders::{HintFacts, HintUse, Moment, TaskState};
 
 use super::admin::{AdminPort, failed};
 use super::overview::pages_of;
@@ -29,7 +32,15 @@ the inputs of the run brought, and those of the jobs behind it; they are kept un
 the same run.
 
 The facet `shoal` of a job adds what OpenLineage lacks: a deadline, and the stages of the run with what each of
-them reads and writes. docs/how-to/hints.md has an example.";
+them reads and writes. docs/how-to/hints.md has an example.
+
+With --spark-log, FILE is an event log of Spark, or a folder with some. The command prints the START of a next run
+that reads what the last application read, its queries as stages:
+
+  shoal hint --spark-log spark-events --namespace etl > next.json
+  shoal hint next.json
+  spark-submit report.py
+  shoal hint next.json --end";
 
 /// Say what a job is about to read
 #[derive(Debug, Args)]
@@ -38,6 +49,15 @@ pub(crate) struct Hint {
     /// File with events; - reads stdin
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// Say that the runs which FILE starts have ended: a COMPLETE for each START, and nothing else
+    #[arg(long)]
+    end: bool,
+    /// Send nothing, and print the START of a next run, made from an event log of Spark
+    #[arg(long, requires = "namespace", conflicts_with_all = ["end", "json"])]
+    spark_log: bool,
+    /// Namespace of the job of --spark-log, for which the nodes have a `[[hints.rule]]`
+    #[arg(long, value_name = "NAME", requires = "spark_log")]
+    namespace: Option<String>,
     #[command(flatten)]
     admin: AdminPort,
     /// Print the answer of the node as JSON
@@ -51,6 +71,9 @@ pub(crate) struct Hints {
     /// Print what runs that have ended read and wrote, as `shoal plan` reads it, one JSON object a line
     #[arg(long, conflicts_with = "json")]
     runs: bool,
+    /// Draw into this file when each hint was announced, its bytes came, were first used, and were released
+    #[arg(long, value_name = "FILE.svg", conflicts_with = "runs")]
+    plot: Option<PathBuf>,
     #[command(flatten)]
     admin: AdminPort,
     /// Print everything as JSON
@@ -84,7 +107,17 @@ struct FailedEvent {
 
 impl Hint {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let events = self.events()?;
+        if let Some(namespace) = &self.namespace {
+            return spark_log::print_start(&self.file, namespace);
+        }
+        let mut events = self.events()?;
+        if self.end {
+            events = ends(events);
+        }
+        if events.is_empty() {
+            let what = format!("{} has no events to send", self.file.display());
+            return Err(Failure::misused(what, "give events of OpenLineage in JSON"));
+        }
         block_on(async move {
             let client = self.admin.client()?;
             let mut all = BatchAnswer::default();
@@ -140,13 +173,23 @@ impl Hint {
             Value::Array(events) => events,
             event => vec![event],
         });
-        let events: Vec<Value> = events.collect();
-        if events.is_empty() {
-            let what = format!("{name} has no events");
-            return Err(Failure::misused(what, "give events of OpenLineage in JSON"));
-        }
-        Ok(events)
+        Ok(events.collect())
     }
+}
+
+/// Returns a COMPLETE for each START, with what that one names.
+fn ends(events: Vec<Value>) -> Vec<Value> {
+    let is_start = |event: &Value| {
+        event["eventType"]
+            .as_str()
+            .is_some_and(|word| word.eq_ignore_ascii_case("START"))
+    };
+    let mut ends: Vec<Value> = events.into_iter().filter(is_start).collect();
+    for end in &mut ends {
+        end["eventType"] = "COMPLETE".into();
+        end["eventTime"] = Moment::now().to_string().into();
+    }
+    ends
 }
 
 impl Hints {
@@ -173,6 +216,14 @@ impl Hints {
                 .get(PATH)
                 .await
                 .map_err(failed("the hints cannot be shown"))?;
+            if let Some(path) = &self.plot {
+                if list.hints.is_empty() {
+                    let hint = "engines send them to /api/v1/lineage of the admin port";
+                    return Err(Failure::failed("there are no hints to draw").hinting(hint));
+                }
+                fs::write(path, picture::picture(&list.hints, Moment::now()))
+                    .map_err(|error| Failure::new(&format!("cannot write {}", path.display()), &error))?;
+            }
             print_result(self.json, &list, || listed(&list.hints));
             Ok(())
         })
@@ -188,17 +239,12 @@ fn listed(hints: &[HintUse]) -> String {
     ];
     let rows = hints.iter().filter_map(|hint| {
         let facts = hint.task.order.hint.as_deref()?;
-        let inputs = match &facts.inputs[..] {
-            [] => String::new(),
-            [only] => only.clone(),
-            [first, rest @ ..] => format!("{first} +{}", rest.len()),
-        };
         let size = hint.task.progress.tally.bytes.total;
         Some([
             state(hint).to_owned(),
             facts.reader.to_string(),
             facts.stage.to_string(),
-            inputs,
+            inputs(facts),
             size.map_or_else(|| "-".into(), bytes),
             bytes(hint.brought_bytes),
             bytes(hint.used_bytes),
@@ -207,6 +253,15 @@ fn listed(hints: &[HintUse]) -> String {
         ])
     });
     table(std::iter::once(head.map(str::to_owned)).chain(rows))
+}
+
+/// Returns the first input, and the number of others.
+fn inputs(facts: &HintFacts) -> String {
+    match &facts.inputs[..] {
+        [] => String::new(),
+        [only] => only.clone(),
+        [first, rest @ ..] => format!("{first} +{}", rest.len()),
+    }
 }
 
 /// Returns the state of a hint in a word.
