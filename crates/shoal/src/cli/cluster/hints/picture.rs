@@ -12,26 +12,30 @@ const ROWS_MAX: usize = 60;
 /// The kinds of spans, in the order of the legend.
 const KINDS: [&str; 5] = [
     "on its way",
-    "waits for its reader",
-    "in use",
     "never used",
+    "in use",
+    "waits for its reader",
     "brought nothing",
 ];
 const ON_ITS_WAY: usize = 0;
-const WAITS: usize = 1;
+const NEVER_USED: usize = 1;
 const IN_USE: usize = 2;
-const NEVER_USED: usize = 3;
+const WAITS: usize = 3;
 const BROUGHT_NOTHING: usize = 4;
 
 /// Draws hints, of which the latest is the first.
 pub(super) fn picture(hints: &[HintUse], now: Moment) -> String {
-    let shown = &hints[..hints.len().min(ROWS_MAX)];
-    let first = shown.iter().map(|hint| hint.task.order.created).min();
-    let since_first = |moment: Moment| {
-        let first = first.map_or(0, Moment::millis);
-        moment.millis().saturating_sub(first) as f64 / 1e3
-    };
-    let rows = shown.iter().rev().filter_map(|hint| {
+    let mut shown: Vec<&HintUse> = hints.iter().take(ROWS_MAX).collect();
+    let created = |hint: &HintUse| hint.task.order.created.millis();
+    shown.sort_by_key(|hint| {
+        (
+            created(hint),
+            hint.task.order.hint.as_ref().map(|facts| facts.stage),
+        )
+    });
+    let first = shown.first().map_or(0, |hint| created(hint));
+    let since_first = |moment: Moment| moment.millis().saturating_sub(first) as f64 / 1e3;
+    let rows = shown.iter().filter_map(|hint| {
         let spans = spans(hint, now).into_iter();
         let spans = spans.map(|(kind, from, until)| Span {
             from: since_first(from),
@@ -82,15 +86,9 @@ fn spans(hint: &HintUse, now: Moment) -> Vec<(usize, Moment, Moment)> {
 /// Returns the text of a row. A long one shows its end.
 fn name(hint: &HintUse) -> Option<String> {
     let facts = hint.task.order.hint.as_deref()?;
-    let bytes = [
-        (hint.brought_bytes, "brought"),
-        (hint.used_bytes, "used"),
-        (hint.wasted_bytes, "wasted"),
-    ]
-    .map(|(count, what)| format!("{} {what}", bytes(count)))
-    .join(", ");
+    let [brought, used, wasted] = [hint.brought_bytes, hint.used_bytes, hint.wasted_bytes].map(bytes);
     Some(format!(
-        "{}, stage {}: {}: {bytes}",
+        "{}, stage {}: {}: {used} of {brought} used, {wasted} wasted",
         facts.reader.name,
         facts.stage,
         super::inputs(facts)
@@ -175,9 +173,17 @@ mod tests {
     #[test]
     fn a_picture_has_a_row_for_each_of_the_latest_hints() {
         let hints = vec![hint("cancelled", Some(30), json!({ "wasted_bytes": 2048 })); 61];
+        let mut early = hint("cancelled", Some(30), json!({}));
+        early.task.order.created = at(5);
+        let rows = picture(&[hints[0].clone(), early], at(40));
+        // The second one was announced first: it begins at the left edge, in the upper row.
+        assert!(
+            rows.contains("x=\"80.0\" y=\"78.5\"") && !rows.contains("x=\"80.0\" y=\"228.5\""),
+            "{rows}"
+        );
         let one = picture(&hints[..1], at(40));
         for text in [
-            "join, stage 1: s3://b/x +1: 2.0 KiB brought, 0 B used, 2.0 KiB wasted",
+            "join, stage 1: s3://b/x +1: 0 B of 2.0 KiB used, 2.0 KiB wasted",
             "never used",
             "seconds since the first",
         ] {

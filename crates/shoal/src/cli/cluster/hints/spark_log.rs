@@ -1,11 +1,11 @@
-//! `shoal hint --spark-log`: the START of the next run of an application of Spark, from the log of its last one.
+//! `shoal hint --spark-log`: the START of the next run of an application, from the log of its last one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use serde_json::{Value, json};
-use shoal_base::moment::millis_since_1970;
 use shoal_base::chance;
+use shoal_base::moment::millis_since_1970;
 use shoal_history::read::{Application, Step};
 use shoal_orders::Moment;
 
@@ -64,8 +64,8 @@ pub(super) fn print_start(log: &Path, namespace: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the steps as stages. Where a step reads too many names for one, several stages have its reads. Whole
-/// buckets are left out, as nodes bring none.
+/// Returns the steps as stages. Where a step reads too many names for one, several stages have its reads.
+/// Whole buckets are left out, as nodes bring none.
 fn stages(steps: &[Step]) -> Vec<Step> {
     let mut stages: Vec<Step> = Vec::new();
     for step in steps {
