@@ -52,7 +52,7 @@ pub(super) fn print_start(log: &Path, namespace: &str) -> Result<(), Failure> {
             None,
         );
     }
-    let size = bytes(inputs.values().sum());
+    let size = bytes(inputs.values().copied().fold(0, u64::saturating_add));
     let what = format!(
         "{name:?} of {} read {size} in {}: {}",
         application.submitted,
