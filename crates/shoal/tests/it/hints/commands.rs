@@ -198,8 +198,8 @@ async fn the_log_of_the_last_run_of_an_application_is_a_hint_of_its_next_run() {
     out(&run(&node, &["hints", "--plot", drawn.to_str().unwrap()]).await);
     let drawn = fs::read_to_string(drawn).unwrap();
     for row in [
-        "etl-job-1/query-2, stage 0: s3://lake/fact: 192 KiB of 192 KiB used, 0 B wasted",
-        "etl-job-1/query-3, stage 1: s3://lake/dim: 0 B of 128 KiB used, 128 KiB wasted",
+        "query-2, stage 0: s3://lake/fact: 192 KiB of 192 KiB used, 0 B wasted",
+        "query-3, stage 1: s3://lake/dim: 0 B of 128 KiB used, 128 KiB wasted",
     ] {
         assert!(drawn.contains(row), "{drawn}");
     }
