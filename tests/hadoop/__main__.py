@@ -1,7 +1,8 @@
 """Compares Spark and Hadoop's S3A at a lake with the same at three nodes that write back.
 
-Connections go to the nodes in turn. `--all` runs everything once with objects that stay dirty until a request needs
-them at the lake, and once with flushes under the clients, with more of Hadoop's tests.
+Connections go to the nodes in turn. Before that, the tutorial about Spark runs as its page says. `--all` runs the two
+parts once with objects that stay dirty until a request needs them at the lake, and once with flushes under the
+clients, with more of Hadoop's tests.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from real.lakes import LAKES, Lake, LakeUnavailable
 from real.report import Difference, Report, Skip, first_differences
 from real.scratch import scratch
 
-from . import bucket, contract, jars, spark
+from . import bucket, contract, jars, spark, tutorial
 
 # With the first age, an object goes to the lake only when a request needs it there. With the second, all
 # objects go there while the clients work.
 AGES = ("1h", "1s")
 PARTS = ("spark", "contract")
+TUTORIAL = "tutorial"
 # The store of the tier. It is not the lake, so that no test takes bytes of one for bytes of the other.
 TIER = "versitygw"
 # Parts of names that a commit leaves behind when it does not end.
@@ -61,7 +63,13 @@ def main() -> int:
         with scratch("shoal-hadoop-", arguments.keep) as folder:
             etcd.program()
             jars.fetched()
-            prove(report, folder, arguments)
+            if arguments.only in {None, TUTORIAL}:
+                # Without them the run is skipped here; within a check it would have failed.
+                maven.fetched(tutorial.JARS)
+                with report.check("the tutorial about stages that start warm does what it says"):
+                    tutorial.prove(arguments.shoal.resolve(), folder)
+            if arguments.only != TUTORIAL:
+                prove(report, folder, arguments)
         return report.finish()
     except (LakeUnavailable, etcd.EtcdUnavailable, maven.JarsUnavailable) as reason:
         print(f"skipped: {reason}")
@@ -72,7 +80,7 @@ def parse() -> argparse.Namespace:
     """Returns the command line."""
     parser = argparse.ArgumentParser(prog="tests/hadoop/run.sh", description=__doc__)
     parser.add_argument("--lake", choices=sorted(LAKES), default="minio", help="the lake to start (minio)")
-    parser.add_argument("--only", choices=PARTS, help="one of the two parts")
+    parser.add_argument("--only", choices=(*PARTS, TUTORIAL), help="one of the parts")
     parser.add_argument("--all", action="store_true", help="both ages, and more of Hadoop's tests")
     parser.add_argument("--shoal", type=Path, required=True, help="the binary")
     parser.add_argument("--keep", action="store_true", help="keep logs and data")

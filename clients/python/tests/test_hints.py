@@ -51,7 +51,8 @@ def hint_use(**fields: Any) -> dict[str, Any]:
     }
     counts = {"brought_bytes": 4 << 20, "used_bytes": 3 << 20, "evicted_bytes": 0, "wasted_bytes": 1 << 20}
     hinted = task(kind="hint", uri=None, state="done", hint=facts)
-    return {"task": hinted, "keeps": False, **counts, "early_ms": 1500, **fields}
+    times = {"brought": "2026-11-24T03:00:05Z", "first_used": "2026-11-24T03:00:06.5Z"}
+    return {"task": hinted, "keeps": False, **counts, "early_ms": 1500, **times, **fields}
 
 
 class Batches(unittest.TestCase):
@@ -318,7 +319,7 @@ class Answers(unittest.TestCase):
 
     def test_hints_have_their_reader_and_their_bytes(self) -> None:
         """The text is one line."""
-        kept = hint_use(keeps=True, early_ms=None, wasted_bytes=0)
+        kept = hint_use(keeps=True, early_ms=None, wasted_bytes=0, first_used=None)
         with open_port(always(Reply.of_json({"hints": [hint_use(), kept]}))) as port:
             first, second = shoal.Client(port.url).hints()
         self.assertEqual(port.requests[0].path, "/hints")
@@ -333,7 +334,9 @@ class Answers(unittest.TestCase):
             str(first),
             "ml/train reads s3://b/x s3://b/y: done, 4.0 MiB brought, 3.0 MiB used, 1.0 MiB wasted, 1.5 s early",
         )
-        self.assertEqual((second.keeps, second.early_ms), (True, None))
+        self.assertEqual((second.keeps, second.early_ms, second.first_used), (True, None, None))
+        assert first.brought is not None and first.first_used is not None
+        self.assertEqual(first.first_used - first.brought, timedelta(seconds=1.5))
         self.assertIn("done, kept, 4.0 MiB brought", str(second))
         self.assertTrue(str(second.task).startswith("hint of ml/train: done"))
 

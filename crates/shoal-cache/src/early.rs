@@ -9,6 +9,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use shoal_base::clock;
+use shoal_base::moment::millis_since_1970;
 use shoal_policy::BlockId;
 
 /// Maximum number of blocks that are followed at a time. Further ones are not counted.
@@ -57,6 +58,8 @@ pub struct EarlyCounts {
     /// The sum over these of the time between arrival and first use, in milliseconds. A block that a reader
     /// waited for was not early.
     pub early_ms: u64,
+    /// When a reader first asked for one of these, in milliseconds since 1970.
+    pub first_used_ms: Option<u64>,
 }
 
 impl AddAssign for EarlyCounts {
@@ -66,6 +69,21 @@ impl AddAssign for EarlyCounts {
         self.evicted_bytes += other.evicted_bytes;
         self.used_blocks += other.used_blocks;
         self.early_ms = self.early_ms.saturating_add(other.early_ms);
+        let first = [self.first_used_ms, other.first_used_ms];
+        self.first_used_ms = first.into_iter().flatten().min();
+    }
+}
+
+impl EarlyCounts {
+    /// Returns the counts of a block that is used now.
+    fn of_use(bytes: u64, early_ms: u64) -> Self {
+        Self {
+            used_bytes: bytes,
+            used_blocks: 1,
+            early_ms,
+            first_used_ms: Some(millis_since_1970(clock::utc_now())),
+            ..Self::default()
+        }
     }
 }
 
@@ -104,8 +122,7 @@ impl EarlyBlocks {
             inner.count(order, |counts| {
                 counts.brought_bytes += bytes;
                 if is_awaited {
-                    counts.used_bytes += bytes;
-                    counts.used_blocks += 1;
+                    *counts += EarlyCounts::of_use(bytes, 0);
                 }
             });
         }
@@ -131,11 +148,7 @@ impl EarlyBlocks {
             Some(arrived) => {
                 let early = clock::instant().saturating_duration_since(arrived);
                 let early_ms = u64::try_from(early.as_millis()).unwrap_or(u64::MAX);
-                inner.count(order, |counts| {
-                    counts.used_bytes += bytes;
-                    counts.used_blocks += 1;
-                    counts.early_ms = counts.early_ms.saturating_add(early_ms);
-                });
+                inner.count(order, |counts| *counts += EarlyCounts::of_use(bytes, early_ms));
             }
         }
         inner.blocks.remove(&block);
@@ -220,6 +233,7 @@ mod tests {
         early.requested(block(9), true);
         assert_eq!(bytes(early.counts(1)), [40, 20, 10]);
         assert_eq!(early.counts(1).used_blocks, 2);
+        assert!(early.counts(1).first_used_ms.is_some() && early.counts(2).first_used_ms.is_none());
         assert_eq!(early.brought_by(block(0)), None);
         assert_eq!(bytes(early.totals()), [40, 20, 10]);
         early.keep(|_| true, |order| order != 1);
@@ -245,6 +259,24 @@ mod tests {
         early.requested(block(1), true);
         assert_eq!(bytes(early.counts(1)), [10, 10, 0]);
         assert_eq!(early.counts(2), EarlyCounts::default());
+    }
+
+    #[test]
+    fn the_first_use_is_that_on_any_node() {
+        let used = |first_used_ms| EarlyCounts {
+            first_used_ms,
+            ..EarlyCounts::default()
+        };
+        for [one, other, first] in [
+            [None, None, None],
+            [Some(7), None, Some(7)],
+            [None, Some(7), Some(7)],
+            [Some(9), Some(7), Some(7)],
+        ] {
+            let mut all = used(one);
+            all += used(other);
+            assert_eq!(all.first_used_ms, first);
+        }
     }
 
     #[test]

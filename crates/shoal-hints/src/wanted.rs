@@ -116,20 +116,22 @@ fn of_run(event: &RunEvent) -> Wanted {
 /// Returns the stages of the facet `shoal`, each with the number of stages that end before it begins.
 fn of_stages(event: &RunEvent, elsewhere: &BTreeSet<&str>) -> Vec<Wanted> {
     let reads_of = |stage: &Stage, other: &Stage| stage.reads.iter().any(|path| other.writes.contains(path));
+    let before: Vec<Vec<usize>> = event
+        .stages
+        .iter()
+        .map(|stage| {
+            let others = event.stages.iter().enumerate();
+            let others = others.filter(|(_, other)| reads_of(stage, other));
+            others.map(|(place, _)| place).collect()
+        })
+        .collect();
     let mut depth = vec![0_usize; event.stages.len()];
     // Each round settles the stages one step further on. A circle never settles, and ends here.
     for _ in 0..event.stages.len() {
-        let next: Vec<usize> = event
-            .stages
+        let after = |before: &Vec<usize>| before.iter().map(|&other| depth[other] + 1).max();
+        let next: Vec<usize> = before
             .iter()
-            .map(|stage| {
-                let before = event
-                    .stages
-                    .iter()
-                    .zip(&depth)
-                    .filter(|(other, _)| reads_of(stage, other));
-                before.map(|(_, depth)| depth + 1).max().unwrap_or_default()
-            })
+            .map(|before| after(before).unwrap_or_default())
             .collect();
         if next == depth {
             break;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from shoal._answer import FromAnswer
 from shoal._sizes import size_text
@@ -16,8 +17,8 @@ class HintUse(FromAnswer):
 
     Readers asked for the `used_bytes` while they were there or on their way, and for the `evicted_bytes` too late.
     `wasted_bytes` are those that no reader asked for, of a hint that is over. `early_ms` is the mean time from
-    arrival to first use, or None if nothing was used. `keeps` says whether the objects are kept now. A text of it is
-    one line.
+    arrival to first use, or None if nothing was used. `keeps` says whether the objects are kept now, `brought` when
+    all inputs were there, `first_used` when the first reader came. A text of it is one line.
     """
 
     task: Task
@@ -27,6 +28,8 @@ class HintUse(FromAnswer):
     evicted_bytes: int
     wasted_bytes: int
     early_ms: int | None
+    brought: datetime | None
+    first_used: datetime | None
 
     @property
     def id(self) -> str:

@@ -18,6 +18,7 @@ use shoal_logs::{FileError, Mismatch};
 
 use self::requests::Requests;
 use self::spark::Spark;
+pub use self::spark::{Application, Step};
 use crate::error::HistoryError;
 use crate::format::{Format, START_BYTES};
 use crate::moment::MINUTE_MS;
@@ -128,6 +129,16 @@ impl Reader {
     /// Fails if the history becomes too large.
     pub fn run(&mut self, name: &str, run: &Run) -> Result<(), HistoryError> {
         self.history.add(name, run)
+    }
+
+    /// Returns the application of Spark that started last, step by step; `None` if the files have none.
+    ///
+    /// # Errors
+    ///
+    /// Fails if the history becomes too large.
+    pub fn last_application(mut self) -> Result<Option<Application>, HistoryError> {
+        self.spark.finish(&mut self.history)?;
+        Ok(self.spark.latest())
     }
 
     /// Returns the history of all files.

@@ -4,7 +4,7 @@ use std::io::{Cursor, Write};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use shoal_history::read::{JobBy, ReadOptions, Reader};
+use shoal_history::read::{Application, JobBy, ReadOptions, Reader, Step};
 use shoal_history::run::Passed;
 use shoal_history::{History, HistoryError, Input, Moment, Run};
 
@@ -72,6 +72,72 @@ fn an_application_of_each_spark_is_a_run_with_the_files_that_it_scanned() {
         };
         assert_eq!(spark(&[log.as_bytes()]), [run]);
     }
+}
+
+/// The last application of some files.
+fn last(files: &[&str]) -> Option<Application> {
+    let mut reader = Reader::default();
+    for (number, file) in files.iter().enumerate() {
+        let input = Cursor::new(file.as_bytes().to_vec());
+        reader
+            .file(&format!("f{number}"), None, input)
+            .expect("the file is a log");
+    }
+    reader.last_application().expect("the history is small")
+}
+
+fn step(name: &str, reads: &[(&str, u64)], writes: &[&str]) -> Step {
+    Step {
+        name: name.to_owned(),
+        reads: reads
+            .iter()
+            .map(|&(path, bytes)| (path.to_owned(), bytes))
+            .collect(),
+        writes: writes.iter().map(|&path| path.to_owned()).collect(),
+    }
+}
+
+#[test]
+fn an_application_has_steps_in_the_order_in_which_they_began() {
+    let steps = |fact_bytes, dim_bytes| {
+        [
+            step("query-2", &[("s3://lake/fact/", fact_bytes)], &[]),
+            step(
+                "query-3",
+                &[("s3://lake/fact/", fact_bytes), ("s3://lake/dim/", dim_bytes)],
+                &["s3://lake/out"],
+            ),
+        ]
+    };
+    let first = last(&[SPARK_3_5]).unwrap();
+    assert_eq!(first.name, "etl-job-1");
+    assert_eq!(first.submitted, Moment::from_ms(1_795_197_459_169));
+    assert_eq!(first.steps, steps(88_272_840, 4_835));
+    assert_eq!(first.passed, []);
+    // That of Spark 4.3 started later.
+    for files in [[SPARK_3_5, SPARK_4_3], [SPARK_4_3, SPARK_3_5]] {
+        assert_eq!(last(&files).unwrap().steps, steps(88_273_112, 4_838));
+    }
+    assert_eq!(last(&["name,submitted,input\na,100,s3://b/x\n"]), None);
+}
+
+#[test]
+fn a_step_that_reads_what_the_application_wrote_names_what_was_written() {
+    let write = r#"{"Event":"org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart","executionId":0,"sparkPlanInfo":{"nodeName":"Execute InsertIntoHadoopFsRelationCommand","simpleString":"Execute InsertIntoHadoopFsRelationCommand s3a://lake/dim, false, Parquet, [path=s3a://lake/dim], Overwrite, [k, g]","children":[],"metadata":{},"metrics":[]},"time":1795197470673}"#;
+    let job = r#"{"Event":"SparkListenerJobStart","Job ID":1,"Submission Time":1795197480000,"Stage Infos":[{"Stage ID":1,"RDD Info":[{"Name":"s3a://words/a.txt,/tmp/b.txt,hdfs://n/c"}]}]}"#;
+    let mut lines: Vec<&str> = SPARK_3_5.lines().collect();
+    lines.splice(2..2, [write, job]);
+    let application = last(&[&lines.join("\n")]).unwrap();
+    assert_eq!(
+        application.steps[..2],
+        [
+            step("query-0", &[], &["s3://lake/dim"]),
+            step("job-1", &[("s3://words/a.txt", 0)], &[])
+        ]
+    );
+    let reads: Vec<&str> = application.steps[3].reads.keys().map(String::as_str).collect();
+    assert_eq!(reads, ["s3://lake/dim", "s3://lake/fact/"]);
+    assert_eq!(application.passed, [(Passed::NotInS3, 2)]);
 }
 
 #[test]

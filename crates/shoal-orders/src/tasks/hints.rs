@@ -53,6 +53,10 @@ pub struct HintUse {
     pub wasted_bytes: u64,
     /// The mean time between arrival and first use, in milliseconds; `None` if nothing was used.
     pub early_ms: Option<u64>,
+    /// When all of its inputs were there; `None` before, or if some of them never were.
+    pub brought: Option<Moment>,
+    /// When a reader first asked for something that it had brought.
+    pub first_used: Option<Moment>,
 }
 
 impl Tasks {
@@ -246,5 +250,7 @@ fn use_of(entry: &Entry, all: EarlyCounts, keeps: bool, task: Task) -> HintUse {
         evicted_bytes: all.evicted_bytes,
         wasted_bytes: if is_over { unused } else { 0 },
         early_ms: all.early_ms.checked_div(all.used_blocks),
+        brought: entry.done,
+        first_used: all.first_used_ms.map(Moment::of_millis),
     }
 }

@@ -15,8 +15,8 @@ const EXPECTED: &str = "an event of a Spark event log in JSON";
 pub(super) enum Event<'line> {
     Start(Start),
     End(End),
-    /// Plan of a query, at its start or after adaptive execution has changed it.
-    Plan(Plan),
+    /// Plan of a query with this id, at its start or after adaptive execution has changed it.
+    Plan(i64, Plan),
     DriverMetrics(DriverMetrics),
     Job(Job<'line>),
     Task(Task),
@@ -42,6 +42,8 @@ pub(super) struct End {
 
 #[derive(Deserialize)]
 struct PlanLine<'line> {
+    #[serde(rename = "executionId", default)]
+    query: i64,
     #[serde(rename = "sparkPlanInfo", borrow)]
     plan: &'line RawValue,
 }
@@ -57,6 +59,8 @@ pub(super) struct DriverMetrics {
 /// The start of a job of an application.
 #[derive(Debug, Deserialize)]
 pub(super) struct Job<'line> {
+    #[serde(rename = "Job ID", default)]
+    pub(super) id: i64,
     #[serde(rename = "Submission Time", default)]
     pub(super) at_ms: i64,
     #[serde(rename = "Stage Infos", borrow, default)]
@@ -84,6 +88,8 @@ struct Rdd<'line> {
 struct Properties<'line> {
     #[serde(rename = "spark.app.submitTime", borrow)]
     submitted_ms: Option<Cow<'line, str>>,
+    #[serde(rename = "spark.sql.execution.id", borrow)]
+    query: Option<Cow<'line, str>>,
 }
 
 /// The end of a task.
@@ -116,6 +122,11 @@ struct InputMetrics {
 }
 
 impl Job<'_> {
+    /// Returns the id of the query of which it is a part.
+    pub(super) fn query(&self) -> Option<i64> {
+        self.properties.as_ref()?.query.as_ref()?.parse().ok()
+    }
+
     /// Returns when the application was submitted.
     pub(super) fn submitted_ms(&self) -> Option<i64> {
         self.properties.as_ref()?.submitted_ms.as_ref()?.parse().ok()
@@ -152,8 +163,8 @@ pub(super) fn parse(line: &[u8]) -> Result<Option<Event<'_>>, Mismatch> {
         "SparkListenerApplicationStart" => serde_json::from_slice(line).map(Event::Start),
         "SparkListenerApplicationEnd" => serde_json::from_slice(line).map(Event::End),
         "SparkListenerSQLExecutionStart" | "SparkListenerSQLAdaptiveExecutionUpdate" => {
-            let root = serde_json::from_slice(line).map(|PlanLine { plan }| plan.get());
-            root.and_then(plan).map(Event::Plan)
+            serde_json::from_slice(line)
+                .and_then(|line: PlanLine<'_>| Ok(Event::Plan(line.query, plan(line.plan.get())?)))
         }
         "SparkListenerDriverAccumUpdates" => serde_json::from_slice(line).map(Event::DriverMetrics),
         "SparkListenerJobStart" => serde_json::from_slice(line).map(Event::Job),
@@ -204,6 +215,7 @@ mod tests {
             panic!()
         };
         assert_eq!((job.at_ms, job.submitted_ms()), (5, Some(3)));
+        assert_eq!((job.id, job.query()), (0, None));
         assert_eq!((job.stages.len(), job.stages[0].id), (1, 7));
         assert_eq!(
             job.stages[0].paths().collect::<Vec<_>>(),

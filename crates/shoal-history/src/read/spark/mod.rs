@@ -9,6 +9,9 @@
 //! - *Outputs*: the targets of `InsertIntoHadoopFsRelationCommand`. A location that an application wrote
 //!   before reading it is not an input, because it does not exist before the application runs.
 //!
+//! - *Steps*: the queries of an application, and its jobs that are no part of one, in the order in which they
+//!   began, each with what it reads and writes ([`Application`]).
+//!
 //! A log may be rolled into files of a folder `eventlog_v2_*`, which are read in order, and may be
 //! compressed: both are the default since Spark 4.0. Events of other types are skipped without parsing them.
 
@@ -16,14 +19,16 @@ mod application;
 mod event;
 mod location;
 mod plan;
+mod steps;
 
 use std::io::BufRead;
 
 use shoal_logs::FileError;
 use shoal_logs::line::{Line, Lines};
 
-use self::application::Application;
+use self::application::OpenApplication;
 use self::event::Event;
+pub use self::steps::{Application, Step};
 use crate::error::HistoryError;
 use crate::run::{History, Passed};
 
@@ -33,7 +38,9 @@ const LINE_BYTES_MAX: usize = 64 << 20;
 /// The application whose log is being read. A rolled log continues in the next file.
 #[derive(Debug, Default)]
 pub(super) struct Spark {
-    open: Option<Application>,
+    open: Option<OpenApplication>,
+    /// Of those that were read before, the one that started last.
+    latest: Option<OpenApplication>,
 }
 
 impl Spark {
@@ -79,10 +86,23 @@ impl Spark {
 
     /// Ends the application that was read last.
     pub(super) fn finish(&mut self, history: &mut History) -> Result<(), HistoryError> {
-        match self.open.take() {
-            Some(application) => application.finish(history),
-            None => Ok(()),
-        }
+        let Some(application) = self.open.take() else {
+            return Ok(());
+        };
+        application.finish(history)?;
+        let latest = self.latest.take();
+        self.latest = Some(
+            match latest.filter(|latest| latest.started_ms > application.started_ms) {
+                Some(latest) => latest,
+                None => application,
+            },
+        );
+        Ok(())
+    }
+
+    /// Returns the application that started last, of those that have been read to their ends.
+    pub(super) fn latest(&self) -> Option<Application> {
+        self.latest.as_ref().map(Application::of)
     }
 
     fn take(&mut self, history: &mut History, name: &str, event: Event<'_>) -> Result<(), HistoryError> {
@@ -91,7 +111,7 @@ impl Spark {
             (Event::Start(start), Some(open)) if open.is(&start) => {}
             (Event::Start(start), _) => {
                 self.finish(history)?;
-                self.open = Some(Application::begin(name, start));
+                self.open = Some(OpenApplication::begin(name, start));
             }
             (event, Some(application)) => application.take(event),
             // A part of a rolled log without its predecessor.

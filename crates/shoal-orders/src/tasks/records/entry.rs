@@ -30,6 +30,8 @@ pub(in crate::tasks) struct Entry {
     pub(in crate::tasks) order: Arc<Order>,
     /// Its progress. A task that was ended early is over, whatever has been written since.
     pub(in crate::tasks) progress: Arc<Progress>,
+    /// When all of it was done. Its objects may be kept for longer, until an early end.
+    pub(in crate::tasks) done: Option<Moment>,
 }
 
 /// A task as operators see it.
@@ -53,13 +55,19 @@ impl Entry {
         mut progress: Arc<Progress>,
         end: Option<&[u8]>,
     ) -> Self {
+        let done = progress.ended.filter(|_| progress.state == TaskState::Done);
         // Pins hold on after the end of their task.
         let may_end = !progress.state.is_over() || order.request.kind.pins();
         if let Some(end) = end.filter(|_| may_end) {
             let ended = serde_json::from_slice(end).unwrap_or_else(|_| Moment::now());
             Arc::make_mut(&mut progress).end(TaskState::Cancelled, None, ended);
         }
-        Self { id, order, progress }
+        Self {
+            id,
+            order,
+            progress,
+            done,
+        }
     }
 
     /// Returns the task for operators.
@@ -180,6 +188,7 @@ mod tests {
                 members: Some(members),
                 ..Progress::default()
             }),
+            done: None,
         }
     }
 
@@ -230,6 +239,23 @@ mod tests {
         let live = [entries[1].clone(), entries[3].clone()];
         let ids = live.iter().map(|entry| entry.id).collect();
         assert_eq!(oldest_ended(&live, &ids, &Floor::default(), 1, now), None);
+    }
+
+    #[test]
+    fn a_task_that_is_ended_after_it_was_done_still_says_when_that_was() {
+        let order = entry("pin", TaskState::Done, 1).order;
+        let [done, end] = ["2026-11-24T01:00:00Z", "2026-11-24T02:00:00Z"].map(|text| text.parse().unwrap());
+        let body = serde_json::to_vec(&end).unwrap();
+        for (state, expected) in [(TaskState::Done, Some(done)), (TaskState::Failed, None)] {
+            let mut progress = Progress::default();
+            progress.end(state, None, done);
+            let ended = Entry::new(1, Arc::clone(&order), Arc::new(progress), Some(&body));
+            assert_eq!(
+                (ended.progress.state, ended.progress.ended),
+                (TaskState::Cancelled, Some(end))
+            );
+            assert_eq!(ended.done, expected);
+        }
     }
 
     #[test]

@@ -27,6 +27,11 @@ impl Moment {
         Self::from(clock::utc_now())
     }
 
+    /// Returns the time of so many milliseconds since 1970.
+    pub fn of_millis(millis: u64) -> Self {
+        Self(SystemTime::UNIX_EPOCH).plus(Duration::from_millis(millis))
+    }
+
     /// Returns the time itself.
     pub const fn time(self) -> SystemTime {
         self.0
@@ -52,8 +57,7 @@ impl Moment {
 
 impl From<SystemTime> for Moment {
     fn from(time: SystemTime) -> Self {
-        let millis = Duration::from_millis(millis_since_1970(time));
-        Self(SystemTime::UNIX_EPOCH).plus(millis)
+        Self::of_millis(millis_since_1970(time))
     }
 }
 

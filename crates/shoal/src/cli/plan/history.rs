@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use shoal_history::error::FileError;
-use shoal_history::read::{JobBy, ReadOptions, Reader};
+use shoal_history::read::{Application, JobBy, ReadOptions, Reader};
 use shoal_history::run::Passed;
 use shoal_history::{Format, History, HistoryError};
 use shoal_node::planning::log_files::{FILES_MAX, LogFilesError, files_of};
@@ -70,28 +70,46 @@ impl HistoryFlags {
             },
             gap_ms: i64::try_from(self.gap.as_millis()).unwrap_or(i64::MAX),
         });
-        let mut files = Vec::new();
-        for path in &self.paths {
-            if path.as_os_str() == "-" {
-                reader
-                    .file("standard input", self.format.0, io::stdin())
-                    .map_err(refused)?;
-            } else {
-                files.extend(files_of(path).map_err(unlisted)?);
-            }
-        }
-        for path in files {
-            let file = File::open(&path).map_err(|error| unreadable(&path, &error))?;
-            reader
-                .file(&path.display().to_string(), self.format.0, file)
-                .map_err(refused)?;
-        }
+        read_files(&mut reader, &self.paths, self.format.0)?;
         let history = reader.finish().map_err(refused)?;
         if history.is_empty() {
             return Err(no_runs(&history));
         }
         Ok(history)
     }
+}
+
+/// Reads files and folders, or standard input.
+fn read_files(reader: &mut Reader, paths: &[PathBuf], format: Option<Format>) -> Result<(), Failure> {
+    let mut files = Vec::new();
+    for path in paths {
+        if path.as_os_str() == "-" {
+            reader
+                .file("standard input", format, io::stdin())
+                .map_err(refused)?;
+        } else {
+            files.extend(files_of(path).map_err(unlisted)?);
+        }
+    }
+    for path in files {
+        let file = File::open(&path).map_err(|error| unreadable(&path, &error))?;
+        reader
+            .file(&path.display().to_string(), format, file)
+            .map_err(refused)?;
+    }
+    Ok(())
+}
+
+/// Reads event logs of Spark, and returns the application that started last.
+pub(in crate::cli) fn last_application(path: &Path) -> Result<Application, Failure> {
+    let mut reader = Reader::default();
+    read_files(&mut reader, &[path.to_owned()], Some(Format::Spark))?;
+    let application = reader.last_application().map_err(refused)?;
+    application.ok_or_else(|| {
+        let what = format!("{} has no application of Spark", path.display());
+        let hint = "give an event log of Spark, or a folder with some: spark.eventLog.dir";
+        Failure::misused(what, hint)
+    })
 }
 
 /// Returns why there is nothing to learn from.

@@ -1,7 +1,7 @@
 //! `shoal plan`: what jobs will read, and when it should be fetched. One file per verb.
 
 mod carry;
-mod history;
+pub(super) mod history;
 mod make;
 mod planner;
 mod predict;

@@ -56,6 +56,7 @@ fn early() -> EarlyAnswer {
             evicted_bytes: 3,
             used_blocks: 4,
             early_ms: 5,
+            first_used_ms: Some(6),
         }],
     }
 }
@@ -247,7 +248,7 @@ fn messages_have_the_same_bytes_in_every_release() {
         (Answer::Refused("x".into()), &[10, 1, b'x']),
         (Answer::Manifest(vec![9, 8]), &[11, 2, 9, 8]),
         (Answer::Promised(JobBytes { named: 1, unnamed: 2 }), &[12, 1, 2]),
-        (Answer::Early(early()), &[13, 9, 1, 1, 2, 3, 4, 5]),
+        (Answer::Early(early()), &[13, 9, 1, 1, 2, 3, 4, 5, 1, 6]),
         (
             Answer::Reads(vec![(BlockBits::new(&[0, 9], 10), 7)]),
             &[14, 1, 2, 1, 2, 7],

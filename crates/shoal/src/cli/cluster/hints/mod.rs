@@ -1,5 +1,8 @@
 //! `shoal hint` and `shoal hints`: what running jobs read, and what became of it.
 
+mod picture;
+mod spark_log;
+
 use std::path::PathBuf;
 use std::time::Duration;
 use std::{fs, io};
@@ -9,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use shoal_base::terminal::table;
 use shoal_node::admin::members::Members;
-use shoal_orders::{HintUse, TaskState};
+use shoal_orders::{HintFacts, HintUse, Moment, TaskState};
 
 use super::admin::{AdminPort, failed};
 use super::overview::pages_of;
@@ -30,7 +33,15 @@ the same run.
 
 The facet `shoal` of a job adds what OpenLineage lacks: a deadline, which hint goes first (`priority`), and the
 stages of the run with what each of them reads and writes, how much it reads (`bytes`), and that what it writes is
-of no use after the run (`life`). docs/how-to/hints.md has an example.";
+of no use after the run (`life`). docs/how-to/hints.md has an example.
+
+With --spark-log, FILE is an event log of Spark, or a folder with some. The command prints the START of a next run
+that reads what the last application read, its queries as stages:
+
+  shoal hint --spark-log spark-events --namespace etl > next.json
+  shoal hint next.json
+  spark-submit report.py
+  shoal hint next.json --end";
 
 /// Say what a job is about to read
 #[derive(Debug, Args)]
@@ -39,6 +50,15 @@ pub(crate) struct Hint {
     /// File with events; - reads stdin
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// Say that the runs which FILE starts have ended: a COMPLETE for each START, and nothing else
+    #[arg(long)]
+    end: bool,
+    /// Send nothing, and print the START of a next run, made from an event log of Spark
+    #[arg(long, requires = "namespace", conflicts_with_all = ["end", "json"])]
+    spark_log: bool,
+    /// Namespace of the job of --spark-log, for which the nodes have a `[[hints.rule]]`
+    #[arg(long, value_name = "NAME", requires = "spark_log")]
+    namespace: Option<String>,
     #[command(flatten)]
     admin: AdminPort,
     /// Print the answer of the node as JSON
@@ -52,6 +72,9 @@ pub(crate) struct Hints {
     /// Print what runs that have ended read and wrote, as `shoal plan` reads it, one JSON object a line
     #[arg(long, conflicts_with = "json")]
     runs: bool,
+    /// Draw into this file when each hint was announced, its bytes came, were first used, and were released
+    #[arg(long, value_name = "FILE.svg", conflicts_with = "runs")]
+    plot: Option<PathBuf>,
     #[command(flatten)]
     admin: AdminPort,
     /// Print everything as JSON
@@ -85,7 +108,17 @@ struct FailedEvent {
 
 impl Hint {
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let events = self.events()?;
+        if let Some(namespace) = &self.namespace {
+            return spark_log::print_start(&self.file, namespace);
+        }
+        let mut events = self.events()?;
+        if self.end {
+            events = ends(events);
+        }
+        if events.is_empty() {
+            let what = format!("{} has no events to send", self.file.display());
+            return Err(Failure::misused(what, "give events of OpenLineage in JSON"));
+        }
         block_on(async move {
             let client = self.admin.client()?;
             let mut all = BatchAnswer::default();
@@ -141,13 +174,23 @@ impl Hint {
             Value::Array(events) => events,
             event => vec![event],
         });
-        let events: Vec<Value> = events.collect();
-        if events.is_empty() {
-            let what = format!("{name} has no events");
-            return Err(Failure::misused(what, "give events of OpenLineage in JSON"));
-        }
-        Ok(events)
+        Ok(events.collect())
     }
+}
+
+/// Returns a COMPLETE for each START, with what that one names.
+fn ends(events: Vec<Value>) -> Vec<Value> {
+    let is_start = |event: &Value| {
+        event["eventType"]
+            .as_str()
+            .is_some_and(|word| word.eq_ignore_ascii_case("START"))
+    };
+    let mut ends: Vec<Value> = events.into_iter().filter(is_start).collect();
+    for end in &mut ends {
+        end["eventType"] = "COMPLETE".into();
+        end["eventTime"] = Moment::now().to_string().into();
+    }
+    ends
 }
 
 impl Hints {
@@ -174,6 +217,14 @@ impl Hints {
                 .get(PATH)
                 .await
                 .map_err(failed("the hints cannot be shown"))?;
+            if let Some(path) = &self.plot {
+                if list.hints.is_empty() {
+                    let hint = "engines send them to /api/v1/lineage of the admin port";
+                    return Err(Failure::failed("there are no hints to draw").hinting(hint));
+                }
+                fs::write(path, picture::picture(&list.hints, Moment::now()))
+                    .map_err(|error| Failure::new(&format!("cannot write {}", path.display()), &error))?;
+            }
             print_result(self.json, &list, || listed(&list.hints));
             Ok(())
         })
@@ -195,7 +246,7 @@ fn listed(hints: &[HintUse]) -> String {
             state(hint).to_owned(),
             facts.reader.to_string(),
             facts.stage.to_string(),
-            paths(&facts.inputs.iter().collect::<Vec<_>>()),
+            inputs(facts),
             size.map_or_else(|| "-".into(), bytes),
             bytes(hint.brought_bytes),
             bytes(hint.used_bytes),
@@ -207,11 +258,17 @@ fn listed(hints: &[HintUse]) -> String {
     table(std::iter::once(head.map(str::to_owned)).chain(rows))
 }
 
-fn paths(paths: &[&String]) -> String {
+/// Returns the inputs of a hint in short.
+fn inputs(facts: &HintFacts) -> String {
+    paths(&facts.inputs)
+}
+
+/// Returns the first path, and the number of others.
+fn paths<P: AsRef<str>>(paths: &[P]) -> String {
     match paths {
         [] => "-".into(),
-        [only] => (*only).clone(),
-        [first, rest @ ..] => format!("{first} +{}", rest.len()),
+        [only] => only.as_ref().to_owned(),
+        [first, rest @ ..] => format!("{} +{}", first.as_ref(), rest.len()),
     }
 }
 
