@@ -108,7 +108,7 @@ mod tests {
     }
 
     /// A hint that was announced after ten seconds.
-    fn hint(state: &str, ended: Option<u32>, other: Value) -> HintUse {
+    fn hint(state: &str, ended: Option<u32>, other: &Value) -> HintUse {
         let mut hint = json!({
             "task": {
                 "id": "01ARZ3NDEKTSV4RRFFQ69G5FAV", "kind": "hint", "created": at(10), "accepted_by": "n0",
@@ -138,42 +138,42 @@ mod tests {
         let on_its_way = |until| (ON_ITS_WAY, at(10), at(until));
         for (hint, expected) in [
             (
-                hint("cancelled", Some(30), used.clone()),
+                hint("cancelled", Some(30), &used),
                 vec![(WAITS, at(10), at(20)), (IN_USE, at(20), at(30)), on_its_way(12)],
             ),
             // The reader came after the end.
             (
-                hint("cancelled", Some(15), used),
+                hint("cancelled", Some(15), &used),
                 vec![(WAITS, at(10), at(20)), (IN_USE, at(20), at(20)), on_its_way(12)],
             ),
             (
-                hint("cancelled", Some(30), json!({ "brought": at(12) })),
+                hint("cancelled", Some(30), &json!({ "brought": at(12) })),
                 vec![(NEVER_USED, at(10), at(30)), on_its_way(12)],
             ),
             (
-                hint("done", Some(12), json!({ "brought": at(12), "keeps": true })),
+                hint("done", Some(12), &json!({ "brought": at(12), "keeps": true })),
                 vec![(WAITS, at(10), at(40)), on_its_way(12)],
             ),
             (
-                hint("running", None, json!({})),
+                hint("running", None, &json!({})),
                 vec![(WAITS, at(10), at(40)), on_its_way(40)],
             ),
             (
-                hint("failed", Some(11), json!({ "brought_bytes": 0 })),
+                hint("failed", Some(11), &json!({ "brought_bytes": 0 })),
                 vec![(BROUGHT_NOTHING, at(10), at(11))],
             ),
         ] {
             assert_eq!(spans(&hint, at(40)), expected, "{hint:?}");
         }
         // It was kept until its time, which is over.
-        let late = hint("done", Some(12), json!({ "brought": at(12) }));
+        let late = hint("done", Some(12), &json!({ "brought": at(12) }));
         assert_eq!(spans(&late, at(55))[0], (NEVER_USED, at(10), at(50)));
     }
 
     #[test]
     fn a_picture_has_a_row_for_each_of_the_latest_hints() {
-        let hints = vec![hint("cancelled", Some(30), json!({ "wasted_bytes": 2048 })); 61];
-        let mut early = hint("cancelled", Some(30), json!({}));
+        let hints = vec![hint("cancelled", Some(30), &json!({ "wasted_bytes": 2048 })); 61];
+        let mut early = hint("cancelled", Some(30), &json!({}));
         early.task.order.created = at(5);
         let rows = picture(&[hints[0].clone(), early], at(40));
         // The second one was announced first: it begins at the left edge, in the upper row.
