@@ -21,14 +21,15 @@ from . import lineage
 from .modes import RACKS, sent
 from .row import Bed, Line, sound
 from .stages import Readers, Stages, Step
-from .tpch import BETWEEN_PER_INPUT, COMPUTE_PER_READ, QUERIES, Job, dag, loads, objects, reads, tables_of
+from .tpch import COMPUTE_PER_READ, QUERIES, Job, dag, loads, objects, reads, tables_of
 
-# A 2,048th of the published bytes: a mapper reads 512 MiB, as in 6.5.1, here 256 KiB. Blocks are as large.
-_BYTES, _REQUEST_BYTES = 2_048, 256 << 10
+# A 4,096th of the published bytes. Requests, blocks and the objects of results cannot shrink as far, or processors
+# would bound the reads: 512 MB, as in 6.5.1, become 256 KiB.
+_BYTES, _REQUEST_BYTES = 4_096, 256 << 10
 _GB = 1_000_000_000 // _BYTES
-# A seventieth of the published rates: the lake of 63 disks gives 7 Gbit/s to all nodes together. Twelve clients of 10
+# A 140th of the published rates: the lake of 63 disks gives 7 Gbit/s to all nodes together. Twelve clients of 10
 # Gbit/s beside each cache, which has 40 to them and 40 to the lake, in racks with 4 x 40.
-_RATE = 70
+_RATE = 140
 _LAKE_MBIT = 7_000 // _RATE
 _RATES = Rates(client=12 * 10_000 // _RATE, node=40_000 // _RATE, rack=4 * 40_000 // _RATE, lake=40_000 // _RATE)
 _GOODPUT = 0.95
@@ -48,8 +49,6 @@ _ROOM = int(512 * _GB * 1.1)
 _READ_PART = 0.8
 # "1.5 TB of intermediate data and 540 GB of output data" (6.1.2).
 _OUTPUT_PER_INPUT = 0.54 / 8
-# Pig has a reducer for each GB that a job reads, and each writes an object.
-_PART_BYTES = int(_GB * BETWEEN_PER_INPUT)
 # A minute, as in 6.7.
 _AGE = f"{round(60 * _RATE / _BYTES)}s"
 _BETWEEN = f"{BACK}between/"
@@ -239,12 +238,12 @@ class _Run:
             found += [part for name in load.before for part in results[name]]
             spent["read"] += self._spread(chance, reads(found, _REQUEST_BYTES), lambda mine: Step(reads=mine))
             time.sleep(COMPUTE_PER_READ * load.read_bytes * 8 / (_LAKE_MBIT * _GOODPUT * 1e6))
-            mine = {name: objects(f"{between}/{name}", size, _PART_BYTES) for name, size in load.results.items()}
+            mine = {name: objects(f"{between}/{name}", size, _REQUEST_BYTES) for name, size in load.results.items()}
             results.update(mine)
             written = [part for parts in mine.values() for part in parts]
             if not written:
                 size = max(1, int(sum(sizes[table] for table in job.tables) * _OUTPUT_PER_INPUT))
-                written = objects(f"{self._output}{number}", size, _PART_BYTES)
+                written = objects(f"{self._output}{number}", size, _REQUEST_BYTES)
                 self._outputs += written
             spent["write"] += self._spread(chance, written, lambda mine: Step(writes=dict(mine)))
         lasted = time.monotonic() - began

@@ -49,7 +49,7 @@ QUERIES: dict[int, Sequence[str]] = {
 # 0.31 / (1 - 1 / 5) = 39% of the time is reads at the lake, and 61% is computation.
 COMPUTE_PER_READ = 0.61 / 0.39
 # Of Facebook's jobs (6.1.2).
-BETWEEN_PER_INPUT = 1.5 / 8
+_BETWEEN_PER_INPUT = 1.5 / 8
 
 
 @dataclass(frozen=True)
@@ -137,4 +137,4 @@ def loads(work: Job, sizes: dict[str, int]) -> list[Load]:
 
 def _result(stage: Stage, sizes: dict[str, int], results: dict[str, int]) -> int:
     read = sum(sizes[table] for table in stage.tables) + sum(results[name] for name in stage.before)
-    return max(1, int(read * BETWEEN_PER_INPUT))
+    return max(1, int(read * _BETWEEN_PER_INPUT))
