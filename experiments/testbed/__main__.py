@@ -21,11 +21,13 @@ from real.processes import run
 from bench.report import machine
 
 from .adaptation import adaptation
+from .dags import dags
 from .elasticity import elasticity
 from .erasure import erasure
-from .facebook import facebook
+from .facebook import NARROW, facebook
 from .hints import hints
 from .intermediate import intermediate
+from .jobs import FIRST_READS
 from .jobs_directory import jobs_directory
 from .layers import cold, directory, local, remote, solo, striping
 from .plans import PlannerUnavailable, plans
@@ -42,6 +44,7 @@ ROWS: dict[str, Row] = {
     "cold": cold,
     "striping": striping,
     "facebook": facebook,
+    "facebook-first-reads": partial(facebook, cut=FIRST_READS, lakes=(NARROW,)),
     "adaptation": adaptation,
     "writing": writing,
     "erasure": erasure,
@@ -52,6 +55,7 @@ ROWS: dict[str, Row] = {
     "directory": directory,
     "plans": plans,
     "plans-ad-hoc": partial(plans, ad_hoc=True),
+    "dags": dags,
     "hints": hints,
     "hints-metered": partial(hints, metered=True),
     "whole-objects-3-1": partial(whole_objects, nodes=3, clients=1),

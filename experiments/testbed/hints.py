@@ -7,12 +7,9 @@ import random
 import re
 import subprocess
 import time
-import urllib.request
-import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 
 from net.cluster import BACK, BUCKET, Client, Cluster, Shape
@@ -20,8 +17,10 @@ from net.fabric import Rates
 from net.objects import Read, ranges
 from real.processes import run
 
-from .row import MIB, Bed, Line, Unsound, sound
+from . import lineage
+from .row import Bed, Line, Unsound, sound
 from .stages import Readers, Stages, Step
+from .tpch import COMPUTE_PER_READ, QUERIES, Job, dag, loads, objects, reads, tables_of
 
 # A hundredth of the published rates: the lake gives 8 Gbit/s.
 _CLIENT_MBIT, _LAKE_MBIT = 800, 80
@@ -30,55 +29,13 @@ _GOODPUT = 0.95
 _ROOM, _NEIGHBOUR = 51_200_000, 100_000_000
 # "Two clusters each with 12 compute nodes".
 _READERS = 12
-_BLOCK_BYTES, _REQUEST_BYTES, _OBJECT_BYTES = 64 << 10, 64 << 10, MIB
+_BLOCK_BYTES, _REQUEST_BYTES = 64 << 10, 64 << 10
 # The neighbour reads this before the jobs begin, over a link that does not slow it down.
 _WARM_UP, _WARM_UP_MBIT = 2 * _NEIGHBOUR, 2_000
 # Three databases with the 8 tables of TPC-H, for the 43 data sets of TR-CP2021, and a quarter of its 2,448 GB. Small
 # databases are read more often; each has about the same part of all bytes.
 _DATABASES = {"large": 17_600_000, "medium": 8_800_000, "small": 4_400_000}
 _JOBS_ON = {"large": 2, "medium": 3, "small": 6}
-# Bytes of the tables of TPC-H with scale factor 1.
-_TABLES = {
-    "lineitem": 759_863_287,
-    "orders": 171_952_161,
-    "partsupp": 118_984_616,
-    "customer": 24_346_144,
-    "part": 24_135_125,
-    "supplier": 1_409_184,
-    "nation": 2_224,
-    "region": 389,
-}
-# The joins of the 22 queries of TPC-H, each subquery with its own, in orders in which each table joins one before it.
-_QUERIES: dict[int, Sequence[str]] = {
-    1: ["lineitem"],
-    2: ["part partsupp supplier nation region", "partsupp supplier nation region"],
-    3: ["customer orders lineitem"],
-    4: ["orders lineitem"],
-    5: ["customer orders lineitem supplier nation region"],
-    6: ["lineitem"],
-    7: ["supplier lineitem orders customer nation nation"],
-    8: ["part lineitem supplier orders customer nation nation region"],
-    9: ["part lineitem supplier partsupp orders nation"],
-    10: ["customer orders lineitem nation"],
-    11: ["partsupp supplier nation", "partsupp supplier nation"],
-    12: ["orders lineitem"],
-    13: ["customer orders"],
-    14: ["lineitem part"],
-    15: ["lineitem", "supplier"],
-    16: ["partsupp part", "supplier"],
-    17: ["lineitem part", "lineitem"],
-    18: ["customer orders lineitem", "lineitem"],
-    19: ["lineitem part"],
-    20: ["partsupp part lineitem", "supplier nation"],
-    21: ["supplier lineitem orders nation", "lineitem", "lineitem"],
-    22: ["customer", "customer", "orders"],
-}
-# Published: a cache spares these jobs 31% of their time (6.6), and a hit takes a fifth of a read at the lake (7.1). So
-# 0.31 / (1 - 1 / 5) = 39% of the time is reads at the lake, and 61% is computation.
-_COMPUTE_PER_READ = 0.61 / 0.39
-# Of Facebook's jobs (6.1.2).
-_BETWEEN_PER_INPUT = 1.5 / 8
-_NAMESPACE = "pig"
 # Results of stages never leave the tier, as Kariz marks them; objects with a short lifetime stay for longer than a run.
 _TABLES_OF_NODE = """
 [write]
@@ -94,9 +51,6 @@ capacity = "1GiB"
 prefix = "s3://BUCKET/back/"
 mode = "back"
 lifetime = "short"
-
-[[hints.rule]]
-namespace = "NAMESPACE"
 """
 # Pins may take half of a node's room, where a block of 64 KiB takes 72 KiB; this is what an operator can pin at once.
 _PINS_PERCENT = 40
@@ -105,23 +59,6 @@ _LINK_USE_LEAST, _TRIES = 0.9, 4
 # Values of `X-Cache` of answers whose bytes were all there.
 _LOCAL = {"HIT", "REVALIDATED"}
 _MODES = ("none", "hints", "pins")
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A join, or the last grouping of a job: the tables that it reads, and the stages whose results it reads."""
-
-    name: str
-    tables: Sequence[str]
-    before: Sequence[str]
-
-
-@dataclass(frozen=True)
-class Job:
-    """A query on a database, as levels of stages. The stages of a level run together."""
-
-    name: str
-    levels: Sequence[Sequence[Stage]]
 
 
 @dataclass
@@ -168,12 +105,12 @@ def hints(bed: Bed, metered: bool = False) -> list[Line]:
     )
     # A solo node has its link alone; `Shape.metered_mbit` is shared.
     metering = {"SHOAL_LAKE_BANDWIDTH": f"{_LAKE_MBIT * _GOODPUT:.0f}Mbit"} if metered else {}
-    sizes, scanned = _sizes(), _scanned()
+    sizes, scanned = tables_of(_DATABASES, _BLOCK_BYTES), _scanned()
     found: dict[str, list[Course]] = {mode: [] for mode in _MODES}
     with bed.cluster(row, shape) as cluster:
         cluster.nodes[1].environment.update(metering)
         for folder, size in {**sizes, "neighbour": _NEIGHBOUR}.items():
-            for key, part in _objects(folder, size):
+            for key, part in objects(folder, size):
                 cluster.put(key, part)
         for turn in range(bed.rounds):
             work = _work(turn)
@@ -195,27 +132,12 @@ def _bound_by_link(measured: _Run, work: Sequence[Job], scanned: Sequence[Read])
 
 
 def _tables(tier: Path) -> str:
-    named = {"FOLDER": str(tier), "BUCKET": BUCKET, "NAMESPACE": _NAMESPACE}
-    return re.sub("|".join(named), lambda word: named[word[0]], _TABLES_OF_NODE)
-
-
-def _sizes() -> dict[str, int]:
-    """Returns the bytes of each table of each database; a table has at least one block."""
-    whole = sum(_TABLES.values())
-    return {
-        f"{database}/{table}": max(_BLOCK_BYTES, size * part // whole)
-        for database, size in _DATABASES.items()
-        for table, part in _TABLES.items()
-    }
-
-
-def _objects(folder: str, size: int) -> list[tuple[str, int]]:
-    parts = range(0, size, _OBJECT_BYTES)
-    return [(f"{folder}/part-{number}", min(_OBJECT_BYTES, size - at)) for number, at in enumerate(parts)]
+    named = {"FOLDER": str(tier), "BUCKET": BUCKET}
+    return re.sub("|".join(named), lambda word: named[word[0]], _TABLES_OF_NODE) + lineage.RULE
 
 
 def _reads(folder: str, size: int) -> list[Read]:
-    return [read for key, part in _objects(folder, size) for read in ranges(key, part, _REQUEST_BYTES)]
+    return reads(objects(folder, size), _REQUEST_BYTES)
 
 
 def _scanned() -> list[Read]:
@@ -227,24 +149,8 @@ def _work(seed: int) -> list[Job]:
     chance = random.Random(f"hints {seed}")
     databases = [name for name, count in _JOBS_ON.items() for _ in range(count)]
     chance.shuffle(databases)
-    queries = chance.sample(sorted(_QUERIES), len(databases))
-    return [_job(query, database) for query, database in zip(queries, databases, strict=True)]
-
-
-def _job(query: int, database: str) -> Job:
-    """Makes each join a stage, as Pig does: the first one of a chain reads two tables, each other reads one more."""
-    levels: list[list[Stage]] = []
-    last: list[str] = []
-    for number, chain in enumerate(_QUERIES[query]):
-        tables = [f"{database}/{table}" for table in chain.split()]
-        before: list[str] = []
-        for depth, read in enumerate([tables[:2], *([table] for table in tables[2:])]):
-            stage = Stage(f"join-{number}-{depth}", read, before)
-            levels += [[]] * (depth + 1 - len(levels))
-            levels[depth] = [*levels[depth], stage]
-            before = [stage.name]
-        last += before
-    return Job(f"q{query}/{database}", [*levels, [Stage("group", [], last)]])
+    queries = chance.sample(sorted(QUERIES), len(databases))
+    return [dag(query, database) for query, database in zip(queries, databases, strict=True)]
 
 
 class _Run:
@@ -291,53 +197,40 @@ class _Run:
     def _warm_up(self, scanned: Sequence[Read]) -> None:
         cluster = self._cluster
         cluster.fabric.shape("lake-1", _WARM_UP_MBIT)
-        reads = random.Random("warm up").choices(scanned, k=_WARM_UP // _REQUEST_BYTES)
-        sound(cluster.read_through(1, reads, connections=_READERS, timeout_s=60))
+        again = random.Random("warm up").choices(scanned, k=_WARM_UP // _REQUEST_BYTES)
+        sound(cluster.read_through(1, again, connections=_READERS, timeout_s=60))
         self._node.settle()
         cluster.fabric.shape("lake-1", _LAKE_MBIT)
 
     def _do(self, stages: Stages, job: Job, number: int) -> None:
         """Runs a job stage by stage. Its run id is its own in every run."""
         between = f"{BACK}{self._mode}-{self._turn}-{self._tries}/{number}"
-        start = _start(job, between)
+        run_of_job = lineage.Run(self._node, job, between)
         if self._mode == "hints":
-            self._send(start)
+            run_of_job.start()
         results: dict[str, int] = {}
-        for level in job.levels:
-            folders = [table for stage in level for table in stage.tables]
-            reads = [read for folder in folders for read in _reads(folder, self._sizes[folder])]
-            names = [name for stage in level for name in stage.before]
-            reads += [read for name in names for read in ranges(f"{between}/{name}", results[name], _REQUEST_BYTES)]
-            compute_s = _COMPUTE_PER_READ * _idle_s(sum(read.length for read in reads))
-            writes = {stage.name: self._result(stage, results) for stage in level if level is not job.levels[-1]}
-            results.update(writes)
-            named = {f"{between}/{name}": size for name, size in writes.items()}
-            done = stages.run(Step(reads, compute_s, named))
+        for load in loads(job, self._sizes):
+            requests = [read for folder in load.tables for read in _reads(folder, self._sizes[folder])]
+            for name, size in load.before.items():
+                requests += ranges(f"{between}/{name}", size, _REQUEST_BYTES)
+            results.update(load.results)
+            named = {f"{between}/{name}": size for name, size in load.results.items()}
+            done = stages.run(Step(requests, COMPUTE_PER_READ * _idle_s(load.read_bytes), named))
             self._course.read_s += done.read_s
             self._course.bytes.update(done.bytes)
         stages.run(Step(removes=[f"{between}/{name}" for name in results]))
         if self._mode == "hints":
-            self._send({**start, "eventType": "COMPLETE", "eventTime": _now(), "job": _named(job)})
-
-    def _result(self, stage: Stage, results: dict[str, int]) -> int:
-        read = sum(self._sizes[table] for table in stage.tables) + sum(results[name] for name in stage.before)
-        return max(1, int(read * _BETWEEN_PER_INPUT))
-
-    def _send(self, event: dict[str, object]) -> None:
-        request = self._node.request("/api/v1/lineage", "POST")
-        request.data = json.dumps(event).encode()
-        request.add_header("content-type", "application/json")
-        urllib.request.urlopen(request, timeout=10).close()
+            run_of_job.complete()
 
     def _pin(self, work: Sequence[Job]) -> list[str]:
         """Pins the tables that the jobs read most often, as many as may be pinned, and waits until they are there."""
-        asked = Counter(table for job in work for level in job.levels for stage in level for table in stage.tables)
+        asked = Counter(table for job in work for table in job.tables)
         pinned: list[str] = []
         room = _ROOM * _PINS_PERCENT // 100
         for table, _ in asked.most_common():
             if self._sizes[table] <= room:
                 room -= self._sizes[table]
-                pinned += [key for key, _ in _objects(table, self._sizes[table])]
+                pinned += [key for key, _ in objects(table, self._sizes[table])]
         self._order("pin", pinned, "--for", "1h")
         return pinned
 
@@ -358,36 +251,6 @@ class _Run:
 
 def _idle_s(size: int) -> float:
     return size * 8 / (_LAKE_MBIT * _GOODPUT * 1e6)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
-
-
-def _named(job: Job) -> dict[str, object]:
-    return {"namespace": _NAMESPACE, "name": job.name}
-
-
-def _start(job: Job, between: str) -> dict[str, object]:
-    """Returns the event of the job's start, with all its stages."""
-    stages = [
-        {
-            "name": stage.name,
-            "reads": [f"s3://{BUCKET}/{table}" for table in stage.tables]
-            + [f"s3://{BUCKET}/{between}/{name}" for name in stage.before],
-            "writes": [f"s3://{BUCKET}/{between}/{stage.name}"],
-        }
-        for level in job.levels
-        for stage in level
-    ]
-    return {
-        "eventType": "START",
-        "eventTime": _now(),
-        "producer": "https://github.com/mabdi/kariz",
-        "schemaURL": "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent",
-        "run": {"runId": str(uuid.uuid4())},
-        "job": {**_named(job), "facets": {"shoal": {"stages": stages}}},
-    }
 
 
 def _lines(found: dict[str, list[Course]]) -> list[Line]:

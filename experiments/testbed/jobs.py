@@ -10,7 +10,9 @@ from pathlib import Path
 from net.objects import Read, ranges
 
 SCALE = 40_000
-_TRACE = Path(__file__).resolve().parents[1] / "traces" / "fb2010-reread.tsv"
+# The two cuts of the trace (`../traces/README.md`).
+REREAD, FIRST_READS = "fb2010-reread", "fb2010-first-reads"
+_TRACES = Path(__file__).resolve().parents[1] / "traces"
 
 
 @dataclass(frozen=True)
@@ -22,9 +24,9 @@ class Job:
     output_bytes: int
 
 
-def jobs(haste: int, scale: int = SCALE) -> list[Job]:
-    """Returns all jobs in order, with a `scale`th of their bytes; `haste` divides these further."""
-    with _TRACE.open(newline="") as lines:
+def jobs(haste: int, scale: int = SCALE, trace: str = REREAD) -> list[Job]:
+    """Returns all jobs of a trace in order, with a `scale`th of their bytes; `haste` divides these further."""
+    with (_TRACES / f"{trace}.tsv").open(newline="") as lines:
         rows = list(csv.reader(lines, delimiter="\t"))
     return [Job(row[6], max(1, int(row[3]) // scale // haste), int(row[5]) // scale // haste) for row in rows]
 
