@@ -89,6 +89,8 @@ pub struct RunEvent {
     pub parts: Vec<JobName>,
     /// When the run has to end, in milliseconds since 1970.
     pub deadline_ms: Option<u64>,
+    /// When the run begins to read, in milliseconds since 1970, if that is later than the event.
+    pub submit_ms: Option<u64>,
     /// The stages of the run, in any order.
     pub stages: Vec<Stage>,
 }
@@ -203,6 +205,7 @@ impl Event {
             edges: bounded_by(edges, EDGES_MAX, "pairs of jobs")?,
             parts: bounded(parts, "first tasks")?,
             deadline_ms: shoal.and_then(|shoal| text(shoal, "/deadline")).and_then(millis),
+            submit_ms: shoal.and_then(|shoal| text(shoal, "/submit")).and_then(millis),
             stages: bounded_by(shoal.map_or_else(Vec::new, stages), STAGES_MAX, "stages")?,
             job: name,
         })))

@@ -43,7 +43,7 @@ class Hint(FromAnswer):
 
     `stage` is the number of jobs or stages that end before the reader begins: 0 for the run itself. `parents` are the
     runs of which `run` is a part, the nearest first. `is_behind` says that the reader is a job after the run, and no
-    part of it.
+    part of it. `submit` is when the reader begins, if that is later than the event.
     """
 
     run: str
@@ -52,6 +52,7 @@ class Hint(FromAnswer):
     stage: int
     is_behind: bool = field(metadata=FALSE_IF_ABSENT)
     inputs: tuple[str, ...]
+    submit: datetime | None
 
 
 @dataclass(frozen=True)

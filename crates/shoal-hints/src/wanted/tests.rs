@@ -61,6 +61,7 @@ fn start(job: &str, reads: &[&str], writes: &[&str]) -> RunEvent {
         edges: Vec::new(),
         parts: Vec::new(),
         deadline_ms: None,
+        submit_ms: None,
         stages: Vec::new(),
     }
 }

@@ -206,6 +206,7 @@ impl Hints {
         let until = Moment::from(now).plus(self.config.keep);
         let deadline = event.deadline_ms.map(|deadline| moment(deadline).min(until));
         let deadline = deadline.filter(|deadline| !deadline.after(now).is_zero());
+        let submit = event.submit_ms.map(moment);
         for wanted in wanted(event, &self.tasks.jobs()) {
             // A later event of the run repeats the first one, and a reader behind it may have read by then.
             if self.open.lock().has_brought(&event.run, &wanted) {
@@ -232,6 +233,7 @@ impl Hints {
                 stage: wanted.stage,
                 is_behind: wanted.is_behind,
                 inputs: wanted.inputs.clone(),
+                submit: submit.filter(|_| !wanted.is_behind),
             };
             self.tasks
                 .post_hint(hint, rule.identity.as_deref(), until, deadline, now)?;

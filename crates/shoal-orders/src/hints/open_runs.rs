@@ -77,6 +77,7 @@ impl OpenRuns {
         }
         known.parent_job = known.parent_job.take().or(event.parent_job);
         known.deadline_ms = event.deadline_ms.or(known.deadline_ms);
+        known.submit_ms = event.submit_ms.or(known.submit_ms);
         if !event.stages.is_empty() {
             known.stages = event.stages;
         }

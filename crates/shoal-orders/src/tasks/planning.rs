@@ -1,16 +1,21 @@
 //! Plans that nodes make by themselves, as the tasks of the cluster see them.
 
+use std::sync::Arc;
+
 use shoal_net::clock;
 use shoal_plan::document::ExpectedFile;
 use shoal_plan::{Document, Plan, Request};
 use tokio::task::spawn_blocking;
 
+use super::parts::lake_view::LakeView;
+use super::parts::task_identity::TaskIdentity;
 use super::plan::ahead::{self, PlanInForce};
+use super::plan::arrivals::{add_job, last_reads};
 use super::plan::no_plan;
-use super::records::entry::Task;
+use super::records::entry::{Entry, Task};
 use super::records::files::DocumentFacts;
 use super::refusal::TaskRefusal;
-use super::service::{ORDERS_MAX, Tasks};
+use super::service::{ORDERS_MAX, Tasks, number};
 
 /// The id whose home makes plans for all nodes.
 const PLANNING: u128 = u128::from_be_bytes(*b"a plan of itself");
@@ -30,10 +35,47 @@ impl Tasks {
         let facts = entry.order.document.as_ref()?;
         let document = self.base.plans.document(entry.id, facts).await;
         let document = document.inspect_err(|why| tracing::debug!(why, "the plan in force cannot be read"));
+        let mut document = document.ok()?;
+        self.add_arrivals(&entry, &mut document).await;
         Some(PlanInForce {
-            document: document.ok()?,
+            document,
             verdicts: entry.plan_progress().verdicts.clone(),
         })
+    }
+
+    /// Adds the jobs that were admitted since the plan came into force, so that the next plan keeps their
+    /// deadlines. The plan itself does not have them. Those that are read in another name than the plan's are
+    /// admitted again.
+    async fn add_arrivals(&self, plan: &Entry, document: &mut Document) {
+        let (parts, jobs) = (&self.base.nodes.parts, self.base.records.jobs());
+        let identity = &plan.order.request.identity;
+        let of_plan = TaskIdentity::named(identity.as_deref(), parts, &Arc::default());
+        let (lake, now) = (LakeView::new(parts, of_plan), clock::utc_now());
+        for note in plan
+            .plan_progress()
+            .arrivals
+            .iter()
+            .filter(|note| note.why.is_none())
+        {
+            let hint = number(&note.hint).and_then(|id| self.entry(id));
+            let hint = hint
+                .ok()
+                .filter(|hint| hint.is_live(now) && hint.order.request.identity == *identity);
+            let Some((facts, order)) = hint
+                .as_ref()
+                .and_then(|hint| Some((hint.order.hint.as_ref()?, &hint.order)))
+            else {
+                continue;
+            };
+            let last = last_reads(&jobs, &facts.reader);
+            if let Err(why) = add_job(&lake, order, facts, &last, document).await {
+                tracing::debug!(
+                    job = note.job,
+                    why,
+                    "a job that was admitted is not in the next plan"
+                );
+            }
+        }
     }
 
     /// Returns the bytes that the nodes hold of each of these files, in their order, as an identity sees the

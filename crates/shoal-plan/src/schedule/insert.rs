@@ -101,6 +101,13 @@ impl Schedule {
         }
     }
 
+    /// Keeps the bytes of a file that are cached at the start until a slot, as far as there is room.
+    pub(crate) fn keep_held(&mut self, instance: &Instance, file: usize, until: usize) {
+        if until > 0 && instance.files[file].held_bytes > 0.0 {
+            self.extend(instance, file, 0..until);
+        }
+    }
+
     /// Keeps the bytes of a file that are cached before a job starts until the job ends, as far as there is
     /// room.
     fn extend(&mut self, instance: &Instance, file: usize, slots: Range<usize>) {

@@ -55,6 +55,9 @@ pub struct HintFacts {
     pub is_behind: bool,
     /// The paths that it reads, each an object or all objects below it.
     pub inputs: Vec<String>,
+    /// When it begins to read, if that is later than its event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submit: Option<Moment>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
