@@ -40,10 +40,6 @@ pub fn admit(request: &Request, former: &Plan, in_force: &[Job]) -> Result<Plan,
     let mut pages = Vec::new();
     for job in 0..instance.jobs.len() {
         let before = schedule.clone();
-        let reader = &instance.jobs[job];
-        for &(file, _) in &reader.reads {
-            schedule.keep_held(&instance, file, reader.from);
-        }
         let of_job = pages_of(request, &instance, former, in_force, &mut schedule, job);
         // The slot that has begun is too short for a fetch.
         if schedule.insert_from(&instance, job, 1) {
@@ -52,12 +48,15 @@ pub fn admit(request: &Request, former: &Plan, in_force: &[Job]) -> Result<Plan,
             schedule = before;
         }
     }
+    let mut changed = vec![false; instance.files.len()];
+    pages.iter().for_each(|page| changed[page.file] = true);
     for (number, file) in instance.files.iter_mut().enumerate() {
-        let is_read = schedule.files[number] != laid.files[number];
-        let arrivals = in_force
+        changed[number] |= schedule.files[number] != laid.files[number];
+        let name = &request.files[file.number].name;
+        let readers = in_force
             .iter()
-            .filter(|job| is_read && job.inputs.contains(&request.files[file.number].name));
-        file.arrivals.extend(arrivals.map(|job| Arrival {
+            .filter(|job| changed[number] && job.inputs.contains(name));
+        file.arrivals.extend(readers.map(|job| Arrival {
             slot: instance.slots.slot(job.submit_s),
             until: instance.slots.until(job),
             jobs: Vec::new(),
@@ -70,9 +69,11 @@ pub fn admit(request: &Request, former: &Plan, in_force: &[Job]) -> Result<Plan,
         planned_at_most: 0.0,
         peak_share_at_least: None,
     };
-    Ok(merge(
-        request, &instance, former, in_force, &taken, &laid, &decision,
-    ))
+    let changed = changed.into_iter().zip(&instance.files);
+    let changed = changed.filter(|(is_changed, _)| *is_changed);
+    let changed = changed.map(|(_, file)| request.files[file.number].name.as_str());
+    let (before, after) = ((&taken, &laid), (&decision, &changed.collect()));
+    Ok(merge(request, &instance, former, in_force, before, after))
 }
 
 /// Keeps for a job what a job in force will have read from the lake of its files by then (4.3), as far as the
@@ -224,27 +225,20 @@ fn levels(instance: &Instance, plan: &FilePlan) -> Vec<f64> {
     levels
 }
 
-/// Joins the plan in force and what was added to it.
+/// Joins the plan in force and what was added to it: only the changed files are planned again.
 fn merge(
     request: &Request,
     instance: &Instance,
     former: &Plan,
     in_force: &[Job],
-    taken: &Taken,
-    laid: &Schedule,
-    decision: &Decision,
+    (taken, laid): (&Taken, &Schedule),
+    (decision, changed): (&Decision, &HashSet<&str>),
 ) -> Plan {
-    let is_planned = |(number, _): &(usize, _)| decision.schedule.jobs[*number].is_some();
-    let admitted = instance.jobs.iter().enumerate().filter(is_planned);
-    let reads = admitted.flat_map(|(_, job)| &job.reads);
-    let read: HashSet<&str> = reads
-        .map(|&(file, _)| request.files[instance.files[file].number].name.as_str())
-        .collect();
     let mut added = write::write(request, instance, decision);
-    added.files.retain(|file| read.contains(file.file.as_str()));
+    added.files.retain(|file| changed.contains(file.file.as_str()));
     let (mut files, mut replaced) = (Vec::new(), Vec::new());
     for file in &former.files {
-        if read.contains(file.file.as_str()) {
+        if changed.contains(file.file.as_str()) {
             replaced.push(file);
         } else {
             files.push(file.clone());
