@@ -49,7 +49,9 @@ pub fn admit(request: &Request, former: &Plan, in_force: &[Job]) -> Result<Plan,
         }
     }
     let mut changed = vec![false; instance.files.len()];
-    pages.iter().for_each(|page| changed[page.file] = true);
+    for page in &pages {
+        changed[page.file] = true;
+    }
     for (number, file) in instance.files.iter_mut().enumerate() {
         changed[number] |= schedule.files[number] != laid.files[number];
         let name = &request.files[file.number].name;

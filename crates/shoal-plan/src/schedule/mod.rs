@@ -199,8 +199,8 @@ impl Schedule {
         self.read_remotely(&instance.jobs[job], -hit);
     }
 
-    /// Returns the bytes of each read of a job that it could not read from the cache, which has whole blocks, or
-    /// from pages.
+    /// Returns the bytes of each read of a job that it could not read from the cache, which has whole blocks,
+    /// or from pages.
     pub fn missing(&self, instance: &Instance, job: usize) -> Vec<f64> {
         let reader = &instance.jobs[job];
         let missing = |(read, &(file, _)): (usize, &(usize, usize))| {

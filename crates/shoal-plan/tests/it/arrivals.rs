@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use shoal_lab::netco::SmallSolver;
-use shoal_plan::execution::{Arrival, Execution, JobStatus, Step, Verdicts};
+use shoal_plan::execution::{Arrival, Execution, JobStatus, Step, Transfer, Verdicts};
 use shoal_plan::model::{File, Held, Job, Request};
 use shoal_plan::plan;
 use shoal_plan::plan::{Cached, FilePlan, Outcome, Plan};
@@ -120,11 +120,7 @@ fn a_file_that_is_there_for_another_job_stays_for_the_one_that_arrives() {
         keeps.fold(0.0, f64::max) >= 32.0,
         "what was pinned for the first job is pinned for longer: {steps:?}"
     );
-    let whole: u64 = execution
-        .transfers()
-        .iter()
-        .map(|transfer| transfer.done_bytes())
-        .sum();
+    let whole: u64 = execution.transfers().iter().map(Transfer::done_bytes).sum();
     assert!(whole < 11 * BLOCK, "no block is fetched twice: {whole}");
     for (job, deadline_s) in [(0, 31.0), (1, 32.0)] {
         execution.has_read(job, 10 * BLOCK, deadline_s);
