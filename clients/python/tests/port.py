@@ -126,7 +126,7 @@ def task(**fields: Any) -> dict[str, Any]:
 def plan(jobs: dict[str, int] | None = None, progress: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
     """Returns a plan as nodes send it: a task, with these counts of jobs and this progress of a plan."""
     counts = {"waiting": 2, "running": 0, "at_risk": 1, "met": 0, "missed": 0, "unread": 0, "unplanned": 0}
-    named: dict[str, Any] = {"troubled": [], "transfers": [], "issues": [], "replans": 0}
+    named: dict[str, Any] = {"troubled": [], "transfers": [], "issues": [], "arrivals": [], "replans": 0}
     document = {
         "bytes": 100,
         "starts": "2026-11-27T18:00:00.000Z",

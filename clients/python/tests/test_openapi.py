@@ -31,6 +31,7 @@ _SCHEMAS: dict[str, type] = {
     "Task.plan.troubled": shoal.TroubledJob,
     "Task.plan.transfers": shoal.Transfer,
     "Task.plan.issues": shoal.PlanIssue,
+    "Task.plan.arrivals": shoal.Arrival,
     "Task.plan.replanned": shoal.Replanned,
     "Hint": shoal.Hint,
     "Hint.reader": shoal.JobName,

@@ -82,6 +82,7 @@ class Plans(unittest.TestCase):
                 {"file": "s3://b/k", "bytes": 9, "planned_bytes": 5, "done_bytes": 4, "bytes_per_second": 3},
             ],
             "issues": [{"at": "2026-11-27T18:01:00Z", "file": "s3://b/l", "error": "the lake does not have it"}],
+            "arrivals": [{"hint": "01K", "job": "etl/a@x", "at": "2026-11-27T18:03:00Z", "why": "the link is short"}],
             "replans": 1,
             "replanned": {"at": "2026-11-27T18:02:00Z", "why": "it is late", "by": "node", "detail": "no planner"},
         }
@@ -95,6 +96,7 @@ class Plans(unittest.TestCase):
         self.assertEqual(found.plan.troubled, (shoal.TroubledJob("etl@x", "at-risk", at(10), at(20)),))
         self.assertEqual(found.plan.transfers, (shoal.Transfer("s3://b/k", 9, 5, 4, 3),))
         self.assertEqual(found.plan.issues, (shoal.PlanIssue(at(1), "s3://b/l", "the lake does not have it"),))
+        self.assertEqual(found.plan.arrivals, (shoal.Arrival("01K", "etl/a@x", at(3), "the link is short"),))
         self.assertEqual(found.plan.replanned, shoal.Replanned(at(2), "it is late", "node", "no planner"))
         self.assertEqual((found.plan.planned_bytes, found.plan.jobs.at_risk), (2 << 20, 1))
         self.assertEqual((found.document.starts, found.eta), (at(0), None))

@@ -93,6 +93,8 @@ pub struct RunEvent {
     pub expected_bytes: Option<u64>,
     /// Those of its outputs that are of no use after the run.
     pub short_lived: Vec<String>,
+    /// When the run begins to read, in milliseconds since 1970, if that is later than the event.
+    pub submit_ms: Option<u64>,
     /// The stages of the run, in any order.
     pub stages: Vec<Stage>,
 }
@@ -212,6 +214,7 @@ impl Event {
             edges: bounded_by(edges, EDGES_MAX, "pairs of jobs")?,
             parts: bounded(parts, "first tasks")?,
             deadline_ms: shoal.deadline_ms,
+            submit_ms: shoal.submit_ms,
             priority: shoal.priority,
             expected_bytes,
             short_lived: short_lived.into_iter().collect(),

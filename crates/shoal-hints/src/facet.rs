@@ -42,6 +42,7 @@ pub struct Stage {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RunFacet {
     pub(crate) deadline_ms: Option<u64>,
+    pub(crate) submit_ms: Option<u64>,
     pub(crate) priority: u8,
     pub(crate) stages: Vec<Stage>,
 }
@@ -77,6 +78,7 @@ impl RunFacet {
         }
         Ok(Self {
             deadline_ms: text(facet, "/deadline").and_then(millis),
+            submit_ms: text(facet, "/submit").and_then(millis),
             priority: priority(facet)?.unwrap_or_default(),
             stages,
         })

@@ -8,7 +8,7 @@ pub mod tasks;
 
 pub use shoal_plan::execution::JobStatus;
 pub use tasks::{
-    ByteCounts, DocumentFacts, HintFacts, HintUse, InvalidMoment, Issue, JobCounts, JobNote, ManifestFacts,
-    Moment, NodeCounts, ObjectCounts, ObjectError, Order, PlanProgress, Progress, Replanned, Tally, Task,
-    TaskKind, TaskList, TaskRequest, TaskState, TransferNote,
+    ArrivalNote, ByteCounts, DocumentFacts, HintFacts, HintUse, InvalidMoment, Issue, JobCounts, JobNote,
+    ManifestFacts, Moment, NodeCounts, ObjectCounts, ObjectError, Order, PlanProgress, Progress, Replanned,
+    Tally, Task, TaskKind, TaskList, TaskRequest, TaskState, TransferNote,
 };

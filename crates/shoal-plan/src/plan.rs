@@ -1,8 +1,10 @@
 //! A plan: the outcome of each job, and the use of link and cache for it. `shoal-planner` writes it as JSON.
 
+use std::fmt;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
+use shoal_base::amount::human_amount;
 
 use crate::model::Objective;
 use crate::model::Request;
@@ -128,6 +130,41 @@ pub enum Reason {
         /// The start of the slot in which the link has the least left.
         narrowest_s: f64,
     },
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooSlow { needs_s, has_s } => {
+                write!(
+                    f,
+                    "its rate is too low: reading takes {needs_s:.0} s, and it has {has_s:.0} s"
+                )
+            }
+            Self::TooLarge { bytes, most_bytes } => write!(
+                f,
+                "even alone, link and cache bring {} of its {} in time",
+                human_amount(*most_bytes),
+                human_amount(*bytes)
+            ),
+            Self::NoRoom {
+                short,
+                missing_bytes,
+                link_left_bytes,
+                ..
+            } => {
+                let short = match short {
+                    Short::Link => "link",
+                    Short::Cache => "cache",
+                };
+                let (missing, left) = (human_amount(*missing_bytes), human_amount(*link_left_bytes));
+                write!(
+                    f,
+                    "{missing} are not cached for it, the link has {left} left for it, and the {short} is short"
+                )
+            }
+        }
+    }
 }
 
 /// A resource that a job lacks.

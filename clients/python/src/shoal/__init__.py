@@ -52,6 +52,7 @@ from shoal.nodes import (
     WriteBackStatus,
 )
 from shoal.plans import (
+    Arrival,
     JobCounts,
     PlanDocument,
     PlanIssue,
@@ -79,6 +80,7 @@ MiB = 1 << 20
 GiB = 1 << 30
 
 __all__ = [
+    "Arrival",
     "Block",
     "ByteCounts",
     "Client",

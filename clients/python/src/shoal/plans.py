@@ -80,6 +80,16 @@ class PlanIssue(FromAnswer):
 
 
 @dataclass(frozen=True)
+class Arrival(FromAnswer):
+    """A job that was announced while the plan was in force, by the task `hint`. `why` it was refused, if it was."""
+
+    hint: str
+    job: str
+    at: datetime
+    why: str | None
+
+
+@dataclass(frozen=True)
 class Replanned(FromAnswer):
     """The last new plan: why, and by the planner, by the node's simple rule, or by nothing if none could be made."""
 
@@ -91,7 +101,7 @@ class Replanned(FromAnswer):
 
 @dataclass(frozen=True)
 class PlanProgress(FromAnswer):
-    """How far a plan is. `troubled`, `transfers` and `issues` name some of each.
+    """How far a plan is. `troubled`, `transfers`, `issues` and `arrivals` name some of each.
 
     `planned_bytes` is what it was to have fetched by now.
     """
@@ -101,5 +111,6 @@ class PlanProgress(FromAnswer):
     troubled: tuple[TroubledJob, ...]
     transfers: tuple[Transfer, ...]
     issues: tuple[PlanIssue, ...]
+    arrivals: tuple[Arrival, ...]
     replans: int
     replanned: Replanned | None

@@ -47,7 +47,7 @@ class Hint(FromAnswer):
 
     `stage` is the number of jobs or stages that end before the reader begins: 0 for the run itself. `parents` are the
     runs of which `run` is a part, the nearest first. `is_behind` says that the reader is a job after the run, and no
-    part of it.
+    part of it. `submit` is when the reader begins, if that is later than the event.
     """
 
     run: str
@@ -60,6 +60,7 @@ class Hint(FromAnswer):
     short_lived: tuple[str, ...]
     priority: int
     bytes: int | None
+    submit: datetime | None
 
 
 @dataclass(frozen=True)

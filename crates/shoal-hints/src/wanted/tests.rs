@@ -65,6 +65,7 @@ fn start(job: &str, reads: &[&str], writes: &[&str]) -> RunEvent {
         priority: 0,
         expected_bytes: None,
         short_lived: Vec::new(),
+        submit_ms: None,
         stages: Vec::new(),
     }
 }

@@ -293,6 +293,7 @@ fn hints_of(event: &RunEvent, wanted: &Wanted) -> Vec<HintFacts> {
         short_lived: wanted.short_lived.clone(),
         priority: wanted.priority,
         bytes: wanted.bytes,
+        submit: event.submit_ms.map(moment).filter(|_| !wanted.is_behind),
     };
     let mut hints = Vec::new();
     if let Some(outermost) = event.parents.last() {
@@ -305,6 +306,7 @@ fn hints_of(event: &RunEvent, wanted: &Wanted) -> Vec<HintFacts> {
                 awaited: Vec::new(),
                 short_lived,
                 bytes: None,
+                submit: None,
                 ..hint.clone()
             });
         }

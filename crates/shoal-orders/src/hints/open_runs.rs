@@ -80,6 +80,7 @@ impl OpenRuns {
         known.priority = known.priority.max(event.priority);
         known.expected_bytes = known.expected_bytes.max(event.expected_bytes);
         extend(&mut known.short_lived, event.short_lived);
+        known.submit_ms = event.submit_ms.or(known.submit_ms);
         if !event.stages.is_empty() {
             known.stages = event.stages;
         }

@@ -29,7 +29,9 @@ pub use self::records::entry::Task;
 pub use self::records::files::{DocumentFacts, HintFacts, ManifestFacts};
 pub use self::records::moment::{InvalidMoment, Moment};
 pub use self::records::order::{Order, TaskKind, TaskRequest};
-pub use self::records::plan_progress::{Issue, JobCounts, JobNote, PlanProgress, Replanned, TransferNote};
+pub use self::records::plan_progress::{
+    ArrivalNote, Issue, JobCounts, JobNote, PlanProgress, Replanned, TransferNote,
+};
 pub use self::records::progress::{
     ByteCounts, NodeCounts, ObjectCounts, ObjectError, Progress, Tally, TaskState,
 };

@@ -1,5 +1,6 @@
 //! Plans that nodes make by themselves, as the tasks of the cluster see them.
 
+use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use shoal_net::clock;
@@ -8,12 +9,15 @@ use shoal_plan::show::timeline::Timeline;
 use shoal_plan::{Document, Plan, Request};
 use tokio::task::spawn_blocking;
 
+use super::parts::lake_view::LakeView;
+use super::parts::task_identity::TaskIdentity;
 use super::plan::ahead::{self, PlanInForce};
+use super::plan::arrivals::{add_job, last_reads};
 use super::plan::no_plan;
-use super::records::entry::Task;
+use super::records::entry::{Entry, Task};
 use super::records::files::DocumentFacts;
 use super::refusal::TaskRefusal;
-use super::service::{ORDERS_MAX, Tasks};
+use super::service::{ORDERS_MAX, Tasks, number};
 
 /// The id whose home makes plans for all nodes.
 const PLANNING: u128 = u128::from_be_bytes(*b"a plan of itself");
@@ -27,23 +31,66 @@ impl Tasks {
 
     /// Returns the plan in force, if there is one whose document this node can get.
     pub async fn plan_in_force(&self) -> Option<PlanInForce> {
+        let (entry, mut document) = self.document_in_force().await?;
+        self.add_arrivals(&entry, &mut document).await;
+        Some(PlanInForce {
+            document,
+            verdicts: entry.plan_progress().verdicts.clone(),
+        })
+    }
+
+    /// Returns the plan in force as spans of time, without the jobs that were admitted since, if there is one
+    /// whose document this node can get.
+    pub async fn timeline(&self) -> Option<Timeline> {
+        let (_, document) = self.document_in_force().await?;
+        let now = clock::utc_now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Some(Timeline::of(&document, now.as_secs_f64()))
+    }
+
+    async fn document_in_force(&self) -> Option<(Entry, Document)> {
         let entry = self
             .latest_plan()
             .filter(|entry| !entry.progress.state.is_over())?;
         let facts = entry.order.document.as_ref()?;
         let document = self.base.plans.document(entry.id, facts).await;
         let document = document.inspect_err(|why| tracing::debug!(why, "the plan in force cannot be read"));
-        Some(PlanInForce {
-            document: document.ok()?,
-            verdicts: entry.plan_progress().verdicts.clone(),
-        })
+        let document = document.ok()?;
+        Some((entry, document))
     }
 
-    /// Returns the plan in force as spans of time, if there is one whose document this node can get.
-    pub async fn timeline(&self) -> Option<Timeline> {
-        let document = self.plan_in_force().await?.document;
-        let now = clock::utc_now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Some(Timeline::of(&document, now.as_secs_f64()))
+    /// Adds the jobs that were admitted since the plan came into force, so that the next plan keeps their
+    /// deadlines. The plan itself does not have them. Those that are read in another name than the plan's are
+    /// admitted again.
+    async fn add_arrivals(&self, plan: &Entry, document: &mut Document) {
+        let (parts, jobs) = (&self.base.nodes.parts, self.base.records.jobs());
+        let identity = &plan.order.request.identity;
+        let of_plan = TaskIdentity::named(identity.as_deref(), parts, &Arc::default());
+        let (lake, now) = (LakeView::new(parts, of_plan), clock::utc_now());
+        for note in plan
+            .plan_progress()
+            .arrivals
+            .iter()
+            .filter(|note| note.why.is_none())
+        {
+            let hint = number(&note.hint).and_then(|id| self.entry(id));
+            let hint = hint
+                .ok()
+                .filter(|hint| hint.is_live(now) && hint.order.request.identity == *identity);
+            let Some((facts, order)) = hint
+                .as_ref()
+                .and_then(|hint| Some((hint.order.hint.as_ref()?, &hint.order)))
+            else {
+                continue;
+            };
+            let last = last_reads(&jobs, &facts.reader);
+            if let Err(why) = add_job(&lake, order, facts, &last, document).await {
+                tracing::debug!(
+                    job = note.job,
+                    why,
+                    "a job that was admitted is not in the next plan"
+                );
+            }
+        }
     }
 
     /// Returns the bytes that the nodes hold of each of these files, in their order, as an identity sees the

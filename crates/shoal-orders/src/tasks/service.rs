@@ -71,6 +71,10 @@ pub(super) const ANNOUNCED_MAX: usize = 8_000;
 /// The interval at which a node looks for tasks to run.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// The time for which the pins of a plan hold on after another one has taken its place: the coordinator of
+/// that one sets its own within some seconds.
+const PINS_OVERLAP: Duration = Duration::from_secs(15);
+
 /// A list without an order is kept for this time: a node may still be accepting the order.
 const ORDER_PATIENCE: Duration = Duration::from_mins(10);
 
@@ -341,7 +345,7 @@ impl Tasks {
         Ok(self.entry(number(id)?)?.to_task(clock::utc_now()))
     }
 
-    fn entry(&self, id: u128) -> Result<Entry, TaskRefusal> {
+    pub(super) fn entry(&self, id: u128) -> Result<Entry, TaskRefusal> {
         self.base.records.get(id).ok_or_else(no_task)
     }
 
@@ -493,13 +497,25 @@ impl Tasks {
         }
     }
 
-    /// Ends the pins here of orders that were cancelled.
+    /// Ends the pins here of orders that were cancelled. Those of a plan hold on until the plan in its place
+    /// has set its own.
     async fn end_cancelled_pins(&self) {
+        let latest = self.latest_plan().filter(|plan| !plan.progress.state.is_over());
         for order in self.parts().cache().store.pinning.orders() {
-            if self.base.records.is_cancelled(order.0) {
+            if self.base.records.is_cancelled(order.0) && !self.is_just_replaced(order.0, latest.as_ref()) {
                 self.parts().cache().store.pinning.end(order).await;
             }
         }
+    }
+
+    /// Returns true if the plan `latest` has lately taken the place of this one.
+    fn is_just_replaced(&self, id: u128, latest: Option<&Entry>) -> bool {
+        let replaced = latest
+            .filter(|latest| latest.id != id)
+            .and_then(|_| self.base.records.get(id));
+        let plan = replaced.filter(|plan| plan.succession().is_some());
+        let ended = plan.and_then(|plan| plan.progress.ended);
+        ended.is_some_and(|ended| !ended.plus(PINS_OVERLAP).after(clock::utc_now()).is_zero())
     }
 
     /// Returns the state of the plan in force.
@@ -553,7 +569,7 @@ fn is_behind_another(entry: &Entry, entries: &[Entry]) -> bool {
 }
 
 /// Returns the number of an id.
-fn number(id: &str) -> Result<u128, TaskRefusal> {
+pub(super) fn number(id: &str) -> Result<u128, TaskRefusal> {
     Ulid::from_str(id).map(|id| id.0).map_err(|_| no_task())
 }
 

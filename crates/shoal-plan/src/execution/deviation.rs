@@ -86,7 +86,7 @@ impl Execution {
 
 /// Returns the first transfer that is behind, if any.
 fn behind(execution: &Execution, now_s: f64) -> Option<Deviation> {
-    let open = execution.transfers.open().iter();
+    let open = execution.transfers.open();
     let mut begun = open.take_while(|transfer| transfer.start_s <= now_s);
     let is_behind = |transfer: &&Transfer| {
         let file = &execution.files[transfer.file];
@@ -121,28 +121,13 @@ impl Execution {
             .flat_map(|job| job.inputs.iter().map(String::as_str))
             .collect();
         let slot_s = self.request.window.slot_s;
-        let files = self.request.files.iter().zip(&self.files);
+        let files = self.files_now(now_s).zip(&self.files);
         let is_wanted = |file: &File, have: u64| have > 0 || used.contains(file.name.as_str());
-        let files = files
-            .filter(|(file, known)| is_wanted(file, known.have_bytes))
-            .map(|(file, known)| {
-                let again_s = known.missing.map(|(_, again_s)| {
-                    if again_s.is_finite() {
-                        again_s
-                    } else {
-                        now_s + slot_s
-                    }
-                });
-                let available_s = file.available_s.into_iter().chain(again_s).reduce(f64::max);
-                File {
-                    name: file.name.clone(),
-                    bytes: known.bytes,
-                    available_s: available_s.filter(|available_s| *available_s > now_s),
-                    block_bytes: known.block_bytes,
-                }
-            });
+        let files = files.filter(|(file, known)| is_wanted(file, known.have_bytes));
+        let files = files.map(|(file, _)| file).collect();
+        drop(used);
         let mut request = Request {
-            files: files.collect(),
+            files,
             jobs,
             ..self.request.clone()
         };
@@ -151,6 +136,29 @@ impl Execution {
         request.cache.held = self.held(now_s);
         request.link = self.link_left(now_s);
         Some(request)
+    }
+
+    /// Returns the files of the request as they are known now. One that the lake does not have counts as
+    /// available when it is asked for again.
+    pub(super) fn files_now(&self, now_s: f64) -> impl Iterator<Item = File> {
+        let slot_s = self.request.window.slot_s;
+        let files = self.request.files.iter().zip(&self.files);
+        files.map(move |(file, known)| {
+            let again_s = known.missing.map(|(_, again_s)| {
+                if again_s.is_finite() {
+                    again_s
+                } else {
+                    now_s + slot_s
+                }
+            });
+            let available_s = file.available_s.into_iter().chain(again_s).reduce(f64::max);
+            File {
+                name: file.name.clone(),
+                bytes: known.bytes,
+                available_s: available_s.filter(|available_s| *available_s > now_s),
+                block_bytes: known.block_bytes,
+            }
+        })
     }
 
     /// Returns the jobs that still need bytes.
@@ -174,7 +182,7 @@ impl Execution {
         served.map(|(pair, _)| pair)
     }
 
-    fn held(&self, now_s: f64) -> Vec<Held> {
+    pub(super) fn held(&self, now_s: f64) -> Vec<Held> {
         let mut pinned = vec![None::<f64>; self.files.len()];
         for (job, planned) in self.served(now_s) {
             for file in planned
@@ -209,18 +217,9 @@ impl Execution {
         held
     }
 
+    /// Returns the link as it is now, without the reads of jobs that have begun.
     fn link_left(&self, now_s: f64) -> Link {
-        let (link, share) = (&self.request.link, self.link.share);
-        let later = link.changes.iter().filter(|change| change.at_s > now_s);
-        let changes = later.map(|change| LinkChange {
-            at_s: change.at_s,
-            bytes_per_second: change.bytes_per_second * share,
-        });
-        let promised = link.promised.iter().filter(|promise| promise.end_s > now_s);
-        let promised = promised.map(|promise| Promise {
-            start_s: promise.start_s.max(now_s),
-            ..*promise
-        });
+        let mut link = self.link_now(now_s);
         let reads = self
             .served(now_s)
             .filter(|(_, planned)| planned.outcome == Outcome::Planned);
@@ -234,10 +233,27 @@ impl Execution {
                 .sum(),
         });
         let reads = reads.filter(|promise| promise.bytes_per_second > 0.0);
+        link.promised.extend(reads);
+        link
+    }
+
+    /// Returns the link as it is now, without what was promised to others from the start.
+    pub(super) fn link_now(&self, now_s: f64) -> Link {
+        let (link, share) = (&self.request.link, self.link.share);
+        let later = link.changes.iter().filter(|change| change.at_s > now_s);
+        let changes = later.map(|change| LinkChange {
+            at_s: change.at_s,
+            bytes_per_second: change.bytes_per_second * share,
+        });
+        let promised = link.promised.iter().filter(|promise| promise.end_s > now_s);
+        let promised = promised.map(|promise| Promise {
+            start_s: promise.start_s.max(now_s),
+            ..*promise
+        });
         Link {
             bytes_per_second: link.rate_at(now_s) * share,
             changes: changes.collect(),
-            promised: promised.chain(reads).collect(),
+            promised: promised.collect(),
         }
     }
 }

@@ -163,9 +163,9 @@ impl Execution {
         open.all(|(job, _)| now_s >= job.deadline_s + PATIENCE_S)
     }
 
-    /// Returns the jobs with a final status, for the next coordinator.
+    /// Returns the jobs of the document with a final status, for the next coordinator.
     pub fn verdicts(&self) -> Verdicts {
-        Verdicts::from(&self.verdicts)
+        Verdicts::from(&self.verdicts[..self.document_jobs])
     }
 }
 

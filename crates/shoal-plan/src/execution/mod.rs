@@ -5,6 +5,7 @@
 //! paper leaves deviations to future work (section 7); the rules for them are documented at
 //! [`transfer::rate`], [`Execution::deviation`] and [`Execution::request_from`].
 
+mod arrival;
 mod deviation;
 mod job_status;
 mod link_meter;
@@ -15,6 +16,7 @@ mod transfers;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::RangeInclusive;
 
+pub use self::arrival::Arrival;
 pub use self::deviation::{Deviation, Difference};
 pub use self::job_status::{JobStatus, Verdicts};
 pub use self::promise::Promise;
@@ -25,7 +27,7 @@ use self::link_meter::LinkMeter;
 use self::transfer::State;
 use self::transfers::Transfers;
 use crate::document::{Document, Extent};
-use crate::model::{Job, Request};
+use crate::model::{File, Job, Request};
 use crate::plan::{Cached, FilePlan, Outcome, Plan};
 
 /// Maximum number of transfers and evictions of a plan that is carried out.
@@ -99,8 +101,10 @@ pub struct Execution {
     reads: Vec<ReadState>,
     /// When each job may begin.
     early_s: Vec<f64>,
-    /// The jobs that the original plan planned.
+    /// The jobs that the original plan planned, and those that were admitted since.
     promised: HashSet<String>,
+    /// The number of jobs of the document. Behind them are those that arrived since.
+    document_jobs: usize,
     /// When this coordinator began.
     began_s: f64,
     /// The latest deviation in a file since the last plan.
@@ -125,6 +129,23 @@ struct FileState {
     /// While the lake does not have it: the number of retries, and the time of the next one.
     missing: Option<(u32, f64)>,
     may_be_fetched: bool,
+    /// The number of its first bytes that the document says the cache holds, until that is known.
+    said_bytes: u64,
+}
+
+impl FileState {
+    fn new(file: &File, expected_bytes: RangeInclusive<u64>) -> Self {
+        Self {
+            bytes: file.bytes,
+            planned_bytes: file.bytes,
+            expected_bytes,
+            block_bytes: file.block_bytes.max(1),
+            have_bytes: 0,
+            missing: None,
+            may_be_fetched: true,
+            said_bytes: 0,
+        }
+    }
 }
 
 impl Execution {
@@ -142,13 +163,8 @@ impl Execution {
             .iter()
             .zip(&expected)
             .map(|(file, expected)| FileState {
-                bytes: file.bytes,
-                planned_bytes: file.bytes,
-                expected_bytes: expected.bytes_low..=expected.bytes_high,
-                block_bytes: file.block_bytes.max(1),
-                have_bytes: 0,
-                missing: None,
                 may_be_fetched: expected.extent != Extent::PartOfPrefix,
+                ..FileState::new(file, expected.bytes_low..=expected.bytes_high)
             });
         let early_s = |(number, job): (usize, &Job)| {
             let expected = jobs.get(number).map_or(job.submit_s, |expected| expected.early_s);
@@ -169,6 +185,7 @@ impl Execution {
             reads: vec![ReadState::default(); request.jobs.len()],
             early_s,
             promised,
+            document_jobs: request.jobs.len(),
             began_s: now_s,
             surprise: None,
             replanned_s: f64::NEG_INFINITY,
@@ -176,6 +193,9 @@ impl Execution {
             request,
             plan,
         };
+        for held in &execution.request.cache.held {
+            execution.files[execution.by_name[&held.file]].said_bytes = held.bytes;
+        }
         let start_s = execution.request.window.start_s;
         let kept = execution.request.cache.held.iter().filter_map(|held| {
             let file = execution.by_name[&held.file];
@@ -191,6 +211,16 @@ impl Execution {
     /// Returns the request that the plan answers, as it was given.
     pub fn request(&self) -> &Request {
         &self.request
+    }
+
+    /// Returns the number of jobs of the document. Behind them in the request are those that arrived since.
+    pub fn document_jobs(&self) -> usize {
+        self.document_jobs
+    }
+
+    /// Returns true if a job may begin by now and is not over.
+    pub fn is_due(&self, job: usize, now_s: f64) -> bool {
+        self.early_s[job] <= now_s && now_s < self.request.jobs[job].deadline_s
     }
 
     /// Returns the plan in force.
@@ -216,21 +246,9 @@ impl Execution {
             let Some(&number) = self.by_name.get(&planned.file) else {
                 continue;
             };
-            let file = &self.files[number];
-            if file.may_be_fetched {
-                let of_file = planned.transfers.iter();
-                transfers.extend(of_file.filter_map(|transfer| transfer_of(number, file, transfer, planned)));
-            }
-            if file.may_be_fetched {
-                let page = |page: &Cached| {
-                    let (file, until_s) = (number, page.until_s);
-                    (page.from_s, Step::Page { file, until_s })
-                };
-                steps.extend(planned.paged.iter().map(page));
-            }
-            let evictions = planned.evictions.iter();
-            let whole = evictions.filter(|eviction| eviction.first_block == 0);
-            steps.extend(whole.map(|eviction| (eviction.at_s + RELEASE_AFTER_S, Step::Release(number))));
+            let (more, of_file) = self.of_file(number, planned);
+            transfers.extend(more);
+            steps.extend(of_file);
         }
         let jobs = self.request.jobs.iter().enumerate();
         let promised = jobs.filter(|(job, _)| self.promise(*job).is_some());
@@ -241,6 +259,43 @@ impl Execution {
         self.transfers = Transfers::new(transfers);
         steps.sort_by(|one, other| one.0.total_cmp(&other.0));
         self.agenda = steps.into();
+    }
+
+    /// Returns the transfers of a file by its plan, and the other steps about it with their times.
+    fn of_file(&self, number: usize, planned: &FilePlan) -> (Vec<Transfer>, Vec<(f64, Step)>) {
+        let (file, mut transfers, mut steps) = (&self.files[number], Vec::new(), Vec::new());
+        if file.may_be_fetched {
+            let of_file = planned.transfers.iter();
+            transfers.extend(of_file.filter_map(|transfer| transfer_of(number, file, transfer, planned)));
+            let page = |page: &Cached| {
+                let (file, until_s) = (number, page.until_s);
+                (page.from_s, Step::Page { file, until_s })
+            };
+            steps.extend(planned.paged.iter().map(page));
+        }
+        let evictions = planned.evictions.iter();
+        let whole = evictions.filter(|eviction| eviction.first_block == 0);
+        steps.extend(whole.map(|eviction| (eviction.at_s + RELEASE_AFTER_S, Step::Release(number))));
+        (transfers, steps)
+    }
+
+    /// Returns the step that keeps what is cached of a file for as long as a new plan does.
+    fn keep_again(&self, file: usize, planned: &FilePlan, now_s: f64) -> Option<(f64, Step)> {
+        let until_s = transfer::kept_until(&planned.cached, now_s, 0.0)?;
+        (self.files[file].have_bytes > 0).then_some((now_s, Step::Keep { file, until_s }))
+    }
+
+    /// Returns the files of which something is a page now: what a job has read of them is kept for others.
+    pub fn paged_now(&self, now_s: f64) -> Vec<usize> {
+        let is_now = |page: &Cached| page.from_s <= now_s && page.until_s > now_s;
+        let files = self
+            .plan
+            .files
+            .iter()
+            .filter(|file| file.paged.iter().any(is_now));
+        files
+            .filter_map(|file| self.by_name.get(&file.file).copied())
+            .collect()
     }
 
     /// Returns the inputs of a job, both by their positions in the request.
@@ -258,7 +313,7 @@ impl Execution {
             ..volume
         };
         for file in &mut self.files {
-            file.planned_bytes = file.bytes;
+            (file.planned_bytes, file.said_bytes) = (file.bytes, 0);
         }
         let mut jobs: HashMap<String, _> = plan.jobs.into_iter().map(|job| (job.job.clone(), job)).collect();
         for job in &mut self.plan.jobs {
@@ -269,7 +324,12 @@ impl Execution {
         self.plan.files = plan.files;
         self.plan.usage = plan.usage;
         self.plan.quality = plan.quality;
-        self.lay_out(Vec::new());
+        let kept = self.plan.files.iter().filter_map(|planned| {
+            let &file = self.by_name.get(&planned.file)?;
+            self.keep_again(file, planned, now_s)
+        });
+        let kept = kept.collect();
+        self.lay_out(kept);
         self.no_new_plan(now_s);
     }
 
@@ -323,6 +383,9 @@ impl Execution {
     /// Records that bytes of a transfer are cached.
     pub fn moved(&mut self, transfer: usize, bytes: u64) {
         let transfer = &mut self.transfers.list[transfer];
+        if transfer.state == State::Dropped {
+            return;
+        }
         let bytes = bytes.min(transfer.left_bytes());
         transfer.done_bytes += bytes;
         self.link.add(bytes);
@@ -392,10 +455,8 @@ impl Execution {
 
     /// Records how many bytes are still cached of a file that the request lists as held.
     pub fn kept(&mut self, file: usize, bytes: u64) {
-        let name = &self.request.files[file].name;
-        let held = self.request.cache.held.iter().find(|held| held.file == *name);
-        let expected = held.map_or(0, |held| held.bytes);
         let known = &mut self.files[file];
+        let expected = known.said_bytes;
         known.have_bytes = known.have_bytes.max(bytes.min(expected));
         if bytes < expected {
             self.surprised(file, Difference::NotHeld { bytes });

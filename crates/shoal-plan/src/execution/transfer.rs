@@ -58,6 +58,11 @@ impl Transfer {
         matches!(self.state, State::Waiting { .. } | State::Running)
     }
 
+    /// Returns true if it is no longer useful.
+    pub fn is_dropped(&self) -> bool {
+        self.state == State::Dropped
+    }
+
     /// Returns true if it is under way.
     pub fn is_running(&self) -> bool {
         self.state == State::Running

@@ -1,5 +1,6 @@
 //! From a request to a plan: the linear program, whole jobs, demand paging.
 
+pub mod admit;
 pub mod decision;
 pub mod replan;
 pub mod rounding;

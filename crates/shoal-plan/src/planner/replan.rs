@@ -113,7 +113,7 @@ fn lay_out(request: &Request, instance: &Instance, former: &Plan, schedule: &mut
 /// The transfers of the file do not have them: their blocks are whole, so that a slot may have the part of a
 /// block that belongs to the next one. If the link is full in both, that part has no place, and every job
 /// that reads the file lacks it.
-fn rises(plan: &FilePlan, usage: &Usage, block_bytes: u64) -> Vec<(f64, f64)> {
+pub(super) fn rises(plan: &FilePlan, usage: &Usage, block_bytes: u64) -> Vec<(f64, f64)> {
     let mut before = Cached {
         from_s: usage.start_s,
         until_s: usage.start_s,

@@ -42,7 +42,7 @@ pub fn write(request: &Request, instance: &Instance, decision: &Decision) -> Pla
     }
 }
 
-fn peak_share(usage: &Usage) -> f64 {
+pub(super) fn peak_share(usage: &Usage) -> f64 {
     let slots = 0..usage.link_bytes_per_second.len();
     let share = |slot: usize| {
         let used = usage.promised_bytes_per_second[slot]

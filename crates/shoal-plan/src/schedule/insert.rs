@@ -28,6 +28,7 @@ impl Schedule {
         let files: Vec<_> = files.collect();
         let slots = reader.from..reader.until;
         for &(file, _) in &reader.reads {
+            self.keep_held(instance, file, slots.start);
             self.extend(instance, file, slots.clone());
         }
         let least = slots
@@ -98,6 +99,13 @@ impl Schedule {
                 self.hold(number, slot, slot + 1, level - there);
             }
             before = level.max(there);
+        }
+    }
+
+    /// Keeps the bytes of a file that are cached at the start until a slot, as far as there is room.
+    fn keep_held(&mut self, instance: &Instance, file: usize, until: usize) {
+        if until > 0 && instance.files[file].held_bytes > 0.0 {
+            self.extend(instance, file, 0..until);
         }
     }
 

@@ -82,6 +82,12 @@ impl FileSchedule {
             .for_each(|step| step.1 = (step.1 + bytes).max(0.0));
     }
 
+    /// Gives the file these cached bytes in each slot, and these fetches.
+    pub(crate) fn set(&mut self, levels: &[f64], fetches: Vec<(usize, f64)>) {
+        self.cached = steps(levels);
+        self.fetches = fetches;
+    }
+
     /// Returns the position of a step that begins at `slot`; makes one if there is none.
     fn step_at(&mut self, slot: usize) -> usize {
         let position = self.cached.partition_point(|step| step.0 < slot);
@@ -193,15 +199,17 @@ impl Schedule {
         self.read_remotely(&instance.jobs[job], -hit);
     }
 
-    /// Returns the bytes of each read of a job that it could not read from the cache, which has whole blocks.
+    /// Returns the bytes of each read of a job that it could not read from the cache, which has whole blocks,
+    /// or from pages.
     pub fn missing(&self, instance: &Instance, job: usize) -> Vec<f64> {
         let reader = &instance.jobs[job];
-        let missing = |&(file, _): &(usize, usize)| {
+        let missing = |(read, &(file, _)): (usize, &(usize, usize))| {
             let (file, schedule) = (&instance.files[file], &self.files[file]);
             let cached = schedule.usable(reader.from, reader.until, file.held_bytes);
-            file.bytes - file.whole(cached)
+            let paged = self.hits.get(&(job, read)).copied().unwrap_or(0.0);
+            (file.bytes - file.whole(cached) - paged).max(0.0)
         };
-        reader.reads.iter().map(missing).collect()
+        reader.reads.iter().enumerate().map(missing).collect()
     }
 
     /// Removes jobs, those with the most remote bytes first, where the link is promised beyond its rate.

@@ -4,13 +4,14 @@ use shoal_lab::netco::SmallSolver;
 use shoal_plan::document::{DeadlineRule, Document, ExpectedFile, ExpectedJob, Extent};
 use shoal_plan::execution::{Deviation, Difference, Execution, JobStatus, Step, Verdicts};
 use shoal_plan::model::{Cache, File, Held, Job, Link, Objective, Options, Request, VERSION, Window};
+use shoal_plan::plan::Outcome;
 use shoal_plan::planner::replan::replan;
 
-const BLOCK: u64 = 100;
+pub(super) const BLOCK: u64 = 100;
 
 /// Files of ten blocks; each job reads one of them whole in the first second after its submission, which the
 /// link cannot carry.
-fn request(jobs: &[(f64, usize)]) -> Request {
+pub(super) fn request(jobs: &[(f64, usize)]) -> Request {
     let files = jobs.iter().map(|job| job.1 + 1).max().unwrap_or(0);
     let file = |number: usize| File {
         name: format!("f{number}"),
@@ -48,7 +49,7 @@ fn request(jobs: &[(f64, usize)]) -> Request {
     }
 }
 
-fn document(request: Request) -> Document {
+pub(super) fn document(request: Request) -> Document {
     let plan = shoal_plan::plan(&request, &SmallSolver).unwrap();
     let document = Document {
         version: VERSION,
@@ -89,7 +90,7 @@ fn execution(jobs: &[(f64, usize)]) -> Execution {
 
 /// Continues until `until_s` in steps of a tenth of a second, at `share` of the rates. Returns the steps
 /// taken.
-fn go(execution: &mut Execution, from_s: f64, until_s: f64, share: f64) -> Vec<Step> {
+pub(super) fn go(execution: &mut Execution, from_s: f64, until_s: f64, share: f64) -> Vec<Step> {
     let is_running = |transfer: &usize| execution.transfers()[*transfer].is_running();
     let mut running: Vec<usize> = (0..execution.transfers().len()).filter(is_running).collect();
     let (mut steps, mut now_s) = (Vec::new(), from_s);
@@ -214,6 +215,21 @@ fn what_a_job_reads_for_a_later_one_is_kept_as_long_as_the_plan_says() {
         panic!("{steps:?}");
     };
     assert!(*until_s >= 31.0, "until the second job is done: {until_s}");
+    // A new plan for some other reason fetches nothing of it, and keeps it.
+    assert_eq!(
+        (execution.paged_now(12.0), execution.paged_now(40.0)),
+        (vec![0], vec![])
+    );
+    execution.holds(0, 10 * BLOCK);
+    let difference = Difference::Behind { bytes: 1 };
+    let asked = execution.request_from(12.0, Deviation { file: 0, difference });
+    execution.adopt(replan(&asked.unwrap(), execution.plan()).unwrap(), 12.0);
+    assert_eq!(execution.plan().jobs[1].outcome, Outcome::Planned);
+    let steps = go(&mut execution, 12.0, 40.0, 1.0);
+    let is_fetch = |step: &Step| matches!(step, Step::Fetch(_));
+    assert!(!steps.iter().any(is_fetch), "{steps:?}");
+    let is_kept = |step: &Step| matches!(step, Step::Keep { file: 0, until_s } if *until_s >= 31.0);
+    assert!(steps.iter().any(is_kept), "{steps:?}");
 }
 
 #[test]

@@ -8,6 +8,7 @@
     reason = "a test stops where it cannot go on; bytes are positive; tables are long; changes are short"
 )]
 
+mod arrivals;
 mod changes;
 mod document;
 mod execution;

@@ -17,7 +17,7 @@ use shoal_plan::{plan, planner};
 
 /// A dozen or two jobs, on a link and a cache of all sizes, with files from terabytes down to less than a
 /// block. With the smallest, a block takes the link longer than a slot.
-fn request() -> impl Strategy<Value = Request> {
+pub(super) fn request() -> impl Strategy<Value = Request> {
     let smaller = prop_oneof![Just(1), Just(1000), Just(100_000), Just(10_000_000)];
     (large_request(), smaller).prop_map(|(request, times)| made_smaller(request, times))
 }

@@ -8,6 +8,7 @@ mod misestimates;
 mod rounding;
 mod scale;
 mod setup;
+mod small_files;
 mod table;
 
 use std::num::NonZeroU32;
@@ -38,6 +39,7 @@ fn main() {
         "rounding" => rounding::run(out, is_quick),
         "medium" => medium::run(out, is_quick),
         "scale" => scale::run(out, is_quick),
+        "small-files" => small_files::run(out, is_quick),
         _ => {
             eprintln!("{name} is no experiment");
             std::process::exit(2);

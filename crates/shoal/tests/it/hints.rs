@@ -18,7 +18,7 @@ use crate::node::{BLOCK, Node};
 use crate::waiting::value;
 
 /// Lets jobs of `etl` have their inputs brought in the name of the owner of the lake's account.
-fn takes_hints(config: &mut Config) {
+pub(crate) fn takes_hints(config: &mut Config) {
     config.hints.rules = vec![HintRule {
         namespace: "etl".into(),
         identity: Some(ACCESS_KEY.into()),
@@ -31,7 +31,7 @@ fn run_id(number: u32) -> String {
 }
 
 /// Returns an event of a run of a job, which reads and writes what is at these keys of the bucket `b`.
-fn event(phase: &str, run: u32, job: &str, reads: &[&str], writes: &[&str]) -> Value {
+pub(crate) fn event(phase: &str, run: u32, job: &str, reads: &[&str], writes: &[&str]) -> Value {
     let datasets = |keys: &[&str]| {
         let datasets = keys
             .iter()
@@ -60,7 +60,7 @@ async fn send(node: &Node, event: &Value) -> Reply {
 }
 
 /// Sends an event that is taken.
-async fn take(node: &Node, event: &Value) {
+pub(crate) async fn take(node: &Node, event: &Value) {
     let reply = send(node, event).await;
     assert_eq!(reply.status, StatusCode::CREATED, "{}", reply.text());
 }

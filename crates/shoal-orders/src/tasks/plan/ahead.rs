@@ -7,9 +7,9 @@ use parking_lot::Mutex;
 use shoal_plan::Document;
 use shoal_plan::document::ExpectedFile;
 use shoal_plan::execution::Verdicts;
-use shoal_policy::ObjectId;
+use shoal_policy::{NodeId, ObjectId};
 
-use super::objects;
+use super::objects::{self, Part};
 use crate::tasks::parts::TaskParts;
 use crate::tasks::parts::lake_view::LakeView;
 use crate::tasks::parts::messages::{Answer, BlockBits, NAMES_MAX, Question};
@@ -47,20 +47,49 @@ pub(in crate::tasks) async fn held(
     held
 }
 
+/// Returns the bytes from the beginning of a file on that the nodes hold without a gap.
+pub(in crate::tasks) async fn leading_bytes(nodes: &Nodes, parts: &[Part]) -> u64 {
+    let cache = nodes.parts.cache();
+    let (url, block_bytes, all) = (cache.lake.url(), cache.block_bytes, nodes.all());
+    let mut bytes = 0;
+    for parts in parts.chunks(NAMES_MAX) {
+        let ids: Vec<ObjectId> = parts.iter().map(|part| part.name.id(url)).collect();
+        let blocks = blocks_of(nodes, &all, &ids).await;
+        for (part, blocks) in parts.iter().zip(blocks) {
+            let (mut index, mut of_part) = (0, 0);
+            while of_part < part.bytes && blocks.has(index) {
+                of_part = (of_part + block_bytes).min(part.bytes);
+                index += 1;
+            }
+            bytes += of_part;
+            if of_part < part.bytes {
+                return bytes;
+            }
+        }
+    }
+    bytes
+}
+
+/// Asks nodes which blocks they hold of each of these objects.
+async fn blocks_of(nodes: &Nodes, all: &[NodeId], asked: &[ObjectId]) -> Vec<BlockBits> {
+    let mut blocks = vec![BlockBits::default(); asked.len()];
+    for answer in nodes.ask_each(all, || Question::Blocks(asked.to_vec())).await {
+        let Ok(Answer::Bits(answer)) = answer else {
+            continue;
+        };
+        for (known, more) in blocks.iter_mut().zip(&answer) {
+            known.add(more);
+        }
+    }
+    blocks
+}
+
 /// Returns the bytes that the nodes hold of objects of these sizes.
 async fn held_of(nodes: &Nodes, sizes: &HashMap<ObjectId, u64>) -> u64 {
     let ids: Vec<ObjectId> = sizes.keys().copied().collect();
     let (all, mut bytes) = (nodes.all(), 0);
     for asked in ids.chunks(NAMES_MAX) {
-        let mut blocks = vec![BlockBits::default(); asked.len()];
-        for answer in nodes.ask_each(&all, || Question::Blocks(asked.to_vec())).await {
-            let Ok(Answer::Bits(answer)) = answer else {
-                continue;
-            };
-            for (known, more) in blocks.iter_mut().zip(&answer) {
-                known.add(more);
-            }
-        }
+        let blocks = blocks_of(nodes, &all, asked).await;
         let block_bytes = nodes.parts.cache().block_bytes;
         let of_objects = asked.iter().zip(&blocks);
         bytes += of_objects

@@ -1,5 +1,6 @@
 //! Carries one plan out, from where it is to its end, on the node that is its coordinator.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,16 +11,19 @@ use shoal_net::link::JobNames;
 use shoal_net::pauses::ticks;
 use shoal_plan::Document;
 use shoal_plan::document::ExpectedFile;
-use shoal_plan::execution::{Execution, JobStatus, Step};
+use shoal_plan::execution::{Deviation, Execution, JobStatus, Step};
 use tokio::task::JoinSet;
 use ulid::Ulid;
 
+use super::ahead::leading_bytes;
+use super::arrivals::AnnouncedRuns;
 use super::document::{moment, seconds};
 use super::planner::{self, NewPlan};
 use crate::tasks::parts::lake_view::{LakeView, ObjectFailure};
 use crate::tasks::parts::nodes::Nodes;
 use crate::tasks::parts::placer::Placer;
 use crate::tasks::parts::task_identity::TaskIdentity;
+use crate::tasks::records::Records;
 use crate::tasks::records::moment::Moment;
 use crate::tasks::records::plan_progress::{JobCounts, JobNote, PlanProgress, Replanned, TransferNote, cut};
 use crate::tasks::records::progress::Progress;
@@ -32,17 +36,55 @@ const LOOK_MAX: Duration = Duration::from_secs(1);
 pub(super) struct Executor {
     pub(super) nodes: Arc<Nodes>,
     pub(super) id: u128,
-    pub(super) lake: LakeView,
-    pub(super) placer: Placer,
-    pub(super) expected: Vec<ExpectedFile>,
+    /// In whose name the plan is carried out.
+    pub(super) reader: Arc<Reader>,
+    /// Each file of the request.
+    pub(super) files: Mutex<Vec<PlannedFile>>,
     /// The names of each job of the request.
-    pub(super) names: Vec<JobNames>,
+    pub(super) names: Mutex<Vec<JobNames>>,
     pub(super) epoch_ms: u64,
     planner: Option<PathBuf>,
     /// The plan in force, and its generation: the number of plans before it. Work for a former one no longer
-    /// counts.
-    execution: Mutex<(u64, Execution)>,
+    /// counts. Locked before the files and the names.
+    pub(super) execution: Mutex<(u64, Execution)>,
     pub(super) progress: Arc<Mutex<Progress>>,
+    /// The runs that were announced.
+    pub(super) runs: Mutex<AnnouncedRuns>,
+    /// Jobs that arrived at former coordinators and are over.
+    over_before: JobCounts,
+}
+
+/// Reads the lake and brings blocks in the name of one identity.
+pub(super) struct Reader {
+    /// The identity; `None`: the only one that there is.
+    pub(super) name: Option<String>,
+    pub(super) lake: LakeView,
+    pub(super) placer: Placer,
+}
+
+/// A file of the request: the objects that it stands for, and in whose name they are read.
+#[derive(Clone)]
+pub(super) struct PlannedFile {
+    pub(super) name: String,
+    pub(super) expected: ExpectedFile,
+    pub(super) reader: Arc<Reader>,
+}
+
+impl Reader {
+    fn new(nodes: &Arc<Nodes>, name: Option<String>, identity: TaskIdentity) -> Self {
+        Self {
+            name,
+            placer: Placer::new(nodes, None, identity.clone()),
+            lake: LakeView::new(&nodes.parts, identity),
+        }
+    }
+
+    /// Reads in the name of an identity.
+    pub(super) fn named(nodes: &Arc<Nodes>, name: Option<String>) -> Self {
+        // The plan does not wait for a key of it.
+        let identity = TaskIdentity::named(name.as_deref(), &nodes.parts, &Arc::default());
+        Self::new(nodes, name, identity)
+    }
 }
 
 impl Executor {
@@ -50,12 +92,21 @@ impl Executor {
     pub(super) fn new(
         nodes: &Arc<Nodes>,
         id: u128,
-        identity: TaskIdentity,
+        (name, identity): (Option<String>, TaskIdentity),
         document: Document,
         progress: &Arc<Mutex<Progress>>,
         planner: Option<PathBuf>,
     ) -> Self {
-        let (epoch_ms, expected) = (document.epoch_ms, document.files.clone());
+        let reader = Arc::new(Reader::new(nodes, name, identity));
+        let (epoch_ms, files) = (document.epoch_ms, document.files.iter());
+        let files = files
+            .zip(&document.request.files)
+            .map(|(expected, file)| PlannedFile {
+                name: file.name.clone(),
+                expected: expected.clone(),
+                reader: Arc::clone(&reader),
+            });
+        let files = files.collect();
         let jobs = document.request.jobs.iter().zip(&document.jobs);
         let names = jobs.map(|(run, expected)| JobNames {
             run: run.name.clone(),
@@ -63,28 +114,43 @@ impl Executor {
         });
         let names = names.collect();
         let now_s = seconds(epoch_ms, clock::utc_now());
-        let execution = Execution::new(document, &plan_of(&mut progress.lock()).verdicts, now_s);
+        let (execution, over_before) = {
+            let mut progress = progress.lock();
+            let plan = plan_of(&mut progress);
+            (
+                Execution::new(document, &plan.verdicts, now_s),
+                plan.arrivals_over,
+            )
+        };
         Self {
-            placer: Placer::new(nodes, None, identity.clone()),
-            lake: LakeView::new(&nodes.parts, identity),
             nodes: Arc::clone(nodes),
             id,
-            expected,
-            names,
+            reader,
+            files: Mutex::new(files),
+            names: Mutex::new(names),
             epoch_ms,
             planner,
             execution: Mutex::new((0, execution)),
             progress: Arc::clone(progress),
+            runs: Mutex::default(),
+            over_before,
         }
     }
 
-    /// Carries the plan out until it is over. The future may be dropped at any time.
-    pub(super) async fn run(self: Arc<Self>) {
+    /// Carries the plan out until it is over, with the jobs that are announced among `records` meanwhile. The
+    /// future may be dropped at any time.
+    pub(super) async fn run(self: Arc<Self>, records: &Records) {
         let (mut work, mut planning) = (JoinSet::new(), JoinSet::new());
+        let (mut finding, mut announced, mut looked_at) = (JoinSet::new(), Vec::new(), HashSet::new());
+        let mut arrivals = ticks(LOOK_MAX);
         let slot = self.execution.lock().1.request().window.slot_s;
         let look = Duration::try_from_secs_f64(slot / 4.0).unwrap_or(LOOK_MAX);
         let mut looks = ticks(look.clamp(LOOK_MIN, LOOK_MAX));
         loop {
+            // A plan that is being made does not know the jobs that arrive meanwhile.
+            if planning.is_empty() {
+                announced.drain(..).for_each(|job| self.admit(job));
+            }
             self.begin_due(&mut work);
             tokio::select! {
                 // A step has noted its end, and another may be due.
@@ -96,13 +162,21 @@ impl Executor {
                         work = JoinSet::new();
                     }
                 }
+                Some(found) = finding.join_next() => announced.extend(found.unwrap_or_default()),
+                _ = arrivals.tick(), if finding.is_empty() => {
+                    let hints = self.announced(records, &mut looked_at);
+                    if !hints.is_empty() {
+                        let jobs = records.jobs();
+                        finding.spawn(Arc::clone(&self).find_announced(hints, jobs));
+                    }
+                }
                 _ = looks.tick() => {
                     self.execution.lock().1.tick(self.now_s());
                     self.judge();
                     if self.execution.lock().1.is_over(self.now_s()) {
                         break;
                     }
-                    self.consider(&mut planning);
+                    Self::consider(&self, &mut planning);
                 }
             }
         }
@@ -143,6 +217,10 @@ impl Executor {
                 let file = self.on(generation, |execution| execution.transfers()[transfer].file);
                 let Some(file) = file else { return };
                 let fetched = self.fetch(generation, transfer, file).await;
+                let is_dropped = |execution: &mut Execution| execution.transfers()[transfer].is_dropped();
+                if self.on(generation, is_dropped).unwrap_or(true) {
+                    return;
+                }
                 self.on(generation, |execution| match &fetched {
                     Ok(()) => execution.done(transfer),
                     Err(ObjectFailure::Refused(_)) => execution.missing(transfer, self.now_s()),
@@ -191,11 +269,11 @@ impl Executor {
     }
 
     /// Starts to make a new plan, if one is needed.
-    fn consider(&self, planning: &mut JoinSet<Result<NewPlan, String>>) {
+    fn consider(this: &Arc<Self>, planning: &mut JoinSet<Result<NewPlan, String>>) {
         if !planning.is_empty() {
             return;
         }
-        let (now_s, mut execution) = (self.now_s(), self.execution.lock());
+        let (now_s, execution) = (this.now_s(), this.execution.lock());
         let Some(why) = execution.1.deviation(now_s) else {
             return;
         };
@@ -203,9 +281,7 @@ impl Executor {
             execution.1.request().files[why.file].name.clone(),
             why.difference.to_string(),
         );
-        let request = execution.1.request_from(now_s, why);
-        let former = execution.1.plan().clone();
-        let mut progress = self.progress.lock();
+        let mut progress = this.progress.lock();
         let progress = plan_of(&mut progress);
         progress.replanned = Some(Replanned {
             at: Moment::now(),
@@ -214,11 +290,27 @@ impl Executor {
             detail: None,
         });
         progress.note(&file, &reason, Moment::now());
-        let Some(request) = request else {
-            execution.1.no_new_plan(now_s);
-            return;
+        planning.spawn(Arc::clone(this).plan_again(why));
+    }
+
+    /// Makes a new plan for what is left. What jobs have read for later ones counts as cached.
+    async fn plan_again(self: Arc<Self>, why: Deviation) -> Result<NewPlan, String> {
+        let pages = self.execution.lock().1.paged_now(self.now_s());
+        for file in pages {
+            // A file that the lake does not show now has no pages that a job could read.
+            let Ok(parts) = self.parts(file).await else {
+                continue;
+            };
+            let bytes = leading_bytes(&self.nodes, &parts).await;
+            self.execution.lock().1.holds(file, bytes);
+        }
+        let (request, former) = {
+            let execution = &mut self.execution.lock().1;
+            let request = execution.request_from(self.now_s(), why);
+            (request, execution.plan().clone())
         };
-        planning.spawn(planner::plan(self.planner.clone(), request, former));
+        let request = request.ok_or("no job is left that a plan could help")?;
+        planner::plan(self.planner.clone(), request, former).await
     }
 
     /// Puts a new plan in force. Returns true if there is one.
@@ -257,6 +349,8 @@ impl Executor {
         let (now_s, mut execution) = (self.now_s(), self.execution.lock());
         let execution = &mut execution.1;
         let statuses = execution.judge(now_s);
+        let over = JobCounts::of(&statuses[execution.document_jobs()..]).over();
+        let over = over.plus(self.over_before);
         let (counts, volume) = (JobCounts::of(&statuses), execution.volume(now_s));
         let jobs = execution.request().jobs.iter().zip(&statuses);
         let is_troubled =
@@ -273,7 +367,8 @@ impl Executor {
         (moved.total, moved.done) = (Some(whole(volume.total_bytes)), whole(volume.done_bytes));
         let plan = plan_of(&mut progress);
         plan.planned_bytes = whole(volume.planned_bytes);
-        plan.jobs = counts;
+        plan.jobs = counts.plus(self.over_before);
+        plan.arrivals_over = over;
         plan.verdicts = execution.verdicts();
         plan.name_jobs(troubled.collect());
         let running = execution
@@ -291,7 +386,7 @@ impl Executor {
 }
 
 /// Returns the part of the progress that only plans have.
-fn plan_of(progress: &mut Progress) -> &mut PlanProgress {
+pub(super) fn plan_of(progress: &mut Progress) -> &mut PlanProgress {
     progress.plan.get_or_insert_default()
 }
 

@@ -2,16 +2,18 @@
 
 use std::collections::HashSet;
 use std::future::ready;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use parking_lot::Mutex;
 use shoal_net::clock;
+use shoal_plan::execution::Execution;
 use shoal_policy::ObjectId;
 use shoal_s3::object::Version;
 
 use super::document::moment;
-use super::executor::Executor;
+use super::executor::{Executor, Reader};
 use super::objects::{self, Part};
 use crate::tasks::parts::lake_view::ObjectFailure;
 use crate::tasks::parts::messages::{Answer, Pin, PlannedFill, Question};
@@ -30,6 +32,7 @@ impl Executor {
         transfer: usize,
         file: usize,
     ) -> Result<(), ObjectFailure> {
+        let reader = self.reader_of(file);
         let parts = self.parts(file).await?;
         let bytes = parts.iter().map(|part| part.bytes).sum();
         let wanted = self.on(generation, |execution| {
@@ -38,16 +41,14 @@ impl Executor {
         });
         let Some(wanted) = wanted else { return Ok(()) };
         let range = wanted.first_byte..wanted.first_byte.saturating_add(wanted.bytes);
-        let blocks = objects::blocks(&self.lake, &parts, range).await?;
+        let blocks = objects::blocks(&reader.lake, &parts, range).await?;
         let pin = self.pin(wanted.keep_until_s);
         let objects: HashSet<ObjectId> = blocks.iter().map(|block| block.version.object).collect();
         self.pin_objects(pin, objects.into_iter().collect()).await?;
         let mut versions: Vec<&Version> = blocks.iter().map(|block| &*block.version).collect();
         versions.dedup_by_key(|version| version.id);
-        let held = self
-            .placer
-            .holdings(&self.placer.targets.nodes(), &versions)
-            .await;
+        let placer = &reader.placer;
+        let held = placer.holdings(&placer.targets.nodes(), &versions).await;
         #[expect(clippy::cast_sign_loss, reason = "a rate is positive")]
         let planned = PlannedFill {
             plan: self.id,
@@ -59,12 +60,13 @@ impl Executor {
             let (held, next) = (&held, &next);
             async move {
                 let bytes = block.bytes();
-                let source = if self.placer.is_placed(&block.version, block.index, held) {
+                let source = if placer.is_placed(&block.version, block.index, held) {
                     None
                 } else {
                     self.wait_turn(generation, transfer, bytes, next).await;
+                    self.still_wanted(generation, transfer)?;
                     let begin = || ready(Ok(()));
-                    self.placer.bring(&block, Some(pin), Some(planned), begin).await?
+                    placer.bring(&block, Some(pin), Some(planned), begin).await?
                 };
                 self.progress.lock().tally.brought(bytes, source);
                 self.on(generation, |execution| execution.moved(transfer, bytes));
@@ -72,6 +74,15 @@ impl Executor {
             }
         });
         bring.buffered(BLOCKS_AT_ONCE).try_collect::<()>().await
+    }
+
+    /// Fails if other transfers have taken the place of this one.
+    fn still_wanted(&self, generation: u64, transfer: usize) -> Result<(), ObjectFailure> {
+        let is_dropped = |execution: &mut Execution| execution.transfers()[transfer].is_dropped();
+        if self.on(generation, is_dropped).unwrap_or(true) {
+            return Err(ObjectFailure::Skipped("others fetch it".into()));
+        }
+        Ok(())
     }
 
     /// Waits for the turn of a block at the rate that its transfer has now.
@@ -105,7 +116,10 @@ impl Executor {
     /// Pins objects on all nodes that are to hold them. Returns the bytes of them that the nodes have pinned.
     pub(super) async fn pin_objects(&self, pin: Pin, objects: Vec<ObjectId>) -> Result<u64, ObjectFailure> {
         // A node that does not pin rejects the blocks that are to be there, too.
-        let (nodes, problem) = (self.placer.targets.nodes(), "a node does not pin for a plan");
+        let (nodes, problem) = (
+            self.reader.placer.targets.nodes(),
+            "a node does not pin for a plan",
+        );
         let question = |objects| Question::Pin(pin, objects);
         let mut bytes = Ok(0);
         let note = |answer| match (answer, &mut bytes) {
@@ -143,7 +157,13 @@ impl Executor {
 
     /// Lists the objects of a file.
     pub(super) async fn parts(&self, file: usize) -> Result<Vec<Part>, ObjectFailure> {
-        objects::parts(&self.lake, &self.expected[file]).await
+        let planned = self.files.lock()[file].clone();
+        objects::parts(&planned.reader.lake, &planned.expected).await
+    }
+
+    /// Returns the reader of a file.
+    fn reader_of(&self, file: usize) -> Arc<Reader> {
+        Arc::clone(&self.files.lock()[file].reader)
     }
 
     /// Lists the objects of those of these files that the lake has now. The other files stay in `unknown`: a

@@ -6,6 +6,7 @@
 //! is needed; this module carries that out: nodes are asked to fetch blocks and to pin them.
 
 pub(super) mod ahead;
+pub(super) mod arrivals;
 mod document;
 mod executor;
 mod fetch;
@@ -32,6 +33,7 @@ use self::executor::Executor;
 use super::parts::nodes::Nodes;
 use super::parts::order_files::NewFile;
 use super::parts::task_identity::TaskIdentity;
+use super::records::Records;
 use super::records::files::DocumentFacts;
 use super::records::order::Order;
 use super::records::progress::{Progress, TaskState};
@@ -117,6 +119,7 @@ impl Plans {
         id: u128,
         order: &Order,
         progress: &Arc<Mutex<Progress>>,
+        records: &Records,
     ) -> (TaskState, Option<String>) {
         let Some(facts) = &order.document else {
             return (TaskState::Failed, Some("the plan has no document".into()));
@@ -127,9 +130,9 @@ impl Plans {
                 Ok(document) => {
                     progress.lock().detail = None;
                     let planner = self.config.planner.clone();
-                    let executor =
-                        Executor::new(&self.nodes, id, identity.clone(), document, progress, planner);
-                    Arc::new(executor).run().await;
+                    let identity = (order.request.identity.clone(), identity.clone());
+                    let executor = Executor::new(&self.nodes, id, identity, document, progress, planner);
+                    Arc::new(executor).run(records).await;
                     return (TaskState::Done, None);
                 }
                 Err(why) if facts.ends.after(clock::utc_now()).is_zero() => {

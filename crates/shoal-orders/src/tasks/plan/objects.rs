@@ -19,7 +19,7 @@ const ASKED_AT_ONCE: usize = 16;
 
 /// An object, and where its bytes begin in the file.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
+pub(in crate::tasks) struct Part {
     pub(super) name: ObjectName,
     pub(super) first_byte: u64,
     pub(super) bytes: u64,

@@ -50,7 +50,7 @@ impl Executor {
                 plan: self.id,
                 job: job as u64,
             },
-            names: self.names[job].clone(),
+            names: self.names.lock()[job].clone(),
             until_ms: deadline.millis(),
             forget_ms: deadline.plus(KEPT).millis(),
         };

@@ -101,7 +101,7 @@ impl Executor {
                     plan: self.id,
                     job: job as u64,
                 },
-                names: self.names[job].clone(),
+                names: self.names.lock()[job].clone(),
                 rates: JobRates {
                     floor: at(&floors, place).unwrap_or_default(),
                     ceiling: at(&ceilings, place),

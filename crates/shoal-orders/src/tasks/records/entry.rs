@@ -10,7 +10,7 @@ use ulid::Ulid;
 
 use super::moment::Moment;
 use super::order::{Order, TaskKind};
-use super::plan_progress::PlanProgress;
+use super::plan_progress::{JobCounts, PlanProgress};
 use super::progress::{Progress, TaskState};
 use crate::bulletin::{FLOOR_AGE, FLOOR_KEPT_MAX, Floor};
 
@@ -75,7 +75,8 @@ impl Entry {
         let (mut order, mut progress) = (Order::clone(&self.order), Progress::clone(&self.progress));
         if let Some(document) = &mut order.document {
             document.succession = 0;
-            progress.plan.get_or_insert_default().verdicts = Verdicts::default();
+            let plan = progress.plan.get_or_insert_default();
+            (plan.verdicts, plan.arrivals_over) = (Verdicts::default(), JobCounts::default());
         }
         progress.at_risk = self.is_at_risk(now);
         (progress.members, progress.resume) = (None, None);

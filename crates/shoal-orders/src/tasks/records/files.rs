@@ -68,6 +68,9 @@ pub struct HintFacts {
     /// The size of some inputs or of all, as far as it is expected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
+    /// When it begins to read, if that is later than its event.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submit: Option<Moment>,
 }
 
 impl HintFacts {

@@ -5,10 +5,11 @@ use shoal_plan::execution::{JobStatus, Verdicts};
 
 use super::moment::Moment;
 
-/// The number of jobs, transfers and issues that are named.
+/// The number of jobs, transfers, issues and arrivals that are named.
 const JOBS_NAMED: usize = 32;
 const TRANSFERS_NAMED: usize = 16;
 const ISSUES_NAMED: usize = 16;
+const ARRIVALS_NAMED: usize = 32;
 
 /// The number of characters of a name or of a reason that are kept.
 const TEXT_CHARS: usize = 256;
@@ -72,6 +73,20 @@ pub struct Issue {
     pub error: String,
 }
 
+/// A job that was announced while the plan was in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArrivalNote {
+    /// The id of its hint.
+    pub hint: String,
+    /// The job.
+    pub job: String,
+    /// When it was admitted or refused.
+    pub at: Moment,
+    /// Why it was refused; `None` if it was admitted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
 /// The last new plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replanned {
@@ -105,6 +120,11 @@ pub struct PlanProgress {
     /// The last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replanned: Option<Replanned>,
+    /// The last jobs that were announced since the plan came into force, the latest last.
+    pub arrivals: Vec<ArrivalNote>,
+    /// Of jobs that were admitted since, those that are over.
+    #[serde(skip_serializing_if = "JobCounts::are_none")]
+    pub arrivals_over: JobCounts,
     /// For the next coordinator.
     #[serde(skip_serializing_if = "is_nothing")]
     pub verdicts: Verdicts,
@@ -128,6 +148,30 @@ impl JobCounts {
             unread,
             unplanned,
         }
+    }
+
+    /// Returns those of these jobs that are over.
+    pub(in crate::tasks) fn over(self) -> Self {
+        Self {
+            met: self.met,
+            missed: self.missed,
+            unread: self.unread,
+            ..Self::default()
+        }
+    }
+
+    /// Returns these jobs and others that are over.
+    pub(in crate::tasks) fn plus(self, over: Self) -> Self {
+        Self {
+            met: self.met + over.met,
+            missed: self.missed + over.missed,
+            unread: self.unread + over.unread,
+            ..self
+        }
+    }
+
+    fn are_none(&self) -> bool {
+        *self == Self::default()
     }
 
     /// Returns the number of each status, in the order of [`JobStatus::ALL`].
@@ -155,6 +199,22 @@ impl PlanProgress {
         self.issues.drain(..extra);
     }
 
+    /// Notes a job that was admitted or refused. The oldest refusals make room, then the oldest admissions.
+    pub(in crate::tasks) fn note_arrival(&mut self, mut note: ArrivalNote) {
+        note.job = cut(&note.job);
+        note.why = note.why.as_deref().map(cut);
+        self.arrivals.retain(|known| known.hint != note.hint);
+        self.arrivals.push(note);
+        if self.arrivals.len() > ARRIVALS_NAMED {
+            self.forget_arrival();
+        }
+    }
+
+    fn forget_arrival(&mut self) {
+        let refused = self.arrivals.iter().position(|note| note.why.is_some());
+        self.arrivals.remove(refused.unwrap_or(0));
+    }
+
     /// Sets the jobs that are named: all in trouble, those at risk in the order of their submission.
     pub(in crate::tasks) fn name_jobs(&mut self, mut jobs: Vec<JobNote>) {
         jobs.sort_by_key(|job| (job.status != JobStatus::AtRisk, job.submit));
@@ -180,7 +240,7 @@ impl PlanProgress {
         self.transfers = named.collect();
     }
 
-    /// Makes the record shorter: removes transfers first, then jobs, then issues, then verdicts. Returns true
+    /// Makes the record shorter: removes transfers first, then jobs, issues, arrivals, verdicts. Returns true
     /// if there was anything to remove.
     pub(in crate::tasks) fn shorten(&mut self) -> bool {
         if self.transfers.pop().is_some() || self.troubled.pop().is_some() {
@@ -188,6 +248,10 @@ impl PlanProgress {
         }
         if !self.issues.is_empty() {
             self.issues.remove(0);
+            return true;
+        }
+        if !self.arrivals.is_empty() {
+            self.forget_arrival();
             return true;
         }
         self.verdicts.halve()

@@ -159,7 +159,10 @@ impl<'a> Run<'a> {
     async fn work(&self, runner: Option<&Runner<'a>>) -> (TaskState, Option<String>) {
         match runner {
             Some(runner) => Box::pin(runner.run()).await,
-            None => self.base.plans.run(self.id, &self.order, &self.progress).await,
+            None => {
+                let (plans, records) = (&self.base.plans, &self.base.records);
+                plans.run(self.id, &self.order, &self.progress, records).await
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Stories about plans that a cluster carries out: fetched once, pinned, found by readers, and going on when
 //! the coordinator dies.
 
+mod arrivals;
 mod by_itself;
 mod commands;
 mod leaving;

@@ -73,6 +73,12 @@ pub(crate) fn summary(task: &Task) -> String {
             job.job, job.submit, job.deadline
         );
     }
+    for arrival in &plan.arrivals {
+        let _ = match &arrival.why {
+            None => writeln!(text, "  admitted: {}, {}", arrival.job, arrival.at),
+            Some(why) => writeln!(text, "  refused: {}, {}: {why}", arrival.job, arrival.at),
+        };
+    }
     for transfer in &plan.transfers {
         let _ = writeln!(
             text,
@@ -111,6 +117,8 @@ mod tests {
             "troubled": [{"job": "etl", "status": "at-risk", "submit": "2026-11-24T00:10:00Z",
             "deadline": "2026-11-24T00:20:00Z"}],
             "issues": [{"at": "2026-11-24T00:01:00Z", "file": "f1", "error": "the lake does not have it"}],
+            "arrivals": [{"hint": "01K", "job": "etl/a@1", "at": "2026-11-24T00:01:00Z"},
+            {"hint": "01L", "job": "etl/b@1", "at": "2026-11-24T00:02:00Z", "why": "the link is short"}],
             "replanned": {"at": "2026-11-24T00:01:00Z", "why": "it is late", "by": "node"}}}"#,
         )
         .unwrap();
@@ -121,6 +129,8 @@ mod tests {
             "1.0 KiB of 2.0 KiB planned until now, 4.0 KiB in all",
             "at risk: etl",
             "f1: the lake does not have it",
+            "admitted: etl/a@1, 2026-11-24T00:01:00.000Z",
+            "refused: etl/b@1, 2026-11-24T00:02:00.000Z: the link is short",
             "planned anew 1 times; last at 2026-11-24T00:01:00.000Z by node: it is late",
         ] {
             assert!(text.contains(wanted), "{wanted} in {text}");

@@ -4,7 +4,8 @@ use http::StatusCode;
 use shoal_plan::model::Promise;
 use shoal_plan::plan::Outcome;
 
-use super::{Planned, busy, document, document_beside, gets, start, until};
+use super::{Planned, busy, document, document_beside, gets, pinned_bytes, start, until};
+use crate::cluster::Cluster;
 use crate::lake::{Content, Object};
 use crate::node::{BLOCK, Node};
 use crate::waiting::value;
@@ -123,4 +124,32 @@ async fn what_a_job_reads_for_a_later_one_stays_although_a_scan_needs_room() {
     assert_eq!(job("j1").send().await.status, StatusCode::OK);
     assert_eq!(node.lake.count(gets), 0, "it was kept for this job");
     node.stop().await;
+}
+
+#[tokio::test]
+async fn the_pins_of_a_plan_hold_on_until_the_next_one_has_set_its_own() {
+    let cluster = Cluster::start(2).await;
+    cluster.put("a", 4);
+    let plan = document(&[Planned {
+        submit_s: 120.0,
+        deadline_s: 120.4,
+        reads: &[("a", 4)],
+    }]);
+    let mut early = plan.clone();
+    for transfer in early.plan.files.iter_mut().flat_map(|file| &mut file.transfers) {
+        (transfer.start_s, transfer.end_s) = (0.0, 1.0);
+    }
+    start(&cluster.nodes[0], &early).await;
+    let pinned = async || pinned_bytes(&cluster).await;
+    value("it is pinned", pinned, |bytes| *bytes >= 4 * BLOCK).await;
+    let next = start(&cluster.nodes[1], &plan).await;
+    for node in &cluster.nodes {
+        until(node, |plan| {
+            plan["id"] == next["id"] && plan["state"] == "running"
+        })
+        .await;
+    }
+    assert!(pinned_bytes(&cluster).await >= 4 * BLOCK);
+    value("the former plan's pins are gone", pinned, |bytes| *bytes == 0).await;
+    cluster.stop().await;
 }
