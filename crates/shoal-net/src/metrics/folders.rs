@@ -45,8 +45,8 @@ pub fn folder_of(bucket: &str, key: &[u8]) -> String {
 }
 
 impl Folders {
-    /// Counts bytes that clients got of an object in a folder, `lake_bytes` of them from the lake. If there are
-    /// too many folders, this one replaces the one with the fewest bytes, and takes over its count.
+    /// Counts bytes that clients got of an object in a folder, `lake_bytes` of them from the lake. If there
+    /// are too many folders, this one replaces the one with the fewest bytes, and takes over its count.
     pub fn add(&self, folder: &str, bytes: u64, lake_bytes: u64) {
         let mut folders = self.0.lock();
         if !folders.contains_key(folder) {
@@ -80,8 +80,8 @@ impl Folders {
         });
     }
 
-    /// Returns the folders with the most bytes, at most `most` of them. Those whose bytes may all be of others
-    /// are left out.
+    /// Returns the folders with the most bytes, at most `most` of them. Those of whose bytes half may be of
+    /// others are left out.
     pub fn top(&self, most: usize) -> Vec<FolderReads> {
         let folders = self.0.lock();
         let mut top: Vec<_> = folders

@@ -1,7 +1,7 @@
 //! The console, `/`: the cluster in a browser. It reads the pages of this port and gives no order.
 //!
-//! Its files hold nothing of the cluster, so they need no token; the pages that they read do. It loads nothing
-//! from elsewhere.
+//! Its files hold nothing of the cluster, so they need no token; the pages that they read do. It loads
+//! nothing from elsewhere.
 
 use http::StatusCode;
 use http::header::{CONTENT_SECURITY_POLICY, HeaderValue, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};

@@ -96,8 +96,11 @@ export class Cluster {
   async read() {
     const members = await read("/members");
     this.self = members.self;
-    this.members = members.members.sort((a, b) => a.name.localeCompare(b.name));
-    const names = this.members.map((member) => member.name);
+    const names = members.members.map((member) => member.name);
+    // A member that died is soon forgotten by the others.
+    const gone = this.members.filter((member) => !names.includes(member.name));
+    this.members = [...members.members, ...gone.map((member) => ({ ...member, state: "gone" }))];
+    this.members.sort((a, b) => a.name.localeCompare(b.name));
     const [statuses, pages, tasks, hints, plan] = await Promise.all([
       Promise.all(names.map((name) => readOr(this.page(name, "status"), null))),
       Promise.all(names.map((name) => readOr(this.page(name, `history?since=${this.history(name).last}`), null))),
@@ -109,6 +112,7 @@ export class Cluster {
     const known = (name, i) => statuses[i] ?? (this.#missed.get(name) < PATIENCE ? this.statuses.get(name) : null);
     this.statuses = new Map(names.map((name, i) => [name, known(name, i)]).filter(([, status]) => status));
     names.forEach((name, i) => pages[i] && this.history(name).add(pages[i]));
+    gone.forEach((member) => this.histories.delete(member.name));
     this.tasks = tasks.tasks;
     this.hints = hints.hints;
     if (plan?.id !== this.plan?.id) {

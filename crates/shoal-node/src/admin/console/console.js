@@ -61,7 +61,8 @@ function troubles() {
   const found = [];
   for (const member of cluster.members) {
     const status = cluster.statuses.get(member.name);
-    if (!status) found.push([member.name, "it does not answer"]);
+    if (member.state === "gone") found.push([member.name, "it has left the cluster, or died, since this page was opened"]);
+    else if (!status) found.push([member.name, "it does not answer"]);
     for (const condition of status?.conditions ?? []) found.push([member.name, `${condition.condition}: ${condition.detail}`, condition.advice]);
     if (status?.config.error) found.push([member.name, `the latest configuration is not in force: ${status.config.error}`]);
   }
@@ -104,6 +105,7 @@ function tiles(since, seconds) {
 function nodes(since, seconds) {
   const state = (member) => {
     const status = cluster.statuses.get(member.name);
+    if (member.state === "gone") return element("span", { class: "bad" }, "✕ gone");
     if (!status) return element("span", { class: "bad" }, "✕ no answer");
     if (status.conditions.some((condition) => condition.unready)) return element("span", { class: "bad" }, "✕ not ready");
     if (status.conditions.length) return element("span", { class: "warn" }, `⚠ ${status.conditions.map((condition) => condition.condition).join(", ")}`);
