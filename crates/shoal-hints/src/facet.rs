@@ -163,14 +163,14 @@ mod tests {
     use super::{DatasetFacet, Life, RunFacet, STAGES_MAX};
     use crate::location::Dataset;
 
-    fn of(facet: Value) -> Result<RunFacet, String> {
+    fn of(facet: &Value) -> Result<RunFacet, String> {
         let facets = json!({ "shoal": facet });
         RunFacet::of(&Value::Null, &facets).map_err(|error| error.to_string())
     }
 
     #[test]
     fn stages_say_how_long_what_they_write_lives_what_goes_first_and_how_much_they_read() {
-        let facet = of(json!({ "priority": 7, "stages": [
+        let facet = of(&json!({ "priority": 7, "stages": [
             { "name": "s", "writes": ["s3://b/tmp"], "life": "run", "priority": 100, "bytes": 5 },
             { "life": null },
         ] }));
@@ -218,7 +218,7 @@ mod tests {
             ),
             (json!({ "stages": many }), "more than 256 stages"),
         ] {
-            let error = of(facet).unwrap_err();
+            let error = of(&facet).unwrap_err();
             assert!(error.contains(why), "{error}");
         }
     }

@@ -292,8 +292,8 @@ fn jobs_await_what_is_written_on_the_way_only_if_all_of_its_readers_are_announce
         [
             ("first", vec![], vec!["new"]),
             ("second", vec!["one"], vec![]),
-            ("unknown", vec![], vec!["new"]),
             ("third", vec!["one", "two"], vec![]),
+            ("unknown", vec![], vec!["new"]),
             ("fourth", vec![], vec!["new"]),
         ]
     );
