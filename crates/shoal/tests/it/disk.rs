@@ -291,6 +291,7 @@ async fn operators_see_the_room_of_each_layer() {
         "target_bytes": node.store().layers.room_bytes(),
         "used_bytes": used_bytes,
         "blocks": 2,
+        "miss_ratios": [],
     });
     assert_eq!(status["layers"], json!([l1]), "a node alone has no other");
     let metrics = node.admin("/metrics").await;

@@ -130,19 +130,24 @@ async fn what_a_job_reads_for_a_later_one_stays_although_a_scan_needs_room() {
 async fn the_pins_of_a_plan_hold_on_until_the_next_one_has_set_its_own() {
     let cluster = Cluster::start(2).await;
     cluster.put("a", 4);
-    let plan = document(&[Planned {
-        submit_s: 120.0,
-        deadline_s: 120.4,
-        reads: &[("a", 4)],
-    }]);
-    let mut early = plan.clone();
-    for transfer in early.plan.files.iter_mut().flat_map(|file| &mut file.transfers) {
-        (transfer.start_s, transfer.end_s) = (0.0, 1.0);
-    }
-    start(&cluster.nodes[0], &early).await;
+    let plan = |fetched_s: f64| {
+        let mut document = document(&[Planned {
+            submit_s: 240.0,
+            deadline_s: 240.4,
+            reads: &[("a", 4)],
+        }]);
+        let files = document.plan.files.iter_mut();
+        for transfer in files.flat_map(|file| &mut file.transfers) {
+            (transfer.start_s, transfer.end_s) = (fetched_s, fetched_s + 1.0);
+            transfer.bytes_per_second = 8.0 * BLOCK as f64;
+        }
+        document
+    };
+    start(&cluster.nodes[0], &plan(0.0)).await;
     let pinned = async || pinned_bytes(&cluster).await;
     value("it is pinned", pinned, |bytes| *bytes >= 4 * BLOCK).await;
-    let next = start(&cluster.nodes[1], &plan).await;
+    // The next one sets its pins later than the former one's end.
+    let next = start(&cluster.nodes[1], &plan(230.0)).await;
     for node in &cluster.nodes {
         until(node, |plan| {
             plan["id"] == next["id"] && plan["state"] == "running"
