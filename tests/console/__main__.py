@@ -27,7 +27,9 @@ _TABLES = """
 [[hints.rule]]
 namespace = "etl*"
 """
-_OBJECTS, _BYTES = 48, 300_000
+_OBJECTS, _BYTES = 160, 300_000
+# Samples of the history to wait for: a picture wants some minutes.
+_SAMPLES, _SAMPLES_FOR_PICTURES = 3, 30
 
 
 def main() -> int:
@@ -46,7 +48,7 @@ def main() -> int:
                 url,
                 [account],
                 block_size="256KiB",
-                capacity="64MiB",
+                capacity="24MiB",
                 environment={"SHOAL_LAKE_BANDWIDTH": "400Mbit shared"},
                 **{**own, "tables": own["tables"] + _TABLES},
             )
@@ -54,7 +56,8 @@ def main() -> int:
         ]
         try:
             together.start(nodes)
-            _work(nodes, account, bucket, arguments.shoal)
+            samples = _SAMPLES_FOR_PICTURES if arguments.pictures else _SAMPLES
+            _work(nodes, account, bucket, arguments.shoal, samples)
             _prove(report, nodes, Browser(folder / "browser"), lake, bucket, arguments.pictures)
         finally:
             together.for_all(nodes, Node.stop)
@@ -75,7 +78,7 @@ def _lake(binary: Path, folder: Path) -> Iterator[tuple[Process, str, Account, s
         process.stop()
 
 
-def _work(nodes: list[Node], account: Account, bucket: str, binary: Path) -> None:
+def _work(nodes: list[Node], account: Account, bucket: str, binary: Path, samples: int) -> None:
     """Writes and reads objects, gives an order and sends an event; waits until the history shows it."""
     keys = [f"sales/day={number % 4}/part-{number}" for number in range(_OBJECTS)]
 
@@ -84,7 +87,8 @@ def _work(nodes: list[Node], account: Account, bucket: str, binary: Path) -> Non
             raise RuntimeError(f"{key} cannot be written")
 
     def read(number: int) -> None:
-        key = keys[(number * number) % _OBJECTS]
+        # Half of the reads are of an eighth of the objects.
+        key = keys[number * number % (_OBJECTS if number % 2 else _OBJECTS // 8)]
         if len(send(nodes[number % len(nodes)].url, account, "GET", bucket, key).body) != _BYTES:
             raise RuntimeError(f"{key} cannot be read")
 
@@ -102,8 +106,10 @@ def _work(nodes: list[Node], account: Account, bucket: str, binary: Path) -> Non
         request = urllib.request.Request(f"{nodes[0].admin}/api/v1/lineage", json.dumps(event).encode())
         urllib.request.urlopen(request, timeout=10).close()
         rows = len(json.loads(nodes[0].ask("/history"))["rows"])
-        while len(json.loads(nodes[0].ask("/history"))["rows"]) < rows + 3:
-            list(pool.map(read, range(20)))
+        turn = 0
+        while len(json.loads(nodes[0].ask("/history"))["rows"]) < rows + samples:
+            list(pool.map(read, range(turn, turn + 20 + turn % 90)))
+            turn += 30
             time.sleep(0.5)
 
 
