@@ -7,9 +7,9 @@ use std::path::Path;
 use shoal_lab::netco::workload::{Sharing, Unit, Workload};
 use shoal_plan::document::{DeadlineRule, Document, ExpectedFile, ExpectedJob, Extent};
 use shoal_plan::execution::{Execution, Step, Verdicts};
-use shoal_plan::model::{Objective, Options, Paging, Request, VERSION};
+use shoal_plan::model::{Job, Objective, Options, Paging, Request, VERSION};
 use shoal_plan::plan;
-use shoal_plan::plan::Outcome;
+use shoal_plan::plan::{JobPlan, Outcome};
 
 use crate::SOLVER;
 use crate::table::Table;
@@ -238,23 +238,31 @@ fn carry_out(document: Document, lacks: &mut Lacks) {
         }
     }
     for (job, planned) in plan.jobs.iter().enumerate() {
-        if planned.outcome != Outcome::Planned {
-            continue;
+        if planned.outcome == Outcome::Planned {
+            lacks.add(&request, &request.jobs[job], planned, &has[job]);
         }
+    }
+}
+
+impl Lacks {
+    /// Counts a job that has had so much of each of its reads at its deadline: from the cache, and from the
+    /// lake.
+    fn add(&mut self, request: &Request, job: &Job, planned: &JobPlan, has: &[[f64; 2]]) {
         let (mut all, mut lacking, mut by_plan) = (0.0, 0.0, 0.0);
-        for (read, has) in planned.reads.iter().zip(&has[job]) {
-            let size = request.files[numbers[read.file.as_str()]].bytes as f64;
+        for (read, has) in planned.reads.iter().zip(has) {
+            let file = request.files.iter().find(|file| file.name == read.file);
+            let size = file.expect("a plan reads files of its request").bytes as f64;
             all += size;
             lacking += (size - has[0] - has[1] - read.paged_bytes).max(0.0);
-            let seconds = request.jobs[job].deadline_s - request.jobs[job].submit_s;
+            let seconds = job.deadline_s - job.submit_s;
             let promised = read.cached_bytes + read.paged_bytes + read.remote_bytes_per_second * seconds;
             by_plan += (size - promised).max(0.0);
         }
-        lacks.jobs += 1;
-        lacks.lacking += u64::from(lacking > 0.01 * all);
-        lacks.most = lacks.most.max(lacking / all);
-        lacks.bytes += all;
-        lacks.lacking_bytes += lacking;
-        lacks.by_plan_bytes += by_plan;
+        self.jobs += 1;
+        self.lacking += u64::from(lacking > 0.01 * all);
+        self.most = self.most.max(lacking / all);
+        self.bytes += all;
+        self.lacking_bytes += lacking;
+        self.by_plan_bytes += by_plan;
     }
 }
