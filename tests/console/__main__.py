@@ -136,7 +136,12 @@ def _prove(
         _expect(browser.text(f"{nodes[1].admin}/"), "2 of 2 nodes answer")
     with report.check("a condition is shown with what to do"):
         lake.stop()
-        await_that("the node notices", lambda: "lake-silent" in first.ask("/status"))
+
+        def notices() -> bool:
+            send(first.url, first.accounts[0], "GET", bucket, "never/asked/for")
+            return "lake-silent" in first.ask("/status")
+
+        await_that("the node notices", notices)
         _expect(browser.text(f"{first.admin}/"), "to look at", "lake-silent", "look at the lake and at the network")
 
 

@@ -31,7 +31,6 @@ use tokio::task::JoinHandle;
 
 use self::parts::Parts;
 use crate::admin::auth::AdminAuth;
-use crate::admin::history::History;
 use crate::admin::reloads::ReloadHistory;
 use crate::admin::server::Admin;
 use crate::cluster::Cluster;
@@ -152,13 +151,8 @@ impl Gateway {
             tokio::spawn(reports)
         }));
         let (entries, front) = (Arc::clone(&parts.dirty.entries), Arc::clone(&parts.front));
-        let observer = parts.pages(handoff, Arc::clone(&reloads));
-        servers.push(tokio::spawn(History::run(
-            Arc::clone(&observer),
-            stopping.clone(),
-        )));
         let admin_pages = Admin {
-            node: observer,
+            node: parts.pages(handoff, Arc::clone(&reloads)),
             hosts: AllowedHosts::new(&core.config.admin.hosts),
             auth: Arc::clone(&auth),
             stopping: stopping.clone(),

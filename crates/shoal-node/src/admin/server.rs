@@ -25,6 +25,7 @@ use super::auth::{AdminAuth, Wish};
 use super::console::Console;
 use super::explain::{BLOCKS_MAX, ExplainQuery};
 use super::hint_pages::HintPage;
+use super::history::History;
 use super::observer::Observer;
 use super::other_nodes::OtherPage;
 use super::task_pages::{TaskPage, json_page, message_page};
@@ -75,9 +76,11 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Serves until the node stops, on the same guarded connections as S3, with limits of their own.
+    /// Serves until the node stops, on the same guarded connections as S3, with limits of their own. Samples
+    /// the counters of the node meanwhile.
     pub async fn serve(self, listener: TcpListener, tls: Option<Arc<TlsReloader>>) {
         let stopping = self.stopping.clone();
+        tokio::spawn(History::run(Arc::clone(&self.node), stopping.clone()));
         if let Some(tls) = &tls {
             tokio::spawn(Arc::clone(tls).watch(stopping.clone()));
         }

@@ -157,13 +157,11 @@ impl<'a> Run<'a> {
 
     /// Does the work. Returns the last state of the task, and why; its progress has the rest.
     async fn work(&self, runner: Option<&Runner<'a>>) -> (TaskState, Option<String>) {
-        match runner {
-            Some(runner) => Box::pin(runner.run()).await,
-            None => {
-                let (plans, records) = (&self.base.plans, &self.base.records);
-                plans.run(self.id, &self.order, &self.progress, records).await
-            }
+        if let Some(runner) = runner {
+            return Box::pin(runner.run()).await;
         }
+        let (plans, records) = (&self.base.plans, &self.base.records);
+        plans.run(self.id, &self.order, &self.progress, records).await
     }
 
     /// Gives a hint its part of the link: hints that run at the same time share what hints may take of it.
