@@ -88,7 +88,7 @@ def _work(nodes: list[Node], account: Account, bucket: str, binary: Path, sample
 
     def read(number: int) -> None:
         # Half of the reads are of an eighth of the objects.
-        key = keys[number * number % (_OBJECTS if number % 2 else _OBJECTS // 8)]
+        key = keys[number * 7919 % (_OBJECTS if number % 2 else _OBJECTS // 8)]
         if len(send(nodes[number % len(nodes)].url, account, "GET", bucket, key).body) != _BYTES:
             raise RuntimeError(f"{key} cannot be read")
 
