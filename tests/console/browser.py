@@ -25,7 +25,7 @@ class Browser:
     def picture(self, url: str, path: Path, *, is_dark: bool) -> None:
         """Writes a picture of a page, in the light or the dark theme."""
         theme = f"--blink-settings=preferredColorScheme={0 if is_dark else 1}"
-        self._run(url, f"--screenshot={path}", "--window-size=1400,2150", "--hide-scrollbars", theme)
+        self._run(url, f"--screenshot={path}", "--window-size=1400,2230", "--hide-scrollbars", theme)
 
     def _run(self, url: str, *arguments: str) -> str:
         command = [
