@@ -247,7 +247,7 @@ fn tasks(answers: &Answers) -> Finding {
 fn conditions(status: &Status) -> Vec<Finding> {
     let found = status.conditions.iter().map(|condition| {
         let what = format!("{}: {}", condition.condition, condition.detail);
-        // An order to drain is somebody's wish.
+        // An operator ordered it.
         let grade = if condition.condition == "draining" {
             look
         } else {
