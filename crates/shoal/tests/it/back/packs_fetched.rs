@@ -344,7 +344,9 @@ async fn a_plan_reads_packed_objects_alone_in_its_class() {
     }]);
     start(&node, &document).await;
     let fetched = until_plan(&node, |plan| plan["bytes"]["done"] == 6 * BLOCK).await;
-    assert_eq!(fetched["bytes"]["from_lake"], 6 * BLOCK, "{fetched:#}");
+    // Where the machine is slow the plan is made again, and what came before is cached.
+    let bytes = ["from_lake", "cached"].map(|from| fetched["bytes"][from].as_u64().unwrap());
+    assert_eq!(bytes.iter().sum::<u64>(), 6 * BLOCK, "{fetched:#}");
     let requests = node.lake.requests();
     let sent: Vec<u64> = requests
         .iter()
