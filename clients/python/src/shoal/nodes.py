@@ -141,6 +141,7 @@ class Condition(FromAnswer):
     condition: str
     detail: str
     unready: bool
+    advice: str
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ async fn the_members_are_those_the_node_knows() {
 #[tokio::test]
 async fn there_is_nothing_else_and_nothing_can_be_changed() {
     let running = start().await;
-    for path in ["/", "/bucket/key", "/metrics/", "//status"] {
+    for path in ["/bucket", "/bucket/key", "/metrics/", "//status"] {
         assert_eq!(ask(&running, "GET", path).await.0, 404, "{path}");
     }
     for method in ["PUT", "POST", "DELETE"] {
