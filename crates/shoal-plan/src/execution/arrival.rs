@@ -95,7 +95,7 @@ impl Execution {
         request.window.slot_s = usage.slot_s;
         request.link = self.link_now(now_s);
         // What the plan keeps is among what it takes.
-        request.cache.held = self.held(now_s);
+        request.cache.hold(self.held(now_s));
         for held in &mut request.cache.held {
             held.pinned_until_s = None;
         }

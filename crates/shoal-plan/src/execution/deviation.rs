@@ -133,7 +133,7 @@ impl Execution {
         };
         request.window.start_s = now_s;
         request.window.end_s = request.window.end_s.max(now_s + slot_s);
-        request.cache.held = self.held(now_s);
+        request.cache.hold(self.held(now_s));
         request.link = self.link_left(now_s);
         Some(request)
     }

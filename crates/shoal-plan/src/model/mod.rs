@@ -114,6 +114,16 @@ pub struct Cache {
     pub held: Vec<Held>,
 }
 
+impl Cache {
+    /// Sets what the cache holds. It has room for that, even if a plan in force holds more than its room by
+    /// the rounding of a solver.
+    pub fn hold(&mut self, held: Vec<Held>) {
+        let bytes = held.iter().map(|held| held.bytes).fold(0, u64::saturating_add);
+        self.capacity_bytes = self.capacity_bytes.max(bytes);
+        self.held = held;
+    }
+}
+
 /// The first bytes of a file, in the cache at the start of the window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

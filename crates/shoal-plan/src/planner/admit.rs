@@ -37,6 +37,7 @@ pub fn admit(request: &Request, former: &Plan, in_force: &[Job]) -> Result<Plan,
     let mut schedule = Schedule::new(&instance);
     let taken = lay_out(request, &instance, former, in_force, &mut schedule);
     let laid = schedule.clone();
+    let mut changed = vec![false; instance.files.len()];
     let mut pages = Vec::new();
     for job in 0..instance.jobs.len() {
         let before = schedule.clone();
@@ -44,11 +45,13 @@ pub fn admit(request: &Request, former: &Plan, in_force: &[Job]) -> Result<Plan,
         // The slot that has begun is too short for a fetch.
         if schedule.insert_from(&instance, job, 1) {
             pages.extend(of_job);
+            for file in parted_by(request, &instance, former, job) {
+                changed[file] = true;
+            }
         } else {
             schedule = before;
         }
     }
-    let mut changed = vec![false; instance.files.len()];
     for page in &pages {
         changed[page.file] = true;
     }
@@ -76,6 +79,20 @@ pub fn admit(request: &Request, former: &Plan, in_force: &[Job]) -> Result<Plan,
     let changed = changed.map(|(_, file)| request.files[file.number].name.as_str());
     let (before, after) = ((&taken, &laid), (&decision, &changed.collect()));
     Ok(merge(request, &instance, former, in_force, before, after))
+}
+
+/// Returns the files of a job with a transfer that goes on after the job has begun: the job counts on the blocks
+/// that come before, so these need a transfer of their own.
+fn parted_by(request: &Request, instance: &Instance, former: &Plan, job: usize) -> Vec<usize> {
+    let reader = &instance.jobs[job];
+    let begins_s = instance.slots.start_s(reader.from);
+    let is_parted = |file: &usize| {
+        let name = &request.files[instance.files[*file].number].name;
+        let plan = former.files.iter().find(|plan| plan.file == *name);
+        let mut transfers = plan.into_iter().flat_map(|plan| &plan.transfers);
+        transfers.any(|transfer| transfer.start_s < begins_s && begins_s < transfer.end_s)
+    };
+    reader.reads.iter().map(|read| read.0).filter(is_parted).collect()
 }
 
 /// Keeps for a job what a job in force will have read from the lake of its files by then (4.3), as far as the

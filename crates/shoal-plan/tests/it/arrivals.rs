@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
 use shoal_lab::netco::SmallSolver;
 use shoal_plan::execution::{Arrival, Execution, JobStatus, Step, Transfer, Verdicts};
 use shoal_plan::model::{File, Held, Job, Request};
@@ -275,9 +274,7 @@ fn check_room(request: &Request, plan: &Plan, start_s: f64) {
 }
 
 proptest! {
-    // The same cases in each run. Of some hundred others one has a job that lacks a block which the plan
-    // counts as cached (decision 0057, known faults).
-    #![proptest_config(ProptestConfig { cases: 48, rng_seed: RngSeed::Fixed(57), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
     fn jobs_that_arrive_take_nothing_from_those_in_force_and_no_more_than_is_left(
@@ -301,14 +298,12 @@ proptest! {
             if start_s > held_s {
                 (held, held_s) = (held_at(&request, &plan, start_s), start_s);
             }
-            // By the rounding of the solver it may hold more than its room, which a request may not.
-            prop_assume!(held.values().sum::<u64>() <= request.cache.capacity_bytes);
             let mut beside = request.clone();
             (beside.window.start_s, beside.jobs) = (start_s, vec![job.clone()]);
-            beside.cache.held = held
+            let held_then = held
                 .iter()
-                .map(|(file, bytes)| Held { file: file.clone(), bytes: *bytes, pinned_until_s: None })
-                .collect();
+                .map(|(file, bytes)| Held { file: file.clone(), bytes: *bytes, pinned_until_s: None });
+            beside.cache.hold(held_then.collect());
             beside.window.end_s = request.ends_s();
             let in_force = request.jobs.iter().filter(|job| job.deadline_s > start_s).cloned();
             let with = admit(&beside, &plan, &in_force.collect::<Vec<_>>()).unwrap();
