@@ -5,7 +5,7 @@
 //! hold covers it is *marked*, in memory alone: a node that restarts, or flushes for a dead one, brings it to
 //! the lake as it brings all others.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,7 +28,7 @@ pub struct Hold {
     pub until_ms: u64,
 }
 
-/// The object that a question is about.
+/// An object that is about to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct TierObject<'a> {
     /// The unique id of the write.
@@ -53,8 +53,20 @@ struct Inner {
     orders: Vec<u128>,
     /// The holds of each path, `bucket/key`.
     paths: HashMap<Vec<u8>, Vec<(Arc<str>, u64)>>,
-    /// The writers of marked objects.
-    marked: HashMap<u128, Arc<str>>,
+    /// The marked objects.
+    marked: HashMap<u128, Mark>,
+    /// No mark ends earlier, in milliseconds since 1970; known while there are as many as there may be.
+    first_end_ms: u64,
+}
+
+/// A marked object.
+#[derive(Debug)]
+struct Mark {
+    writer: Arc<str>,
+    /// `bucket/key`
+    path: Box<[u8]>,
+    /// The last end of the holds that covered it when it was written.
+    until_ms: u64,
 }
 
 impl HeldObjects {
@@ -70,14 +82,11 @@ impl HeldObjects {
             let path = path_of(hold.bucket.as_bytes(), hold.key.as_bytes());
             paths.entry(path).or_default().push((hold.writer, hold.until_ms));
         }
-        let writers: HashSet<Arc<str>> = paths
-            .values()
-            .flatten()
-            .map(|(writer, _)| Arc::clone(writer))
-            .collect();
-        inner.marked.retain(|_, writer| writers.contains(writer));
         self.has_any.store(!paths.is_empty(), Ordering::Relaxed);
-        (inner.orders, inner.paths) = (orders, paths);
+        inner
+            .marked
+            .retain(|_, mark| holds_of(&paths, &mark.path, &mark.writer).next().is_some());
+        (inner.orders, inner.paths, inner.first_end_ms) = (orders, paths, 0);
     }
 
     /// Marks an object that `writer` is about to write at `now_ms`, if a hold covers it. Returns true if it
@@ -87,38 +96,61 @@ impl HeldObjects {
             return false;
         }
         let mut inner = self.inner.lock();
-        let Some(writer) = inner.holder(object, writer, now_ms) else {
+        let path = path_of(object.bucket, object.key);
+        let holds = holds_of(&inner.paths, &path, writer);
+        let Some((writer, until_ms)) = holds.max_by_key(|(_, until_ms)| *until_ms) else {
             return false;
         };
-        if inner.marked.len() >= MARKED_MAX {
+        let (writer, until_ms) = (Arc::clone(writer), *until_ms);
+        if until_ms <= now_ms || !inner.has_room(now_ms) {
             return false;
         }
-        inner.marked.insert(object.id, writer);
+        let path = path.into();
+        let mark = Mark {
+            writer,
+            path,
+            until_ms,
+        };
+        inner.marked.insert(object.id, mark);
         true
     }
 
-    /// Returns true if an object stays in its tier at `now_ms`, although it is due: it is marked, and a hold
-    /// of its writer still covers it.
-    pub fn has(&self, object: TierObject<'_>, now_ms: u64) -> bool {
+    /// Returns true if the object of a write stays in its tier at `now_ms`, although it is due: it is marked,
+    /// and a hold of its writer still covers it.
+    pub fn has(&self, id: u128, now_ms: u64) -> bool {
         if !self.has_any.load(Ordering::Relaxed) {
             return false;
         }
         let inner = self.inner.lock();
-        let writer = inner.marked.get(&object.id);
-        writer.is_some_and(|writer| inner.holder(object, writer, now_ms).is_some())
+        inner.marked.get(&id).is_some_and(|mark| {
+            let mut holds = holds_of(&inner.paths, &mark.path, &mark.writer);
+            now_ms < mark.until_ms && holds.any(|(_, until_ms)| now_ms < *until_ms)
+        })
     }
 }
 
 impl Inner {
-    /// Returns the writer, if one of its holds covers an object.
-    fn holder(&self, object: TierObject<'_>, writer: &str, now_ms: u64) -> Option<Arc<str>> {
-        let path = path_of(object.bucket, object.key);
-        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
-        let ends = slashes.map(|(end, _)| end).chain([path.len()]);
-        let holds = ends.filter_map(|end| self.paths.get(&path[..end])).flatten();
-        let mut holds = holds.filter(|(of, until_ms)| **of == *writer && now_ms < *until_ms);
-        holds.next().map(|(writer, _)| Arc::clone(writer))
+    /// Returns true if another object may be marked. Marks that have ended make room.
+    fn has_room(&mut self, now_ms: u64) -> bool {
+        if self.marked.len() >= MARKED_MAX && self.first_end_ms <= now_ms {
+            self.marked.retain(|_, mark| now_ms < mark.until_ms);
+            let ends = self.marked.values().map(|mark| mark.until_ms);
+            self.first_end_ms = ends.min().unwrap_or_default();
+        }
+        self.marked.len() < MARKED_MAX
     }
+}
+
+/// Returns the holds of a writer that cover a path, with their ends.
+fn holds_of<'a>(
+    paths: &'a HashMap<Vec<u8>, Vec<(Arc<str>, u64)>>,
+    path: &'a [u8],
+    writer: &'a str,
+) -> impl Iterator<Item = &'a (Arc<str>, u64)> {
+    let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    let ends = slashes.map(|(end, _)| end).chain([path.len()]);
+    let holds = ends.filter_map(|end| paths.get(&path[..end])).flatten();
+    holds.filter(move |(of, _)| **of == *writer)
 }
 
 fn path_of(bucket: &[u8], key: &[u8]) -> Vec<u8> {
@@ -165,13 +197,10 @@ mod tests {
                 is_held,
                 "{key} of {writer}"
             );
-            assert_eq!(held.has(object(id, key), 9), is_held, "{key} of {writer}");
-            assert!(!held.has(object(id, key), 10), "the hold has ended");
+            assert_eq!(held.has(id, 9), is_held, "{key} of {writer}");
+            assert!(!held.has(id, 10), "the hold has ended");
         }
-        assert!(
-            !held.has(object(99, "tmp/k"), 9),
-            "it was written before the hold"
-        );
+        assert!(!held.has(99, 9), "it was written before the hold");
     }
 
     #[test]
@@ -180,12 +209,12 @@ mod tests {
         held.set(vec![1, 2], || vec![hold("tmp", 10), hold("tmp/a", 20)]);
         assert!(held.mark(object(1, "tmp/a/k"), "writer", 0));
         held.set(vec![2], || vec![hold("tmp/a", 20)]);
-        assert!(held.has(object(1, "tmp/a/k"), 15));
+        assert!(held.has(1, 15));
         held.set(Vec::new(), Vec::new);
-        assert!(!held.has(object(1, "tmp/a/k"), 15));
+        assert!(!held.has(1, 15));
         // Its mark is forgotten.
         held.set(vec![3], || vec![hold("tmp", 20)]);
-        assert!(!held.has(object(1, "tmp/a/k"), 15));
+        assert!(!held.has(1, 15));
     }
 
     #[test]
@@ -205,5 +234,28 @@ mod tests {
         held.set(Vec::new(), Vec::new);
         held.set(vec![2], || vec![hold("0", 10)]);
         assert!(held.mark(object(MARKED_MAX as u128, "0"), "writer", 0));
+    }
+
+    #[test]
+    fn marks_end_while_their_writer_goes_on_with_other_runs() {
+        let held = HeldObjects::default();
+        let mark = |id: u128, key: &str, now_ms| held.mark(object(id, key), "writer", now_ms);
+        // Of a run that ends, below a path of its own.
+        held.set(vec![1], || vec![hold("first", 10)]);
+        assert!((0..MARKED_MAX as u128).all(|id| mark(id, "first/k", 0)));
+        held.set(vec![2], || vec![hold("second", 20)]);
+        assert!(
+            (0..MARKED_MAX as u128).all(|id| mark(id, "second/k", 0)),
+            "they made room"
+        );
+        assert!(!mark(MARKED_MAX as u128, "second/k", 0));
+        // Of runs that follow each other without an end, below one path.
+        held.set(vec![2, 3], || vec![hold("second", 20), hold("second", 30)]);
+        assert!(!mark(MARKED_MAX as u128, "second/k", 19));
+        assert!(
+            mark(MARKED_MAX as u128, "second/k", 20),
+            "the former marks have ended"
+        );
+        assert!(!held.has(0, 20), "it was written for the former run");
     }
 }

@@ -8,7 +8,6 @@ use std::sync::atomic::AtomicBool;
 use http::{HeaderMap, StatusCode};
 use shoal_base::encoding::Malformed;
 use shoal_base::moment::millis_since_1970;
-use shoal_cache::held::TierObject;
 use shoal_cache::obtain::KeptBytes;
 use shoal_net::clock;
 use shoal_net::log_throttle::LogThrottle;
@@ -62,15 +61,9 @@ impl Lake for Cleaner {
         })
     }
 
-    fn holds(&self, id: Ulid, name: &Name) -> bool {
-        let (bucket, key) = name.parts();
-        let object = TierObject {
-            id: id.0,
-            bucket,
-            key,
-        };
+    fn holds(&self, id: Ulid, _: &Name) -> bool {
         let now_ms = millis_since_1970(clock::utc_now());
-        self.shared.parts.cache().held.has(object, now_ms)
+        self.shared.parts.cache().held.has(id.0, now_ms)
     }
 
     async fn pack(&self, map: &MapName, objects: &[Flushing]) -> Vec<Result<(), NotFlushed>> {
