@@ -40,6 +40,17 @@ pub enum ObjectFailure {
     Refused(String),
 }
 
+impl ObjectFailure {
+    /// Returns the same failure with the path that it is about.
+    pub(in crate::tasks) fn of(self, path: &str) -> Self {
+        match self {
+            Self::Skipped(why) => Self::Skipped(format!("{path}: {why}")),
+            Self::Failed(why) => Self::Failed(format!("{path}: {why}")),
+            Self::Refused(why) => Self::Refused(format!("{path}: {why}")),
+        }
+    }
+}
+
 impl From<LakeRefusal> for ObjectFailure {
     fn from(refusal: LakeRefusal) -> Self {
         let why = refusal.to_string();

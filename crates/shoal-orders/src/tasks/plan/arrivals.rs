@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shoal_hints::{JobName, Jobs};
+use shoal_net::clock;
 use shoal_net::link::JobNames;
 use shoal_plan::Document;
 use shoal_plan::document::{DeadlineRule, ExpectedFile, ExpectedJob, Extent};
 use shoal_plan::execution::{Arrival, Execution};
 use shoal_plan::model::{File, Job};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use ulid::Ulid;
 
 use super::ahead::leading_bytes;
@@ -26,8 +27,13 @@ use crate::tasks::records::moment::Moment;
 use crate::tasks::records::order::Order;
 use crate::tasks::records::plan_progress::ArrivalNote;
 
-/// The time within which the lake says what the inputs of a job are. Without an answer it is refused.
+/// The time within which the lake says what the inputs of a job are, and after which it is asked again if it
+/// did not.
 const LAKE_PATIENCE: Duration = Duration::from_secs(30);
+const LAKE_PAUSE: Duration = Duration::from_secs(5);
+
+/// The hints that a coordinator has looked at, with the time at which it looks again; `None` if it has decided.
+pub(super) type LookedAt = HashMap<u128, Option<Instant>>;
 
 /// The runs that were announced to a coordinator.
 #[derive(Default)]
@@ -45,7 +51,19 @@ pub(super) struct Announced {
     run: String,
     reader: JobName,
     names: JobNames,
-    found: Result<(Arrival, Vec<PlannedFile>), String>,
+    found: Result<(Arrival, Vec<PlannedFile>), ObjectFailure>,
+}
+
+impl Announced {
+    /// Has the coordinator look at the hint again later if the lake did not answer. Returns true if it did.
+    pub(super) fn is_answered(&self, looked_at: &mut LookedAt) -> bool {
+        let Err(ObjectFailure::Failed(why)) = &self.found else {
+            return true;
+        };
+        tracing::debug!(id = %Ulid(self.hint), why, "the inputs of a job that was announced are not known yet");
+        looked_at.insert(self.hint, Some(clock::runtime_instant() + LAKE_PAUSE));
+        false
+    }
 }
 
 /// Returns the name of the run that a hint announces.
@@ -64,7 +82,7 @@ pub(in crate::tasks) async fn find_inputs(
     lake: &LakeView,
     hint: &HintFacts,
     known: &HashMap<String, u64>,
-) -> Result<Vec<FoundInput>, String> {
+) -> Result<Vec<FoundInput>, ObjectFailure> {
     let mut inputs = Vec::new();
     for path in &hint.inputs {
         let mut expected = ExpectedFile {
@@ -79,7 +97,7 @@ pub(in crate::tasks) async fn find_inputs(
             (expected.path, expected.extent) = (path.clone(), Extent::Object);
             parts = objects::parts(lake, &expected).await;
         }
-        let parts = parts.map_err(|failure| format!("{path}: {failure}"))?;
+        let parts = parts.map_err(|failure| failure.of(path))?;
         let bytes = parts.iter().map(|part| part.bytes).sum();
         if bytes == 0 {
             continue;
@@ -91,9 +109,15 @@ pub(in crate::tasks) async fn find_inputs(
         inputs.push(FoundInput { expected, parts });
     }
     if inputs.is_empty() {
-        return Err("its inputs have no bytes".into());
+        return Err(ObjectFailure::Refused("its inputs have no bytes".into()));
     }
     Ok(inputs)
+}
+
+/// Returns what the lake answered in time.
+async fn in_time<T>(asking: impl Future<Output = Result<T, ObjectFailure>>) -> Result<T, ObjectFailure> {
+    let answered = timeout(LAKE_PATIENCE, asking).await;
+    answered.unwrap_or_else(|_| Err(ObjectFailure::Failed("the lake does not answer".into())))
 }
 
 /// Returns the bytes that the last run of a job read, by their paths, as far as they are known.
@@ -112,8 +136,8 @@ pub(in crate::tasks) async fn add_job(
     last_reads: &HashMap<String, u64>,
     document: &mut Document,
 ) -> Result<(), String> {
-    let found = timeout(LAKE_PATIENCE, find_inputs(lake, hint, last_reads)).await;
-    let found = found.map_err(|_| "the lake does not answer")??;
+    let found = in_time(find_inputs(lake, hint, last_reads)).await;
+    let found = found.map_err(|failure| failure.to_string())?;
     let deadline = order.request.deadline.ok_or("it has no deadline")?;
     let submit = hint.submit.unwrap_or(order.created);
     let [submit_s, deadline_s] = [submit, deadline].map(|at| seconds(document.epoch_ms, at.time()));
@@ -155,10 +179,10 @@ pub(in crate::tasks) async fn add_job(
 }
 
 impl Executor {
-    /// Returns the hints that announce jobs with a deadline and that this coordinator has not looked at. Jobs
-    /// that were admitted before are first, and those that were refused stay so.
-    pub(super) fn announced(&self, records: &Records, looked_at: &mut HashSet<u128>) -> Vec<Entry> {
-        let now = shoal_net::clock::utc_now();
+    /// Returns the hints that announce jobs with a deadline and that this coordinator is to look at. Jobs that
+    /// were admitted before are first, and those that were refused stay so.
+    pub(super) fn announced(&self, records: &Records, looked_at: &mut LookedAt) -> Vec<Entry> {
+        let now = clock::utc_now();
         let mut hints = records.live_hints();
         hints.retain(|entry| {
             let is_behind = entry.order.hint.as_ref().is_none_or(|hint| hint.is_behind);
@@ -166,8 +190,13 @@ impl Executor {
             !is_behind && deadline.is_some_and(|deadline| !deadline.after(now).is_zero())
         });
         let live: HashSet<u128> = hints.iter().map(|entry| entry.id).collect();
-        looked_at.retain(|id| live.contains(id));
-        hints.retain(|entry| looked_at.insert(entry.id));
+        looked_at.retain(|id, _| live.contains(id));
+        let instant = clock::runtime_instant();
+        hints.retain(|entry| match looked_at.get(&entry.id) {
+            None => true,
+            Some(again) => again.is_some_and(|again| again <= instant),
+        });
+        looked_at.extend(hints.iter().map(|entry| (entry.id, None)));
         let progress = self.progress.lock();
         let notes = progress.plan.as_deref().map_or(&[][..], |plan| &plan.arrivals);
         let noted: HashMap<&str, bool> = notes
@@ -182,7 +211,11 @@ impl Executor {
 
     /// Asks the lake for the inputs of jobs that were announced, in the names of their identities. Jobs that
     /// the plan expects are left out.
-    pub(super) async fn find_announced(self: Arc<Self>, hints: Vec<Entry>, jobs: Jobs) -> Vec<Announced> {
+    pub(super) async fn find_announced(
+        self: Arc<Self>,
+        hints: Vec<Entry>,
+        jobs: Arc<Jobs>,
+    ) -> Vec<Announced> {
         let mut announced = Vec::new();
         for entry in hints {
             let Some(hint) = entry.order.hint.as_deref() else {
@@ -192,7 +225,7 @@ impl Executor {
                 continue;
             }
             let last_reads = last_reads(&jobs, &hint.reader);
-            let found = timeout(LAKE_PATIENCE, self.find(&entry, hint, &last_reads)).await;
+            let found = in_time(self.find(&entry, hint, &last_reads)).await;
             announced.push(Announced {
                 hint: entry.id,
                 run: hint.run.clone(),
@@ -201,7 +234,7 @@ impl Executor {
                     run: name_of_run(hint, entry.order.created),
                     all_runs: hint.reader.to_string(),
                 },
-                found: found.unwrap_or_else(|_| Err("the lake does not answer".into())),
+                found,
             });
         }
         announced
@@ -223,7 +256,7 @@ impl Executor {
         entry: &Entry,
         hint: &HintFacts,
         last_reads: &HashMap<String, u64>,
-    ) -> Result<(Arrival, Vec<PlannedFile>), String> {
+    ) -> Result<(Arrival, Vec<PlannedFile>), ObjectFailure> {
         let identity = entry.order.request.identity.clone();
         let reader = if identity == self.reader.name {
             Arc::clone(&self.reader)
@@ -231,7 +264,8 @@ impl Executor {
             Arc::new(Reader::named(&self.nodes, identity))
         };
         let inputs = find_inputs(&reader.lake, hint, last_reads).await?;
-        let deadline = entry.order.request.deadline.ok_or("it has no deadline")?;
+        let deadline = entry.order.request.deadline;
+        let deadline = deadline.ok_or_else(|| ObjectFailure::Refused("it has no deadline".into()))?;
         let name = name_of_run(hint, entry.order.created);
         let mut arrival = Arrival {
             job: Job {
@@ -302,35 +336,37 @@ impl Executor {
         let (job, now_s) = (names.run.clone(), self.now_s());
         let mut execution = self.execution.lock();
         let execution: &mut Execution = &mut execution.1;
-        let admitted = found.and_then(|(mut arrival, mut files)| {
-            arrival.job.submit_s = arrival.job.submit_s.max(now_s);
-            if arrival.job.deadline_s <= arrival.job.submit_s {
-                return Err("its deadline is over before it can begin".into());
-            }
-            let mut runs = self.runs.lock();
-            let before = runs
-                .admitted
-                .iter()
-                .filter(|(of, by, _)| *of == run && *by == reader);
-            let jobs = before.map(|(.., job)| &execution.request().jobs[*job]);
-            let read: HashSet<&String> = jobs.flat_map(|job| &job.inputs).collect();
-            arrival.job.inputs.retain(|input| !read.contains(input));
-            if arrival.job.inputs.is_empty() {
-                return Ok(());
-            }
-            let known = execution.request().files.len();
-            execution.arrive(&arrival, now_s)?;
-            let mut of_plan = self.files.lock();
-            for file in &execution.request().files[known..] {
-                let place = files.iter().position(|one| one.name == file.name);
-                let place = place.expect("each new file is an input of the job");
-                of_plan.push(files.swap_remove(place));
-            }
-            self.names.lock().push(names);
-            runs.admitted
-                .push((run, reader, execution.request().jobs.len() - 1));
-            Ok(())
-        });
+        let admitted = found
+            .map_err(|failure| failure.to_string())
+            .and_then(|(mut arrival, mut files)| {
+                arrival.job.submit_s = arrival.job.submit_s.max(now_s);
+                if arrival.job.deadline_s <= arrival.job.submit_s {
+                    return Err("its deadline is over before it can begin".into());
+                }
+                let mut runs = self.runs.lock();
+                let before = runs
+                    .admitted
+                    .iter()
+                    .filter(|(of, by, _)| *of == run && *by == reader);
+                let jobs = before.map(|(.., job)| &execution.request().jobs[*job]);
+                let read: HashSet<&String> = jobs.flat_map(|job| &job.inputs).collect();
+                arrival.job.inputs.retain(|input| !read.contains(input));
+                if arrival.job.inputs.is_empty() {
+                    return Ok(());
+                }
+                let known = execution.request().files.len();
+                execution.arrive(&arrival, now_s)?;
+                let mut of_plan = self.files.lock();
+                for file in &execution.request().files[known..] {
+                    let place = files.iter().position(|one| one.name == file.name);
+                    let place = place.expect("each new file is an input of the job");
+                    of_plan.push(files.swap_remove(place));
+                }
+                self.names.lock().push(names);
+                runs.admitted
+                    .push((run, reader, execution.request().jobs.len() - 1));
+                Ok(())
+            });
         let why = admitted.err();
         tracing::info!(id = %Ulid(self.id), job, why, "a job was announced to a plan");
         plan_of(&mut self.progress.lock()).note_arrival(ArrivalNote {

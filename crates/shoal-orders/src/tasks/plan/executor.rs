@@ -1,6 +1,5 @@
 //! Carries one plan out, from where it is to its end, on the node that is its coordinator.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +15,7 @@ use tokio::task::JoinSet;
 use ulid::Ulid;
 
 use super::ahead::leading_bytes;
-use super::arrivals::AnnouncedRuns;
+use super::arrivals::{Announced, AnnouncedRuns, LookedAt};
 use super::document::{moment, seconds};
 use super::planner::{self, NewPlan};
 use crate::tasks::parts::lake_view::{LakeView, ObjectFailure};
@@ -141,7 +140,8 @@ impl Executor {
     /// future may be dropped at any time.
     pub(super) async fn run(self: Arc<Self>, records: &Records) {
         let (mut work, mut planning) = (JoinSet::new(), JoinSet::new());
-        let (mut finding, mut announced, mut looked_at) = (JoinSet::new(), Vec::new(), HashSet::new());
+        let (mut finding, mut announced) = (JoinSet::<Vec<Announced>>::new(), Vec::new());
+        let mut looked_at = LookedAt::new();
         let mut arrivals = ticks(LOOK_MAX);
         let slot = self.execution.lock().1.request().window.slot_s;
         let look = Duration::try_from_secs_f64(slot / 4.0).unwrap_or(LOOK_MAX);
@@ -162,7 +162,10 @@ impl Executor {
                         work = JoinSet::new();
                     }
                 }
-                Some(found) = finding.join_next() => announced.extend(found.unwrap_or_default()),
+                Some(found) = finding.join_next() => {
+                    let found = found.unwrap_or_default().into_iter();
+                    announced.extend(found.filter(|job| job.is_answered(&mut looked_at)));
+                }
                 _ = arrivals.tick(), if finding.is_empty() => {
                     let hints = self.announced(records, &mut looked_at);
                     if !hints.is_empty() {

@@ -10,7 +10,7 @@ use shoal_s3::time::rfc3339;
 use super::{Planned, document, gets, reads, start, until};
 use crate::cluster::Cluster;
 use crate::hints::{event, take, takes_hints};
-use crate::lake::Access;
+use crate::lake::{Access, Fault, Request};
 use crate::link::metered;
 use crate::node::{BLOCK, OTHER_KEY};
 use crate::waiting::value;
@@ -186,5 +186,23 @@ async fn a_job_that_the_plan_expects_is_not_planned_twice() {
     let job = arrivals(&plan)[0]["job"].as_str().unwrap();
     assert!(job.starts_with("etl/nightly_2026-11-29@"), "{plan:#}");
     assert_eq!(arrivals(&plan).len(), 1, "{plan:#}");
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_whose_inputs_the_lake_did_not_name_is_looked_at_again_and_not_refused() {
+    let cluster = Cluster::start_with(2, |_, config| announced_only(config)).await;
+    planned(&cluster).await;
+    cluster.put("t/1", 3);
+    let lists = |request: &Request| request.query.contains("list-type");
+    cluster.lake.misbehave(Fault::status(503).when(lists).always());
+    cluster.lake.forget_requests();
+    take(&cluster.nodes[0], &announcement(1, "soon", "t", 60, 80)).await;
+    let asked = async || cluster.lake.count(lists);
+    // A node sends a request four times at most before it gives up.
+    value("the lake is asked again", asked, |asked| *asked > 4).await;
+    cluster.lake.behave();
+    let plan = until(&cluster.nodes[1], |plan| !arrivals(plan).is_empty()).await;
+    assert_eq!(arrivals(&plan)[0]["why"], Value::Null, "{plan:#}");
     cluster.stop().await;
 }
