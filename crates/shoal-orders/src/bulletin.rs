@@ -124,15 +124,11 @@ impl Bulletin {
         self.board.lock().get(key).map(|record| Arc::clone(&record.body))
     }
 
-    /// Returns the ids and bodies of the records of a kind whose ids are wanted, in the order of their ids.
-    pub fn all(&self, kind: Kind, is_wanted: impl Fn(u128) -> bool) -> Vec<(u128, Arc<[u8]>)> {
-        let board = self.board.lock();
-        let records = board
-            .records()
-            .filter(|(key, _)| key.kind == kind && is_wanted(key.id));
-        records
-            .map(|(key, record)| (key.id, Arc::clone(&record.body)))
-            .collect()
+    /// Returns the keys of the records that were taken, replaced or forgotten since the last call, in their
+    /// order.
+    pub fn take_changed(&self) -> Vec<Key> {
+        let changed = self.board.lock().take_changed();
+        changed.into_iter().collect()
     }
 
     /// Returns the ids of all records of a kind.

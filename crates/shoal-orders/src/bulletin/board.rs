@@ -142,6 +142,8 @@ pub struct Board {
     members: BTreeSet<u64>,
     /// The room that the records of each author take.
     rooms: BTreeMap<Option<u64>, Room>,
+    /// The keys of the records that were taken, replaced or dropped since somebody asked.
+    changed: BTreeSet<Key>,
 }
 
 /// The room that some records take.
@@ -162,6 +164,7 @@ impl Default for Board {
             floor: Floor::default(),
             members: BTreeSet::new(),
             rooms: BTreeMap::new(),
+            changed: BTreeSet::new(),
         }
     }
 }
@@ -272,6 +275,7 @@ impl Board {
         room.records += 1;
         room.bytes += record.body.len();
         self.records.insert(key, record);
+        self.changed.insert(key);
         if let Some(floor) = floor {
             self.floor = floor;
             self.drop_where(|floor, key, _| floor.is_over(key));
@@ -314,6 +318,11 @@ impl Board {
         if fits { Ok(()) } else { Err(NotTaken::Full) }
     }
 
+    /// Returns the keys of the records that have changed since the last call.
+    pub fn take_changed(&mut self) -> BTreeSet<Key> {
+        std::mem::take(&mut self.changed)
+    }
+
     /// Forgets the records whose time is over. Returns true if there were any.
     pub fn forget_expired(&mut self, now_ms: u64) -> bool {
         self.drop_where(|_, _, record| record.expires_ms <= now_ms)
@@ -354,6 +363,7 @@ impl Board {
 
     fn drop_record(&mut self, key: Key) {
         if let Some(record) = self.records.remove(&key) {
+            self.changed.insert(key);
             self.digests[bucket(key)] ^= digest(key, record.stamp);
             assert!(
                 self.bytes >= record.body.len(),

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
@@ -153,7 +154,7 @@ impl Tasks {
     }
 
     /// Returns the last runs of jobs, as far as all nodes remember them.
-    pub fn jobs(&self) -> Jobs {
+    pub fn jobs(&self) -> Arc<Jobs> {
         self.base.records.jobs()
     }
 
@@ -168,10 +169,11 @@ impl Tasks {
 
     /// Returns the latest `most` hints, the latest first, with what became of their bytes on all nodes.
     pub async fn hints(&self, most: usize) -> Vec<HintUse> {
-        let (now, mut entries) = (clock::utc_now(), self.base.records.all());
-        entries.retain(|entry| entry.order.hint.is_some());
+        let (now, all) = (clock::utc_now(), self.base.records.all());
+        let hints = all.values().filter(|entry| entry.order.hint.is_some());
+        let mut entries: Vec<&Entry> = hints.collect();
         // Those of one event are made in the same moment.
-        let place = |entry: &Entry| {
+        let place = |entry: &&Entry| {
             let stage = entry.order.hint.as_ref().map(|hint| hint.stage);
             (Reverse(entry.order.created), stage)
         };
@@ -193,7 +195,7 @@ impl Tasks {
         }
         let hints = entries.into_iter().zip(uses);
         hints
-            .map(|(entry, all)| use_of(&entry, all, entry.is_live(now), entry.to_task(now)))
+            .map(|(entry, all)| use_of(entry, all, entry.is_live(now), entry.to_task(now)))
             .collect()
     }
 
@@ -201,7 +203,7 @@ impl Tasks {
     pub(super) fn forget_early_blocks(&self) {
         let (now, entries) = (clock::utc_now(), self.base.records.all());
         let may_bring = |entry: &&Entry| entry.order.request.kind.pins();
-        let latest = entries.iter().rev().filter(may_bring).take(COUNTED_MAX);
+        let latest = entries.values().rev().filter(may_bring).take(COUNTED_MAX);
         let is_expected = |entry: &Entry| {
             let ended = entry.progress.ended.filter(|_| !entry.is_live(now));
             ended.is_none_or(|ended| !ended.plus(EXPECTED_AFTER).after(now).is_zero())

@@ -22,7 +22,7 @@ use super::parts::helper::TaskHelper;
 use super::parts::manifest;
 use super::parts::nodes::Nodes;
 use super::plan::{self, PlanConfig, Plans};
-use super::records::entry::{Entry, Task, first_pin, oldest_ended};
+use super::records::entry::{Entries, Entry, Task, first_pin, oldest_ended};
 use super::records::files::{DocumentFacts, ManifestFacts};
 use super::records::order::{Order, TaskKind, TaskRequest};
 use super::records::progress::TaskState;
@@ -248,7 +248,7 @@ impl Tasks {
 
     /// Begins what this node gathered before it began again: each list is as long as it became.
     fn begin_gathered_before(&self) {
-        for entry in self.base.records.all() {
+        for entry in self.base.records.all().values() {
             if !entry.order.gathers || entry.order.accepted_by != self.parts().name {
                 continue;
             }
@@ -289,7 +289,7 @@ impl Tasks {
         }
         // Pins that were ended do not come back before the end of the order that set them.
         let entries = self.base.records.all();
-        let pins = entries.iter().filter(|entry| entry.order.pins(created));
+        let pins = entries.values().filter(|entry| entry.order.pins(created));
         let last_end = pins.filter_map(|entry| entry.order.request.until).max();
         Order::accepted(request, manifest, created.into(), node, last_end)
     }
@@ -327,12 +327,12 @@ impl Tasks {
             before.is_none_or(|before| entry.id < before)
                 && part.state.is_none_or(|state| state == entry.progress.state)
         };
-        let (now, mut entries) = (clock::utc_now(), self.base.records.all());
-        entries.retain(is_wanted);
-        let left = entries.len().saturating_sub(part.limit);
-        let shown = entries[left..].iter().rev();
+        let (now, entries) = (clock::utc_now(), self.base.records.all());
+        let mut wanted = entries.values().rev().filter(|entry| is_wanted(entry));
+        let shown = wanted.by_ref().take(part.limit);
         let tasks: Vec<_> = shown.map(|entry| entry.to_task(now)).collect();
-        let next = tasks.last().filter(|_| left > 0).map(|task| task.id.clone());
+        let is_part = wanted.next().is_some();
+        let next = tasks.last().filter(|_| is_part).map(|task| task.id.clone());
         Ok(TaskList { tasks, next })
     }
 
@@ -389,16 +389,17 @@ impl Tasks {
 
     /// Returns the latest plan that is remembered.
     pub(super) fn latest_plan(&self) -> Option<Entry> {
-        let plans = self.base.records.all().into_iter();
-        let plans = plans.filter(|entry| entry.succession().is_some());
-        plans.max_by_key(|entry| (entry.succession(), entry.id))
+        let entries = self.base.records.all();
+        let plans = entries.values().filter(|entry| entry.succession().is_some());
+        let latest = plans.max_by_key(|entry| (entry.succession(), entry.id));
+        latest.cloned()
     }
 
     /// Ends the plans that a later one has replaced, and their pins. Each node does: the one that took the
     /// later plan may not have known them.
     fn end_replaced_plans(&self) {
         let Some(latest) = self.latest_plan() else { return };
-        for entry in self.base.records.all() {
+        for entry in self.base.records.all().values() {
             let is_plan = entry.succession().is_some();
             if is_plan && entry.id != latest.id && !entry.progress.state.is_over() {
                 // Otherwise it is tried again soon.
@@ -440,7 +441,7 @@ impl Tasks {
         let now = clock::utc_now();
         let is_due = |entry: &Entry| entry.is_due(now, members, same_for);
         let entries = self.base.records.all();
-        for entry in &entries {
+        for entry in entries.values().filter(|entry| is_due(entry)) {
             let (id, kind) = (entry.id, entry.order.request.kind);
             let mut running = self.running.lock();
             let beside = running
@@ -449,7 +450,6 @@ impl Tasks {
             let has_place = beside.count() < Lane::of(kind).places();
             if !has_place
                 || running.contains_key(&id)
-                || !is_due(entry)
                 || is_behind_another(entry, &entries)
                 || !self.base.records.homes.is_mine(id)
             {
@@ -477,12 +477,12 @@ impl Tasks {
         let receiving = new_id(now - ORDER_PATIENCE);
         let first_pin = first_pin(&entries, now);
         for id in &here {
-            let entry = entries.binary_search_by_key(id, |entry| entry.id);
-            if !entry.map_or(*id > receiving, |place| entries[place].is_wanted(now, first_pin)) {
+            let entry = entries.get(id);
+            if !entry.map_or(*id > receiving, |entry| entry.is_wanted(now, first_pin)) {
                 self.parts().order_files.remove(*id).await;
             }
         }
-        for entry in &entries {
+        for entry in entries.values() {
             let Some(bytes) = entry.order.file_bytes() else {
                 continue;
             };
@@ -537,11 +537,11 @@ impl Tasks {
         let (records, record_bytes) = self.base.records.bulletin.size();
         let entries = self.base.records.all();
         let in_state = |state: TaskState| {
-            let entries = entries.iter().filter(|entry| entry.progress.state == state);
+            let entries = entries.values().filter(|entry| entry.progress.state == state);
             (state.as_str().to_owned(), entries.count() as u64)
         };
         let now = clock::utc_now();
-        let at_risk = entries.iter().filter(|entry| entry.is_at_risk(now));
+        let at_risk = entries.values().filter(|entry| entry.is_at_risk(now));
         TaskFigures {
             states: TaskState::ALL.map(in_state).into(),
             at_risk: at_risk.count() as u64,
@@ -555,7 +555,7 @@ impl Tasks {
 
 /// Returns true if a hint waits for one that goes before it: both would share the link, and the reader of
 /// that one would wait for longer.
-fn is_behind_another(entry: &Entry, entries: &[Entry]) -> bool {
+fn is_behind_another(entry: &Entry, entries: &Entries) -> bool {
     let Some(hint) = &entry.order.hint else {
         return false;
     };
@@ -563,9 +563,8 @@ fn is_behind_another(entry: &Entry, entries: &[Entry]) -> bool {
         let other = other.order.hint.as_ref();
         other.is_some_and(|other| hint.goes_behind(other))
     };
-    entries
-        .iter()
-        .any(|other| is_before(other) && !other.progress.state.is_over())
+    let mut others = entries.values();
+    others.any(|other| !other.progress.state.is_over() && is_before(other))
 }
 
 /// Returns the number of an id.

@@ -1,6 +1,6 @@
 //! Tasks as their records describe them, and which of them are due, live, or to be forgotten.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -20,6 +20,9 @@ const SETTLED: Duration = Duration::from_mins(1);
 
 /// Maximum time for which the list of a task may grow.
 const GATHERING_MAX: Duration = Duration::from_mins(2);
+
+/// Tasks, by their ids.
+pub(in crate::tasks) type Entries = BTreeMap<u128, Entry>;
 
 /// A task as the records have it.
 #[derive(Clone, Debug)]
@@ -137,15 +140,15 @@ impl Entry {
 }
 
 /// Returns the first of some tasks that may pin objects.
-pub(in crate::tasks) fn first_pin(entries: &[Entry], now: SystemTime) -> u128 {
+pub(in crate::tasks) fn first_pin(entries: &Entries, now: SystemTime) -> u128 {
     let may_pin = |entry: &&Entry| entry.order.request.kind.pins() && entry.is_live(now);
-    entries.iter().find(may_pin).map_or(u128::MAX, |entry| entry.id)
+    entries.values().find(may_pin).map_or(u128::MAX, |entry| entry.id)
 }
 
 /// Returns the oldest ended tasks, some `count` of them, to be forgotten together with those `before`. `ids`
 /// are those of all orders: one that is not among the `entries` is kept. Returns `None` if none has ended.
 pub(in crate::tasks) fn oldest_ended(
-    entries: &[Entry],
+    entries: &Entries,
     ids: &BTreeSet<u128>,
     before: &Floor,
     count: usize,
@@ -159,8 +162,8 @@ pub(in crate::tasks) fn oldest_ended(
         if is_complete && *id > before.below {
             break;
         }
-        let place = entries.binary_search_by_key(id, |entry| entry.id);
-        if place.is_ok_and(|place| !entries[place].is_wanted(now, first_pin)) {
+        let entry = entries.get(id);
+        if entry.is_some_and(|entry| !entry.is_wanted(now, first_pin)) {
             forgotten += 1;
         } else {
             floor.kept.insert(*id);
@@ -210,19 +213,20 @@ mod tests {
             ("evict", TaskState::Failed),
             ("prefetch", TaskState::Cancelled),
         ];
-        let mut entries = Vec::new();
-        for (number, (kind, state)) in (0..).zip(states) {
+        let mut entries = Entries::new();
+        let mut add = |id, kind, state| {
             let mut entry = entry(kind, state, 1);
-            entry.id = made(3_600, number * 10);
-            entries.push(entry);
+            entry.id = id;
+            entries.insert(id, entry);
+        };
+        for (number, (kind, state)) in (0..).zip(states) {
+            add(made(3_600, number * 10), kind, state);
         }
-        let mut young = entry("prefetch", TaskState::Done, 1);
-        young.id = made(1, 0);
-        entries.push(young);
+        add(made(1, 0), "prefetch", TaskState::Done);
         // An order of another build.
         let other = made(3_600, 1);
-        let ids: BTreeSet<u128> = entries.iter().map(|entry| entry.id).chain([other]).collect();
-        let at = |place: usize| entries[place].id;
+        let ids: BTreeSet<u128> = entries.keys().copied().chain([other]).collect();
+        let at = |place: u128| made(3_600, place * 10);
         let oldest = |before: &Floor, count| oldest_ended(&entries, &ids, before, count, now);
 
         let two = oldest(&Floor::default(), 2).unwrap();
@@ -237,8 +241,8 @@ mod tests {
         // Forgotten ids stay forgotten.
         let further = oldest(&all, 1).unwrap();
         assert_eq!((further.below, &further.kept), (at(5), &two.kept));
-        let live = [entries[1].clone(), entries[3].clone()];
-        let ids = live.iter().map(|entry| entry.id).collect();
+        let live: Entries = [at(1), at(3)].map(|id| (id, entries[&id].clone())).into();
+        let ids = live.keys().copied().collect();
         assert_eq!(oldest_ended(&live, &ids, &Floor::default(), 1, now), None);
     }
 

@@ -1,30 +1,29 @@
-//! The tasks of the cluster, as the records of all nodes have them. Each record is parsed once.
+//! The tasks of the cluster, as the records of all nodes have them.
 
 pub(super) mod entry;
 pub(super) mod files;
 pub(super) mod homes;
 pub(super) mod moment;
 pub(super) mod order;
+mod parsed;
 pub(super) mod plan_progress;
 pub(super) mod progress;
 
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use parking_lot::Mutex;
-use serde::de::DeserializeOwned;
+use parking_lot::{Mutex, MutexGuard};
 use shoal_base::moment::millis_since_1970;
 use shoal_cache::cooperation::Cooperation;
 use shoal_hints::{JobRecord, Jobs};
 use shoal_net::clock;
 use ulid::Ulid;
 
-use self::entry::Entry;
+use self::entry::{Entries, Entry};
 use self::homes::Homes;
 use self::moment::Moment;
 use self::order::Order;
-use self::progress::Progress;
+use self::parsed::Parsed;
 use crate::bulletin::{Bulletin, Key, Kind, NotTaken};
 
 /// The time for which the last run of a job is remembered, and after which its record gets a new id.
@@ -41,13 +40,8 @@ pub(in crate::tasks) struct Records {
     pub(in crate::tasks) bulletin: Arc<Bulletin>,
     /// The nodes that are to carry out orders.
     pub(in crate::tasks) homes: Homes,
-    orders: Mutex<Read<Order>>,
-    progress: Mutex<Read<Progress>>,
-    jobs: Mutex<Read<JobRecord>>,
+    parsed: Mutex<Parsed>,
 }
-
-/// Parsed records of one kind, by their ids, each with its body; `None` if the body cannot be parsed.
-type Read<T> = BTreeMap<u128, (Arc<[u8]>, Option<Arc<T>>)>;
 
 impl Records {
     /// Reads the records of `bulletin`, whose orders the nodes of `cooperation` carry out.
@@ -55,49 +49,31 @@ impl Records {
         Self {
             bulletin: Arc::clone(bulletin),
             homes: Homes::new(cooperation),
-            orders: Mutex::default(),
-            progress: Mutex::default(),
-            jobs: Mutex::default(),
+            parsed: Mutex::default(),
         }
     }
 
-    /// Returns all orders, by their ids. One that this build cannot read is left out.
-    pub(in crate::tasks) fn all(&self) -> Vec<Entry> {
-        let orders = read(&mut self.orders.lock(), self.bulletin.all(Kind::Order, |_| true));
-        let progress = self.bulletin.all(Kind::Progress, |id| orders.contains_key(&id));
-        let mut progress = read(&mut self.progress.lock(), progress);
-        let mut ends: BTreeMap<_, _> = self.bulletin.all(Kind::Cancel, |_| true).into_iter().collect();
-        let entries = orders.into_iter().map(|(id, order)| {
-            let progress = progress.remove(&id).unwrap_or_default();
-            Entry::new(id, order, progress, ends.remove(&id).as_deref())
-        });
-        entries.collect()
+    /// Returns all tasks. One whose order this build cannot read is left out.
+    pub(in crate::tasks) fn all(&self) -> Arc<Entries> {
+        Arc::clone(&self.parsed().entries)
     }
 
     /// Returns the hints whose objects may be kept now.
     pub(in crate::tasks) fn live_hints(&self) -> Vec<Entry> {
-        let (now, mut hints) = (clock::utc_now(), self.all());
-        hints.retain(|entry| entry.order.hint.is_some() && entry.is_live(now));
-        hints
+        let (now, all) = (clock::utc_now(), self.all());
+        let live = |entry: &&Entry| entry.order.hint.is_some() && entry.is_live(now);
+        all.values().filter(live).cloned().collect()
     }
 
-    /// Returns the order with this id.
+    /// Returns the task with this id.
     pub(in crate::tasks) fn get(&self, id: u128) -> Option<Entry> {
-        let order = serde_json::from_slice(&self.body(id, Kind::Order)?).ok()?;
-        let progress = self.body(id, Kind::Progress);
-        let progress = progress.and_then(|body| serde_json::from_slice(&body).ok());
-        let end = self.body(id, Kind::Cancel);
-        Some(Entry::new(
-            id,
-            Arc::new(order),
-            progress.unwrap_or_default(),
-            end.as_deref(),
-        ))
+        self.parsed().entries.get(&id).cloned()
     }
 
     /// Returns true if an operator has ended an order.
     pub(in crate::tasks) fn is_cancelled(&self, id: u128) -> bool {
-        self.body(id, Kind::Cancel).is_some()
+        let kind = Kind::Cancel;
+        self.bulletin.get(Key { id, kind }).is_some()
     }
 
     /// Returns the id of an order that comes now. It is above the ids that are forgotten, whatever the clocks
@@ -107,16 +83,8 @@ impl Records {
     }
 
     /// Returns the last runs of jobs.
-    pub(in crate::tasks) fn jobs(&self) -> Jobs {
-        let jobs = read(&mut self.jobs.lock(), self.bulletin.all(Kind::Job, |_| true));
-        let mut by_name = Jobs::new();
-        for record in jobs.into_values() {
-            match by_name.get(&record.job) {
-                Some(known) if known.ended_ms >= record.ended_ms => {}
-                _ => drop(by_name.insert(record.job.clone(), record)),
-            }
-        }
-        by_name
+    pub(in crate::tasks) fn jobs(&self) -> Arc<Jobs> {
+        self.parsed().last_runs()
     }
 
     /// Writes the last run of a job for all nodes, in place of the one before. Where no
@@ -124,28 +92,30 @@ impl Records {
     pub(in crate::tasks) fn remember(&self, record: &JobRecord) -> Result<(), NotTaken> {
         let now = clock::utc_now();
         let body = record.to_json().ok_or(NotTaken::TooLarge)?;
-        let bodies = self.bulletin.all(Kind::Job, |_| true);
-        let sizes: HashMap<u128, usize> = bodies.iter().map(|(id, body)| (*id, body.len())).collect();
-        let jobs = read(&mut self.jobs.lock(), bodies);
-        let is_young = |id: &u128| Ulid(*id).datetime() + JOB_ID_LIFE > now;
-        let mut known = jobs.iter().filter(|(_, known)| known.job == record.job);
+        let parsed = self.parsed();
+        let jobs = || {
+            let jobs = parsed.jobs.iter();
+            jobs.filter_map(|(id, job)| Some((*id, job.bytes, job.record.as_ref()?)))
+        };
+        let mut known = jobs().filter(|(.., known)| known.job == record.job);
         let known = known.next_back();
-        if known.is_some_and(|(_, known)| known.ended_ms > record.ended_ms) {
+        if known.is_some_and(|(.., known)| known.ended_ms > record.ended_ms) {
             return Err(NotTaken::Known);
         }
-        let bytes = sizes.values().sum::<usize>() + body.len();
+        let is_young = |id: &u128| Ulid(*id).datetime() + JOB_ID_LIFE > now;
+        let bytes = parsed.jobs.values().map(|job| job.bytes).sum::<usize>() + body.len();
         let lacking = bytes.saturating_sub(JOBS_BYTES_MAX);
-        let replaced = if known.is_none() && (jobs.len() >= JOBS_MAX || lacking > 0) {
-            let gives_room = jobs.iter().filter(|(id, _)| sizes[*id] >= lacking);
+        let replaced = if known.is_none() && (jobs().count() >= JOBS_MAX || lacking > 0) {
+            let gives_room = jobs().filter(|(_, bytes, _)| *bytes >= lacking);
             Some(
                 gives_room
-                    .min_by_key(|(_, job)| job.ended_ms)
+                    .min_by_key(|(.., job)| job.ended_ms)
                     .ok_or(NotTaken::Full)?,
             )
         } else {
             known
         };
-        let id = replaced.map(|(id, _)| *id).filter(is_young);
+        let id = replaced.map(|(id, ..)| id).filter(is_young);
         let (id, kind) = (id.unwrap_or_else(|| new_id(now)), Kind::Job);
         self.bulletin.put(Key { id, kind }, body, now + JOB_MEMORY)
     }
@@ -175,34 +145,16 @@ impl Records {
         self.put(id, Kind::Cancel, order, body)
     }
 
-    fn body(&self, id: u128, kind: Kind) -> Option<Arc<[u8]>> {
-        self.bulletin.get(Key { id, kind })
+    /// Returns the records as they are now.
+    fn parsed(&self) -> MutexGuard<'_, Parsed> {
+        let mut parsed = self.parsed.lock();
+        parsed.follow(&self.bulletin);
+        parsed
     }
 
     fn put(&self, id: u128, kind: Kind, order: &Order, body: Vec<u8>) -> Result<(), NotTaken> {
         self.bulletin.put(Key { id, kind }, body, order.forgotten.time())
     }
-}
-
-/// Reads the records of one kind. Only those that are not among the `known` ones are parsed.
-fn read<T: DeserializeOwned>(known: &mut Read<T>, bodies: Vec<(u128, Arc<[u8]>)>) -> BTreeMap<u128, Arc<T>> {
-    let mut before = std::mem::take(known);
-    let mut all = BTreeMap::new();
-    for (id, body) in bodies {
-        let same = before.remove(&id).filter(|(read, _)| Arc::ptr_eq(read, &body));
-        let (body, value) = same.unwrap_or_else(|| {
-            let value = serde_json::from_slice(&body).inspect_err(|error| {
-                let id = Ulid(id);
-                tracing::warn!(%id, %error, "a record of an order is of another build and is ignored");
-            });
-            (body, value.ok().map(Arc::new))
-        });
-        if let Some(value) = &value {
-            all.insert(id, Arc::clone(value));
-        }
-        known.insert(id, (body, value));
-    }
-    all
 }
 
 /// Returns a new id; later ones are greater.
@@ -221,7 +173,9 @@ mod tests {
     use parking_lot::Mutex;
     use serde_json::json;
 
+    use super::progress::Progress;
     use super::{Bulletin, JOBS_BYTES_MAX, Key, Kind, NotTaken, Records, new_id};
+    use crate::bulletin::Floor;
     use crate::tasks::{TaskKind, TaskState};
     use shoal_cache::cooperation::Cooperation;
     use shoal_hints::{Input, JobName, JobRecord};
@@ -278,10 +232,7 @@ mod tests {
             parent: None,
             next: Vec::new(),
         };
-        let bytes = || {
-            let bodies = bulletin.all(Kind::Job, |_| true);
-            bodies.iter().map(|(_, body)| body.len()).sum::<usize>()
-        };
+        let bytes = || bulletin.size().1;
         records.remember(&record(1, 1)).unwrap();
         for number in 2..1_000 {
             records.remember(&record(number, 7)).unwrap();
@@ -310,6 +261,13 @@ mod tests {
         })
     }
 
+    fn running() -> Progress {
+        Progress {
+            state: TaskState::Running,
+            ..Progress::default()
+        }
+    }
+
     fn plan() -> serde_json::Value {
         json!({
             "kind": "plan", "created": "2026-11-24T00:00:00Z", "accepted_by": "n0",
@@ -329,7 +287,7 @@ mod tests {
         let plan = put(&bulletin, &plan());
         let kinds: BTreeMap<u128, TaskKind> = tasks
             .all()
-            .iter()
+            .values()
             .map(|entry| (entry.id, entry.order.request.kind))
             .collect();
         assert_eq!(kinds, [(task, TaskKind::Prefetch), (plan, TaskKind::Plan)].into());
@@ -338,6 +296,45 @@ mod tests {
         tasks.end_early(plan, &entry.order).unwrap();
         assert_eq!(tasks.get(plan).unwrap().progress.state, TaskState::Cancelled);
         assert!(tasks.is_cancelled(plan) && !tasks.is_cancelled(task));
+    }
+
+    #[test]
+    fn tasks_are_as_the_last_records_have_them_and_a_reader_keeps_those_that_it_has() {
+        let bulletin = Bulletin::in_memory(1);
+        let tasks = Records::new(&bulletin, &cooperation());
+        let (id, other) = (put(&bulletin, &task()), put(&bulletin, &task()));
+        let state = || tasks.get(id).map(|entry| entry.progress.state);
+        let before = tasks.all();
+        let order = Arc::clone(&before[&id].order);
+        tasks.report(id, &order, running().to_body()).unwrap();
+        assert_eq!(state(), Some(TaskState::Running));
+        assert_eq!(before[&id].progress.state, TaskState::Queued);
+        tasks.end_early(id, &order).unwrap();
+        assert_eq!(state(), Some(TaskState::Cancelled));
+        assert_eq!(tasks.all()[&other].progress.state, TaskState::Queued);
+        let floor = Floor {
+            below: id.max(other),
+            kept: [other].into(),
+        };
+        bulletin.forget(&floor).unwrap();
+        assert_eq!(state(), None);
+        assert_eq!(tasks.all().keys().collect::<Vec<_>>(), [&other]);
+    }
+
+    #[test]
+    fn progress_may_come_before_its_order() {
+        let bulletin = Bulletin::in_memory(1);
+        let tasks = Records::new(&bulletin, &cooperation());
+        let now = clock::utc_now();
+        let id = new_id(now);
+        let put = |kind, body: Vec<u8>| {
+            let expires = now + Duration::from_hours(1);
+            bulletin.put(Key { id, kind }, body, expires).unwrap();
+        };
+        put(Kind::Progress, running().to_body());
+        assert!(tasks.all().is_empty());
+        put(Kind::Order, serde_json::to_vec(&task()).unwrap());
+        assert_eq!(tasks.get(id).unwrap().progress.state, TaskState::Running);
     }
 
     #[test]
@@ -359,7 +356,7 @@ mod tests {
         tracing::subscriber::with_default(subscriber, || {
             for _ in 0..3 {
                 let all = tasks.all();
-                assert_eq!(all.iter().map(|entry| entry.id).collect::<Vec<_>>(), [known]);
+                assert_eq!(all.keys().copied().collect::<Vec<_>>(), [known]);
             }
         });
         assert!(tasks.get(later).is_none() && tasks.get(damaged).is_none());

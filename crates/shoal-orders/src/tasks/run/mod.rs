@@ -207,7 +207,7 @@ impl<'a> Run<'a> {
             return Ok(());
         };
         let (now, records) = (clock::utc_now(), &self.base.records);
-        for entry in records.all() {
+        for entry in records.all().values() {
             let (pinning, is_covered) = (&entry.order, |pinned: Selection| unpinned.covers(&pinned));
             if pinning.pins(now)
                 && pinning.created <= order.created

@@ -99,12 +99,13 @@ impl<'a> Unpinned<'a> {
         if orders.changes.has_changed().unwrap_or(true) {
             // Changes from now on are read at the next look.
             orders.changes.mark_unchanged();
-            let later = self.records.all().into_iter();
-            let unpinning = later.filter(|entry| entry.id > self.pin && unpins(entry));
+            let all = self.records.all();
+            let later = all.values().filter(|entry| entry.id > self.pin);
+            let unpinning = later.filter(|entry| unpins(entry));
             let known = unpinning.filter_map(|entry| {
                 let known = orders.known.get(&entry.id).cloned();
-                let known = known.filter(|known| known.are_those_of(&entry));
-                Some((entry.id, known.or_else(|| objects_of(&entry).map(Arc::new))?))
+                let known = known.filter(|known| known.are_those_of(entry));
+                Some((entry.id, known.or_else(|| objects_of(entry).map(Arc::new))?))
             });
             orders.known = Arc::new(known.collect());
         }
