@@ -344,9 +344,11 @@ async fn a_plan_reads_packed_objects_alone_in_its_class() {
     }]);
     start(&node, &document).await;
     let fetched = until_plan(&node, |plan| plan["bytes"]["done"] == 6 * BLOCK).await;
-    // Where the machine is slow the plan is made again, and what came before is cached.
-    let bytes = ["from_lake", "cached"].map(|from| fetched["bytes"][from].as_u64().unwrap());
-    assert_eq!(bytes.iter().sum::<u64>(), 6 * BLOCK, "{fetched:#}");
+    let bytes = |from: &str| fetched["bytes"][from].as_u64().unwrap();
+    // Where the machine is too slow for the plan it is made again, and what came before counts as cached.
+    let is_replanned = fetched["plan"]["replans"] != 0;
+    let cached = if is_replanned { bytes("cached") } else { 0 };
+    assert_eq!(bytes("from_lake") + cached, 6 * BLOCK, "{fetched:#}");
     let requests = node.lake.requests();
     let sent: Vec<u64> = requests
         .iter()
