@@ -81,8 +81,8 @@ pub fn admit(request: &Request, former: &Plan, in_force: &[Job]) -> Result<Plan,
     Ok(merge(request, &instance, former, in_force, before, after))
 }
 
-/// Returns the files of a job with a transfer that goes on after the job has begun: the job counts on the blocks
-/// that come before, so these need a transfer of their own.
+/// Returns the files of a job with a transfer that goes on after the job has begun: the job counts on the
+/// blocks that come before, so these need a transfer of their own.
 fn parted_by(request: &Request, instance: &Instance, former: &Plan, job: usize) -> Vec<usize> {
     let reader = &instance.jobs[job];
     let begins_s = instance.slots.start_s(reader.from);

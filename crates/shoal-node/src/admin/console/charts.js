@@ -58,7 +58,13 @@ export function legend(series, show) {
     "div",
     { class: "legend" },
     ...series.map((one, i) =>
-      element("span", {}, element("i", { class: `k${i}` }), `${one.name} `, element("b", {}, show(one.values.at(-1) ?? 0))),
+      element(
+        "span",
+        {},
+        element("i", { class: `k${i}` }),
+        `${one.name} `,
+        element("b", {}, show(one.values.at(-1) ?? 0)),
+      ),
     ),
   );
 }
@@ -78,7 +84,11 @@ export function overTime(times, series, { show, isStacked = false, most, limit }
   const top = most ?? rounded(Math.max(...tops, limit && limit < 2 * Math.max(...tops) ? limit : 0, 1e-9));
   const x = (i) => LEFT + ((WIDTH - LEFT - RIGHT) * i) / Math.max(1, times.length - 1);
   const y = (value) => HEIGHT - BOTTOM - ((HEIGHT - TOP - BOTTOM) * Math.min(value, top)) / top;
-  const svg = drawn("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": series.map((one) => one.name).join(", ") });
+  const svg = drawn("svg", {
+    viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+    role: "img",
+    "aria-label": series.map((one) => one.name).join(", "),
+  });
   for (const part of [0, 0.5, 1]) {
     svg.append(
       drawn("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(top * part), y2: y(top * part) }),
@@ -98,7 +108,12 @@ export function overTime(times, series, { show, isStacked = false, most, limit }
       svg.append(drawn("polygon", { class: `area k${place}`, points: [...there, ...back].join(" ") }));
       below = above;
     } else {
-      svg.append(drawn("path", { class: `line k${place}`, d: path(one.values.map((value, i) => [x(i), y(value), Number.isFinite(value)])) }));
+      svg.append(
+        drawn("path", {
+          class: `line k${place}`,
+          d: path(one.values.map((value, i) => [x(i), y(value), Number.isFinite(value)])),
+        }),
+      );
     }
   });
   if (limit && limit <= top) {
@@ -111,7 +126,11 @@ export function overTime(times, series, { show, isStacked = false, most, limit }
     const at = (((event.clientX - box.left) / box.width) * WIDTH - LEFT) / (WIDTH - LEFT - RIGHT);
     const i = Math.round(Math.min(1, Math.max(0, at)) * (times.length - 1));
     filled(cursor, { x1: x(i), x2: x(i), visibility: "visible" }, []);
-    tip(event, clock(times[i]), series.map((one) => [one.name, Number.isFinite(one.values[i]) ? show(one.values[i]) : "–"]));
+    tip(
+      event,
+      clock(times[i]),
+      series.map((one) => [one.name, Number.isFinite(one.values[i]) ? show(one.values[i]) : "–"]),
+    );
   });
   svg.addEventListener("pointerleave", () => {
     cursor.setAttribute("visibility", "hidden");
@@ -137,22 +156,42 @@ export function curves(layers, roomBytes) {
   const [width, height, left, bottom] = [300, 150, 34, 20];
   const x = (part) => left + (width - left - 8) * part;
   const y = (ratio) => 6 + (height - bottom - 6) * (1 - ratio);
-  const svg = drawn("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "miss ratio by size" });
+  const svg = drawn("svg", {
+    viewBox: `0 0 ${width} ${height}`,
+    role: "img",
+    "aria-label": "miss ratio by size",
+  });
   for (const part of [0, 0.5, 1]) {
     svg.append(
       drawn("line", { class: "grid", x1: left, x2: width - 8, y1: y(part), y2: y(part) }),
       drawn("text", { x: left - 4, y: y(part) + 4, "text-anchor": "end" }, `${part * 100}%`),
-      drawn("text", { x: x(part), y: height - 4, "text-anchor": part ? (part === 1 ? "end" : "middle") : "start" }, bytes(roomBytes * part)),
+      drawn(
+        "text",
+        { x: x(part), y: height - 4, "text-anchor": part ? (part === 1 ? "end" : "middle") : "start" },
+        bytes(roomBytes * part),
+      ),
     );
   }
   layers.forEach((layer, place) => {
     const steps = layer.miss_ratios.length - 1;
     if (steps < 1) return;
-    svg.append(drawn("path", { class: `line k${place}`, d: path(layer.miss_ratios.map((ratio, i) => [x(i / steps), y(ratio), true])) }));
+    svg.append(
+      drawn("path", {
+        class: `line k${place}`,
+        d: path(layer.miss_ratios.map((ratio, i) => [x(i / steps), y(ratio), true])),
+      }),
+    );
     const part = Math.min(1, layer.target_bytes / roomBytes);
     const i = Math.min(steps - 1, Math.floor(part * steps));
-    const ratio = layer.miss_ratios[i] + (layer.miss_ratios[i + 1] - layer.miss_ratios[i]) * (part * steps - i);
-    svg.append(drawn("circle", { class: `dot k${place}`, cx: x(part), cy: y(ratio), r: 5 }, drawn("title", {}, `${layer.layer}: ${percent(ratio)} missed with ${bytes(layer.target_bytes)}`)));
+    const ratio =
+      layer.miss_ratios[i] + (layer.miss_ratios[i + 1] - layer.miss_ratios[i]) * (part * steps - i);
+    svg.append(
+      drawn(
+        "circle",
+        { class: `dot k${place}`, cx: x(part), cy: y(ratio), r: 5 },
+        drawn("title", {}, `${layer.layer}: ${percent(ratio)} missed with ${bytes(layer.target_bytes)}`),
+      ),
+    );
   });
   return svg;
 }
@@ -165,8 +204,13 @@ export function curves(layers, roomBytes) {
 export function gantt(rows, { from, until, now }) {
   const [width, row, left, top] = [1200, 20, 300, 22];
   const height = top + rows.length * row + 4;
-  const x = (at) => left + ((width - left - 10) * (Math.min(until, Math.max(from, at)) - from)) / Math.max(1, until - from);
-  const svg = drawn("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "plan over time" });
+  const x = (at) =>
+    left + ((width - left - 10) * (Math.min(until, Math.max(from, at)) - from)) / Math.max(1, until - from);
+  const svg = drawn("svg", {
+    viewBox: `0 0 ${width} ${height}`,
+    role: "img",
+    "aria-label": "plan over time",
+  });
   for (const part of [0, 0.25, 0.5, 0.75, 1]) {
     const at = from + (until - from) * part;
     const anchor = part === 0 ? "start" : part === 1 ? "end" : "middle";
@@ -178,11 +222,29 @@ export function gantt(rows, { from, until, now }) {
   rows.forEach((one, place) => {
     const y = top + place * row;
     const name = one.name.length > 44 ? `…${one.name.slice(-43)}` : one.name;
-    svg.append(drawn("text", { class: "label", x: left - 10, y: y + 13, "text-anchor": "end" }, name, drawn("title", {}, one.name)));
+    svg.append(
+      drawn(
+        "text",
+        { class: "label", x: left - 10, y: y + 13, "text-anchor": "end" },
+        name,
+        drawn("title", {}, one.name),
+      ),
+    );
     for (const span of one.spans) {
       const begin = x(span.from);
       svg.append(
-        drawn("rect", { class: `span k${span.kind}`, x: begin, y: y + 3, width: Math.max(2, x(span.until) - begin), height: row - 8, rx: 3 }, drawn("title", {}, span.title)),
+        drawn(
+          "rect",
+          {
+            class: `span k${span.kind}`,
+            x: begin,
+            y: y + 3,
+            width: Math.max(2, x(span.until) - begin),
+            height: row - 8,
+            rx: 3,
+          },
+          drawn("title", {}, span.title),
+        ),
       );
     }
   });
@@ -208,15 +270,26 @@ export function bar(parts, label) {
 /** Makes a table; a column is a title, what shows a row, and whether it is a number. */
 export function table(columns, rows, empty) {
   if (!rows.length) return element("p", { class: "empty" }, empty);
-  const cell = (name, isNumber, ...content) => element(name, { class: isNumber ? "number" : undefined }, ...content);
+  const cell = (name, isNumber, ...content) =>
+    element(name, { class: isNumber ? "number" : undefined }, ...content);
   return element(
     "table",
     {},
-    element("thead", {}, element("tr", {}, ...columns.map(([title, , isNumber]) => cell("th", isNumber, title)))),
+    element(
+      "thead",
+      {},
+      element("tr", {}, ...columns.map(([title, , isNumber]) => cell("th", isNumber, title))),
+    ),
     element(
       "tbody",
       {},
-      ...rows.map((row) => element("tr", {}, ...columns.map(([, show, isNumber]) => cell("td", isNumber, ...[show(row)].flat())))),
+      ...rows.map((row) =>
+        element(
+          "tr",
+          {},
+          ...columns.map(([, show, isNumber]) => cell("td", isNumber, ...[show(row)].flat())),
+        ),
+      ),
     ),
   );
 }
@@ -225,7 +298,10 @@ function tip(event, title, lines = []) {
   const box = document.getElementById("tip");
   box.hidden = !event;
   if (!event) return;
-  box.replaceChildren(element("b", {}, title), ...lines.map(([name, value]) => element("div", {}, element("span", {}, name), element("b", {}, value))));
+  box.replaceChildren(
+    element("b", {}, title),
+    ...lines.map(([name, value]) => element("div", {}, element("span", {}, name), element("b", {}, value))),
+  );
   box.style.left = `${Math.min(event.clientX + 14, innerWidth - box.offsetWidth - 8)}px`;
   box.style.top = `${Math.min(event.clientY + 14, innerHeight - box.offsetHeight - 8)}px`;
 }

@@ -103,13 +103,18 @@ export class Cluster {
     this.members.sort((a, b) => a.name.localeCompare(b.name));
     const [statuses, pages, tasks, hints, plan] = await Promise.all([
       Promise.all(names.map((name) => readOr(this.page(name, "status"), null))),
-      Promise.all(names.map((name) => readOr(this.page(name, `history?since=${this.history(name).last}`), null))),
+      Promise.all(
+        names.map((name) => readOr(this.page(name, `history?since=${this.history(name).last}`), null)),
+      ),
       readOr("/tasks?limit=50", { tasks: [] }),
       readOr("/hints", { hints: [] }),
       readOr("/plan", null),
     ]);
-    names.forEach((name, i) => this.#missed.set(name, statuses[i] ? 0 : (this.#missed.get(name) ?? PATIENCE) + 1));
-    const known = (name, i) => statuses[i] ?? (this.#missed.get(name) < PATIENCE ? this.statuses.get(name) : null);
+    names.forEach((name, i) =>
+      this.#missed.set(name, statuses[i] ? 0 : (this.#missed.get(name) ?? PATIENCE) + 1),
+    );
+    const known = (name, i) =>
+      statuses[i] ?? (this.#missed.get(name) < PATIENCE ? this.statuses.get(name) : null);
     this.statuses = new Map(names.map((name, i) => [name, known(name, i)]).filter(([, status]) => status));
     names.forEach((name, i) => pages[i] && this.history(name).add(pages[i]));
     gone.forEach((member) => this.histories.delete(member.name));

@@ -1,11 +1,28 @@
 // Shows the cluster, and reads it again every few seconds. It gives no order.
 
 import { Cluster, Unauthorized, useToken } from "./cluster.js";
-import { bar, bytes, clock, curves, duration, element, gantt, legend, number, overTime, percent, table } from "./charts.js";
+import {
+  bar,
+  bytes,
+  clock,
+  curves,
+  duration,
+  element,
+  gantt,
+  legend,
+  number,
+  overTime,
+  percent,
+  table,
+} from "./charts.js";
 
 const REFRESH_MS = 5000;
 const POINTS = 60;
-const WINDOWS = [["5 min", 300], ["15 min", 900], ["1 h", 3600]];
+const WINDOWS = [
+  ["5 min", 300],
+  ["15 min", 900],
+  ["1 h", 3600],
+];
 const MONTH_S = 30 * 86400;
 
 const cluster = new Cluster();
@@ -27,7 +44,14 @@ async function refresh() {
       at("token-form").hidden = false;
       show("summary", "A token is needed to read this node.");
     } else {
-      show("summary", element("span", { class: "bad" }, `✕ This node does not answer: ${error.message}. What was read last is shown.`));
+      show(
+        "summary",
+        element(
+          "span",
+          { class: "bad" },
+          `✕ This node does not answer: ${error.message}. What was read last is shown.`,
+        ),
+      );
     }
   }
   timer = setTimeout(refresh, REFRESH_MS);
@@ -61,10 +85,13 @@ function troubles() {
   const found = [];
   for (const member of cluster.members) {
     const status = cluster.statuses.get(member.name);
-    if (member.state === "gone") found.push([member.name, "it has left the cluster, or died, since this page was opened"]);
+    if (member.state === "gone")
+      found.push([member.name, "it has left the cluster, or died, since this page was opened"]);
     else if (!status) found.push([member.name, "it does not answer"]);
-    for (const condition of status?.conditions ?? []) found.push([member.name, `${condition.condition}: ${condition.detail}`, condition.advice]);
-    if (status?.config.error) found.push([member.name, `the latest configuration is not in force: ${status.config.error}`]);
+    for (const condition of status?.conditions ?? [])
+      found.push([member.name, `${condition.condition}: ${condition.detail}`, condition.advice]);
+    if (status?.config.error)
+      found.push([member.name, `the latest configuration is not in force: ${status.config.error}`]);
   }
   return found;
 }
@@ -75,12 +102,30 @@ function summary() {
   const word = found.length ? ["bad", `⚠ ${found.length} to look at`] : ["good", "✓ nothing to look at"];
   show("summary", `${answering} of ${all} nodes answer · `, element("span", { class: word[0] }, word[1]));
   at("troubles").hidden = !found.length;
-  show("troubles", element("h2", {}, "To look at"), element("ul", {}, ...found.map(([node, what, advice]) => element("li", {}, element("b", {}, node), ` ${what}`, advice && element("div", { class: "note" }, advice)))));
+  show(
+    "troubles",
+    element("h2", {}, "To look at"),
+    element(
+      "ul",
+      {},
+      ...found.map(([node, what, advice]) =>
+        element(
+          "li",
+          {},
+          element("b", {}, node),
+          ` ${what}`,
+          advice && element("div", { class: "note" }, advice),
+        ),
+      ),
+    ),
+  );
 }
 
 /** Bytes to clients by source, after a time. */
 function served(since, of = cluster) {
-  const by = Object.fromEntries(["local", "peer", "tier", "lake"].map((source) => [source, of.growth(`read_bytes/${source}`, since)]));
+  const by = Object.fromEntries(
+    ["local", "peer", "tier", "lake"].map((source) => [source, of.growth(`read_bytes/${source}`, since)]),
+  );
   const all = by.local + by.peer + by.tier + by.lake;
   return { ...by, all, hit: all ? 1 - by.lake / all : NaN };
 }
@@ -90,7 +135,8 @@ function tiles(since, seconds) {
   const dirty = cluster.greatest("dirty_bytes");
   const oldest = cluster.greatest("tier_oldest_seconds");
   const jobs = cluster.plan?.plan?.jobs;
-  const tile = (value, label) => element("div", { class: "tile" }, element("b", {}, value), element("span", {}, label));
+  const tile = (value, label) =>
+    element("div", { class: "tile" }, element("b", {}, value), element("span", {}, label));
   show(
     "tiles",
     tile(percent(bytesServed.hit), "of bytes without the lake"),
@@ -98,7 +144,10 @@ function tiles(since, seconds) {
     tile(`${bytes(cluster.growth("lake_bytes", since) / seconds)}/s`, "from the lake"),
     tile(number(cluster.growth("requests", since) / seconds), "requests a second"),
     tile(bytes(dirty), dirty ? `not at the lake, the oldest for ${duration(oldest)}` : "not at the lake"),
-    tile(jobs ? number((jobs.at_risk ?? 0) + (jobs.missed ?? 0)) : "–", jobs ? "jobs of the plan at risk or missed" : "no plan in force"),
+    tile(
+      jobs ? number((jobs.at_risk ?? 0) + (jobs.missed ?? 0)) : "–",
+      jobs ? "jobs of the plan at risk or missed" : "no plan in force",
+    ),
   );
 }
 
@@ -107,8 +156,14 @@ function nodes(since, seconds) {
     const status = cluster.statuses.get(member.name);
     if (member.state === "gone") return element("span", { class: "bad" }, "✕ gone");
     if (!status) return element("span", { class: "bad" }, "✕ no answer");
-    if (status.conditions.some((condition) => condition.unready)) return element("span", { class: "bad" }, "✕ not ready");
-    if (status.conditions.length) return element("span", { class: "warn" }, `⚠ ${status.conditions.map((condition) => condition.condition).join(", ")}`);
+    if (status.conditions.some((condition) => condition.unready))
+      return element("span", { class: "bad" }, "✕ not ready");
+    if (status.conditions.length)
+      return element(
+        "span",
+        { class: "warn" },
+        `⚠ ${status.conditions.map((condition) => condition.condition).join(", ")}`,
+      );
     if (member.state === "draining") return element("span", { class: "warn" }, "draining");
     return element("span", { class: "good" }, "✓ ready");
   };
@@ -130,9 +185,18 @@ function nodes(since, seconds) {
         ["Place", (member) => member.topology],
         ["Room", used],
         ["Hit rate", (member) => percent(served(since, cluster.history(member.name)).hit), true],
-        ["To clients", (member) => `${bytes(served(since, cluster.history(member.name)).all / seconds)}/s`, true],
+        [
+          "To clients",
+          (member) => `${bytes(served(since, cluster.history(member.name)).all / seconds)}/s`,
+          true,
+        ],
         ["From the lake", (member) => rate(member, "lake_bytes"), true],
-        ["Lake, p50 / p99", (member) => (readLake(member) ? `${number(readLake(member).p50)} / ${number(readLake(member).p99)} ms` : "–"), true],
+        [
+          "Lake, p50 / p99",
+          (member) =>
+            readLake(member) ? `${number(readLake(member).p50)} / ${number(readLake(member).p99)} ms` : "–",
+          true,
+        ],
         ["Release", (member) => status(member)?.node.version ?? "–"],
       ],
       cluster.members,
@@ -144,17 +208,26 @@ function nodes(since, seconds) {
 function charts(times, every) {
   const rate = (value) => `${bytes(value)}/s`;
   const series = (name, counter) => ({ name, values: cluster.rates(counter, times, every) });
-  const sources = [["this node", "local"], ["other nodes", "peer"], ["tier", "tier"], ["lake", "lake"]];
+  const sources = [
+    ["this node", "local"],
+    ["other nodes", "peer"],
+    ["tier", "tier"],
+    ["lake", "lake"],
+  ];
   const reads = sources.map(([name, word]) => series(name, `read_bytes/${word}`));
   show("sources", overTime(times, reads, { show: rate, isStacked: true }));
   const layers = cluster.counters("layer_requests/").filter((name) => name.endsWith("/hit"));
-  const share = (part, rest) => part.map((value, i) => (value + rest[i] > 0 ? value / (value + rest[i]) : NaN));
+  const share = (part, rest) =>
+    part.map((value, i) => (value + rest[i] > 0 ? value / (value + rest[i]) : NaN));
   const sum = (all) => times.map((_, i) => all.reduce((total, one) => total + one.values[i], 0));
   const hits = [
     { name: "bytes without the lake", values: share(sum(reads.slice(0, 3)), reads[3].values) },
     ...layers.map((name) => ({
       name: `blocks in ${name.split("/")[1]}`,
-      values: share(cluster.rates(name, times, every), cluster.rates(name.replace("/hit", "/miss"), times, every)),
+      values: share(
+        cluster.rates(name, times, every),
+        cluster.rates(name.replace("/hit", "/miss"), times, every),
+      ),
     })),
   ];
   show("hits", overTime(times, hits, { show: percent, most: 1 }));
@@ -162,16 +235,33 @@ function charts(times, every) {
   const isMetered = cluster.counters("link_bytes/down/").length > 0;
   const links = [...cluster.statuses.values()].map((status) => status.link).filter(Boolean);
   const shared = links.find((link) => link.scope === "cluster");
-  const limit = shared ? shared.bandwidth_bytes_per_second : links.reduce((all, link) => all + link.bandwidth_bytes_per_second, 0);
-  const down = isMetered ? classes.slice(0, 3).map((word) => series(word, `link_bytes/down/${word}`)) : [series("all (the link is not metered)", "lake_bytes")];
+  const limit = shared
+    ? shared.bandwidth_bytes_per_second
+    : links.reduce((all, link) => all + link.bandwidth_bytes_per_second, 0);
+  const down = isMetered
+    ? classes.slice(0, 3).map((word) => series(word, `link_bytes/down/${word}`))
+    : [series("all (the link is not metered)", "lake_bytes")];
   show("link", overTime(times, down, { show: rate, isStacked: true, limit }));
   const tiers = [...cluster.statuses.values()].flatMap((status) => status.write_back.tiers);
   const dirty = { name: "bytes", values: maxima("dirty_bytes", times, every) };
-  show("tier", tiers.length ? overTime(times, [dirty], { show: bytes }) : element("p", { class: "empty" }, "No tier: every write is at the lake when it is acknowledged."));
+  show(
+    "tier",
+    tiers.length
+      ? overTime(times, [dirty], { show: bytes })
+      : element("p", { class: "empty" }, "No tier: every write is at the lake when it is acknowledged."),
+  );
   if (tiers.length) {
     const oldest = Math.max(0, ...tiers.map((tier) => tier.oldest_seconds ?? 0));
-    const full = Math.max(...tiers.map((tier) => (tier.capacity_bytes ? tier.bytes / tier.capacity_bytes : 0)));
-    at("tier").append(element("p", { class: "note" }, `oldest object ${duration(oldest)} · tier ${percent(full)} full · ${tiers.reduce((all, tier) => all + tier.failed, 0)} flushes failed last time`));
+    const full = Math.max(
+      ...tiers.map((tier) => (tier.capacity_bytes ? tier.bytes / tier.capacity_bytes : 0)),
+    );
+    at("tier").append(
+      element(
+        "p",
+        { class: "note" },
+        `oldest object ${duration(oldest)} · tier ${percent(full)} full · ${tiers.reduce((all, tier) => all + tier.failed, 0)} flushes failed last time`,
+      ),
+    );
   }
 }
 
@@ -197,7 +287,15 @@ function room() {
       "div",
       {},
       element("h3", {}, name),
-      isAdaptive ? curves(status.layers, all) : element("p", { class: "empty" }, status.layers.length > 1 ? "The split is fixed by the configuration." : "One layer has all of the room."),
+      isAdaptive
+        ? curves(status.layers, all)
+        : element(
+            "p",
+            { class: "empty" },
+            status.layers.length > 1
+              ? "The split is fixed by the configuration."
+              : "One layer has all of the room.",
+          ),
       bar(split, series.map((one) => `${one.name} ${bytes(one.values[0])}`).join(", ")),
       legend(series, bytes),
     );
@@ -210,7 +308,11 @@ function prefixes() {
   for (const status of cluster.statuses.values()) {
     for (const reads of status.reads.top_folders) {
       const sum = folders.get(reads.folder) ?? { folder: reads.folder, bytes: 0, lake_bytes: 0 };
-      folders.set(reads.folder, { ...sum, bytes: sum.bytes + reads.bytes, lake_bytes: sum.lake_bytes + reads.lake_bytes });
+      folders.set(reads.folder, {
+        ...sum,
+        bytes: sum.bytes + reads.bytes,
+        lake_bytes: sum.lake_bytes + reads.lake_bytes,
+      });
     }
   }
   const top = [...folders.values()].sort((a, b) => b.bytes - a.bytes).slice(0, 10);
@@ -220,7 +322,10 @@ function prefixes() {
     table(
       [
         ["Objects below", (reads) => element("code", {}, reads.folder)],
-        ["Read lately", (reads) => [bytes(reads.bytes), bar([reads.bytes / all], `${percent(reads.bytes / all)} of these`)]],
+        [
+          "Read lately",
+          (reads) => [bytes(reads.bytes), bar([reads.bytes / all], `${percent(reads.bytes / all)} of these`)],
+        ],
         ["From the lake", (reads) => bytes(reads.lake_bytes), true],
         ["Hit rate", (reads) => percent(1 - reads.lake_bytes / reads.bytes), true],
       ],
@@ -251,7 +356,12 @@ function tasks() {
         ["Objects below", (task) => element("code", {}, task.uri ?? task.hint?.inputs.join(" ") ?? "a list")],
         ["State", state],
         ["Done", progress],
-        ["Rate", (task) => (task.state === "running" && task.bytes_per_second ? `${bytes(task.bytes_per_second)}/s` : "–"), true],
+        [
+          "Rate",
+          (task) =>
+            task.state === "running" && task.bytes_per_second ? `${bytes(task.bytes_per_second)}/s` : "–",
+          true,
+        ],
         ["Runs on", (task) => task.runner ?? "–"],
         ["Created", (task) => new Date(task.created).toLocaleString([], { hour12: false })],
       ],
@@ -270,7 +380,16 @@ function hints() {
         ["Inputs", (hint) => element("code", {}, hint.task.hint.inputs.join(" "))],
         ["State", (hint) => (hint.keeps ? "kept" : hint.task.state)],
         ["Brought", (hint) => bytes(hint.brought_bytes), true],
-        ["Used", (hint) => [bytes(hint.used_bytes), bar([hint.used_bytes / hint.brought_bytes], `${percent(hint.used_bytes / hint.brought_bytes)} used`)]],
+        [
+          "Used",
+          (hint) => [
+            bytes(hint.used_bytes),
+            bar(
+              [hint.used_bytes / hint.brought_bytes],
+              `${percent(hint.used_bytes / hint.brought_bytes)} used`,
+            ),
+          ],
+        ],
         ["Wasted", (hint) => bytes(hint.wasted_bytes), true],
         ["Early", (hint) => (hint.early_ms === null ? "–" : duration(hint.early_ms / 1000)), true],
       ],
@@ -287,26 +406,60 @@ function plan(now) {
     return;
   }
   const words = Object.entries(task.plan?.jobs ?? {}).filter(([, count]) => count > 0);
-  const content = [element("p", { class: "note" }, `${task.state}, ${words.map(([word, count]) => `${count} ${word.replaceAll("_", " ")}`).join(", ")}`)];
+  const content = [
+    element(
+      "p",
+      { class: "note" },
+      `${task.state}, ${words.map(([word, count]) => `${count} ${word.replaceAll("_", " ")}`).join(", ")}`,
+    ),
+  ];
   const timeline = cluster.timeline;
   if (timeline) {
     const troubled = new Map((task.plan?.troubled ?? []).map((job) => [job.job, job.status]));
     const rows = [
       ...timeline.jobs.map((job) => ({
         name: troubled.has(job.job) ? `⚠ ${job.job}` : job.job,
-        spans: [{ from: job.submit, until: job.deadline, kind: troubled.has(job.job) ? 2 : 0, title: `${job.job}: ${clock(job.submit)} to ${clock(job.deadline)}${job.is_planned ? "" : ", not planned"}` }],
+        spans: [
+          {
+            from: job.submit,
+            until: job.deadline,
+            kind: troubled.has(job.job) ? 2 : 0,
+            title: `${job.job}: ${clock(job.submit)} to ${clock(job.deadline)}${job.is_planned ? "" : ", not planned"}`,
+          },
+        ],
       })),
       ...timeline.files.map((file) => ({
         name: file.file,
         spans: [
-          ...file.cached.map(([from, until]) => ({ from, until, kind: 3, title: `${file.file} is kept until ${clock(until)}` })),
-          ...file.fetched.map(([from, until]) => ({ from, until, kind: 1, title: `${file.file} is fetched ${clock(from)} to ${clock(until)}` })),
+          ...file.cached.map(([from, until]) => ({
+            from,
+            until,
+            kind: 3,
+            title: `${file.file} is kept until ${clock(until)}`,
+          })),
+          ...file.fetched.map(([from, until]) => ({
+            from,
+            until,
+            kind: 1,
+            title: `${file.file} is fetched ${clock(from)} to ${clock(until)}`,
+          })),
         ],
       })),
     ];
     content.push(gantt(rows, { from: timeline.from, until: timeline.until, now }));
-    const kinds = [["job, from submission to deadline", 0], ["fetch", 1], ["job at risk or missed", 2], ["kept", 3]];
-    content.push(element("div", { class: "legend" }, ...kinds.map(([name, kind]) => element("span", {}, element("i", { class: `k${kind}` }), name))));
+    const kinds = [
+      ["job, from submission to deadline", 0],
+      ["fetch", 1],
+      ["job at risk or missed", 2],
+      ["kept", 3],
+    ];
+    content.push(
+      element(
+        "div",
+        { class: "legend" },
+        ...kinds.map(([name, kind]) => element("span", {}, element("i", { class: `k${kind}` }), name)),
+      ),
+    );
   }
   show("plan", content);
 }
@@ -315,10 +468,14 @@ function saved(since, seconds) {
   const prices = new FormData(at("prices"));
   const price = (name) => Number.parseFloat(prices.get(name)) || 0;
   const bytesSaved = Math.max(0, served(since).all - cluster.growth("lake_bytes", since));
-  const requestsSaved = Math.max(0, cluster.growth("requests", since) - cluster.growth("lake_requests", since));
+  const requestsSaved = Math.max(
+    0,
+    cluster.growth("requests", since) - cluster.growth("lake_requests", since),
+  );
   const money = (bytesSaved / 1e9) * price("gigabyte") + (requestsSaved / 1000) * price("requests");
   const perMonth = (amount) => (amount * MONTH_S) / seconds;
-  const amount = (value) => value.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
+  const amount = (value) =>
+    value.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
   show(
     "saved",
     table(
@@ -344,11 +501,23 @@ async function explain(event) {
   const pages = await cluster.explain(object);
   const version = pages.map(({ page }) => page?.version).find(Boolean);
   const count = (page, word) => (page ? page.blocks.filter((block) => block.here === word).length : NaN);
-  const why = (page) => [...new Set((page?.blocks ?? []).map((block) => block.reason).filter(Boolean))].join(", ") || "–";
-  const pins = (page) => (page?.pins ?? []).map((pin) => (pin.hint ? `hint of ${pin.hint.reader.name}` : `pinned until ${new Date(pin.until).toLocaleString()}`)).join(", ") || "–";
+  const why = (page) =>
+    [...new Set((page?.blocks ?? []).map((block) => block.reason).filter(Boolean))].join(", ") || "–";
+  const pins = (page) =>
+    (page?.pins ?? [])
+      .map((pin) =>
+        pin.hint ? `hint of ${pin.hint.reader.name}` : `pinned until ${new Date(pin.until).toLocaleString()}`,
+      )
+      .join(", ") || "–";
   show(
     "explain",
-    element("p", { class: "note" }, version ? `${bytes(version.size_bytes)} in ${version.blocks} blocks of ${bytes(version.block_bytes)}, ETag ${version.etag}` : "No node knows a version of this object: nobody has read it here lately."),
+    element(
+      "p",
+      { class: "note" },
+      version
+        ? `${bytes(version.size_bytes)} in ${version.blocks} blocks of ${bytes(version.block_bytes)}, ETag ${version.etag}`
+        : "No node knows a version of this object: nobody has read it here lately.",
+    ),
     table(
       [
         ["Node", ({ name }) => name],
