@@ -157,8 +157,7 @@ impl Record {
             }
         }
         if let Some(object) = self.object.as_ref().filter(|_| all > 0) {
-            let name = (&*object.bucket, &*object.key);
-            self.metrics.read_below(name, all, tally.bytes(Source::Lake));
+            self.metrics.read_of(object, all, tally.bytes(Source::Lake));
         }
         if let Some((found, are_several)) = tally.found() {
             self.metrics.object_read(found, are_several);

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 pub use shoal_base::words::{Counts, Word, WordCounts};
 use shoal_policy::{Found, Source};
+use shoal_s3::object::ObjectName;
 use shoal_s3::operation::Operation;
 
 use self::folders::{FolderReads, Folders, folder_of};
@@ -67,8 +68,9 @@ impl Metrics {
     }
 
     /// Counts bytes of an object sent to a client, `lake_bytes` of them from the lake, for its folder.
-    pub fn read_below(&self, (bucket, key): (&str, &[u8]), bytes: u64, lake_bytes: u64) {
-        self.folders.add(&folder_of(bucket, key), bytes, lake_bytes);
+    pub fn read_of(&self, object: &ObjectName, bytes: u64, lake_bytes: u64) {
+        self.folders
+            .add(&folder_of(&object.bucket, &object.key), bytes, lake_bytes);
     }
 
     /// Counts a read by how many of its blocks were near. `are_several` is true if it wanted more than one
