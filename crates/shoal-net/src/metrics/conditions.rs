@@ -98,7 +98,7 @@ pub struct Condition {
     pub detail: String,
     /// True if it makes the node unready.
     pub unready: bool,
-    /// What to do about it.
+    /// The operator's next step.
     #[serde(default)]
     pub advice: String,
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// The number of folders that are counted. A folder with more than this part of all bytes is among them.
 const COUNTED: usize = 128;
 
-/// The levels of folders below a bucket that are told apart: partitions of a table count together.
+/// The levels of folders below a bucket that count separately: partitions of a table count together.
 const LEVELS: usize = 2;
 
 /// Counts bytes by folder.

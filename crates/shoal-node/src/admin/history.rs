@@ -37,7 +37,7 @@ struct Sample {
 pub struct HistoryPage {
     /// Seconds between two samples.
     pub every_seconds: u64,
-    /// What the values are.
+    /// The names of the values.
     pub names: Vec<String>,
     /// Unix time in seconds, and then the values.
     pub rows: Vec<Vec<u64>>,

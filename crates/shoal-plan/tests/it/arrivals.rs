@@ -1,4 +1,4 @@
-//! Jobs that arrive while a plan is in force: what they get, and what nobody loses for them.
+//! Jobs that arrive while a plan is in force: they are admitted or refused, and cost the others nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 

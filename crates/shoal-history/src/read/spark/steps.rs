@@ -15,7 +15,7 @@ pub struct Application {
     pub submitted: Moment,
     /// Its steps that read or write in S3, in the order in which they began.
     pub steps: Vec<Step>,
-    /// What was left out, with counts.
+    /// The parts of the log that were left out, with counts.
     pub passed: Vec<(Passed, u64)>,
 }
 

@@ -27,7 +27,7 @@ impl Moment {
         Self::from(clock::utc_now())
     }
 
-    /// Returns the time of so many milliseconds since 1970.
+    /// Returns the time that is this number of milliseconds after 1970.
     pub fn of_millis(millis: u64) -> Self {
         Self(SystemTime::UNIX_EPOCH).plus(Duration::from_millis(millis))
     }
