@@ -32,7 +32,8 @@ use crate::tasks::records::plan_progress::ArrivalNote;
 const LAKE_PATIENCE: Duration = Duration::from_secs(30);
 const LAKE_PAUSE: Duration = Duration::from_secs(5);
 
-/// The hints that a coordinator has looked at, with the time at which it looks again; `None` if it has decided.
+/// The hints that a coordinator has looked at, each with the time at which it looks again; `None` if it has
+/// decided.
 pub(super) type LookedAt = HashMap<u128, Option<Instant>>;
 
 /// The runs that were announced to a coordinator.
@@ -179,8 +180,8 @@ pub(in crate::tasks) async fn add_job(
 }
 
 impl Executor {
-    /// Returns the hints that announce jobs with a deadline and that this coordinator is to look at. Jobs that
-    /// were admitted before are first, and those that were refused stay so.
+    /// Returns the hints that announce jobs with a deadline and that this coordinator is to look at. Jobs
+    /// that were admitted before are first, and those that were refused stay so.
     pub(super) fn announced(&self, records: &Records, looked_at: &mut LookedAt) -> Vec<Entry> {
         let now = clock::utc_now();
         let mut hints = records.live_hints();
