@@ -230,6 +230,13 @@ fn of_tier(tier: &TierStatus) -> Vec<Condition> {
         );
         conditions.push(Condition::new(ConditionName::TierUnreachable, detail));
     }
+    if let Some(problem) = &tier.store_problem {
+        let detail = format!(
+            "the store of tier {name} cannot be used: {problem}; objects that the registry does not keep itself go to \
+             the lake at once, and dirty ones in the store are answered 503"
+        );
+        conditions.push(Condition::new(ConditionName::TierStoreUnusable, detail));
+    }
     if tier.is_full {
         let [stored, capacity, uploads] =
             [page.bytes, page.capacity_bytes, page.upload_bytes].map(human_bytes);

@@ -23,6 +23,8 @@ words! {
         StorePaused = "store-paused",
         /// The registry of a tier cannot be reached: requests below its rules are answered with 503.
         TierUnreachable = "tier-unreachable",
+        /// The store of a tier has failed its last probe: larger objects go to the lake at once.
+        TierStoreUnusable = "tier-store-unusable",
         /// The store of a tier is full: writes go to the lake first, or are refused.
         TierFull = "tier-full",
         /// The registry of a tier is nearly full: no new objects are accepted below its rules.
@@ -62,6 +64,9 @@ impl ConditionName {
             Self::Draining => "stop the node, or take the order back with `shoal node undrain`",
             Self::StorePaused => "look at the disk of the store, and make room on it",
             Self::TierUnreachable => "look at the registry of the tier and at the network",
+            Self::TierStoreUnusable => {
+                "look at the store of the tier, its bucket and its account, and at the network"
+            }
             Self::TierFull => {
                 "look for flushes that fail and for uploads that were never completed, or raise its capacity"
             }

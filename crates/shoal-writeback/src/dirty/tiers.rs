@@ -453,6 +453,7 @@ impl Tier {
         };
         TierStatus {
             page,
+            store_problem: self.store.problem(),
             is_full: self.store.is_full(),
             nearly_full: self.check_room().err(),
             without_rule: survey.example,

@@ -25,6 +25,8 @@ pub struct TierStatus {
     pub nearly_full: Option<RegistryNearlyFull>,
     /// The name of a dirty object that no rule covers.
     pub without_rule: Option<Name>,
+    /// The problem that the last probe of the store has found.
+    pub store_problem: Option<String>,
     /// Age without a new part after which an upload is aborted.
     pub upload_age: Duration,
     /// Objects whose last flush failed, the oldest first.

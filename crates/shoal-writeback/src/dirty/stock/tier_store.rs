@@ -39,6 +39,23 @@ const FULL_PAUSE: Duration = Duration::from_secs(2);
 /// Number of pieces on a page of the store's listing.
 const LIST_PAGE: usize = 1000;
 
+/// The state of a store that accepts no pieces.
+struct Trouble {
+    /// What a write gets to know of it.
+    reason: Uncached,
+    /// The problem that the last probe has found; `None` if it found none, or before the first one.
+    problem: Option<String>,
+}
+
+impl Trouble {
+    const fn without_a_probe(reason: Uncached) -> Self {
+        Self {
+            reason,
+            problem: None,
+        }
+    }
+}
+
 /// The store of a tier.
 pub(crate) struct TierStore {
     /// The name of the tier.
@@ -50,7 +67,7 @@ pub(crate) struct TierStore {
     capacity_bytes: u64,
     /// The reason why the store accepts no pieces at present. `None` if it has passed its last probe and has
     /// not reported being full since.
-    trouble: Mutex<Option<Uncached>>,
+    trouble: Mutex<Option<Trouble>>,
     /// True if the store copies pieces. Assumed until the store has answered: if a copy fails, the lake makes
     /// it.
     copies: AtomicBool,
@@ -77,7 +94,7 @@ impl TierStore {
             stored: ByteCount::default(),
             inline,
             capacity_bytes,
-            trouble: Mutex::new(Some(Uncached::TierUnavailable)),
+            trouble: Mutex::new(Some(Trouble::without_a_probe(Uncached::TierUnavailable))),
             copies: AtomicBool::new(true),
             failed: Notify::new(),
             full: Notify::new(),
@@ -109,7 +126,14 @@ impl TierStore {
     ///
     /// The reason why it does not.
     pub(crate) fn check(&self) -> Result<(), Uncached> {
-        (*self.trouble.lock()).map_or(Ok(()), Err)
+        let trouble = self.trouble.lock();
+        trouble.as_ref().map_or(Ok(()), |trouble| Err(trouble.reason))
+    }
+
+    /// Returns the problem that the last probe has found.
+    pub(crate) fn problem(&self) -> Option<String> {
+        let trouble = self.trouble.lock();
+        trouble.as_ref().and_then(|trouble| trouble.problem.clone())
     }
 
     /// Returns true if the store copies pieces, as far as this node knows.
@@ -204,7 +228,7 @@ impl TierStore {
 
     /// Stops writes to the store until it has passed another probe.
     fn note_full(&self) {
-        *self.trouble.lock() = Some(Uncached::TooDirty);
+        *self.trouble.lock() = Some(Trouble::without_a_probe(Uncached::TooDirty));
         self.full.notify_one();
     }
 
@@ -225,7 +249,10 @@ impl TierStore {
     fn note_probe(&self, probed: &Result<(), ProbeError>) {
         *self.trouble.lock() = probed.as_ref().err().map(|error| {
             tracing::warn!(tier = %self.tier, %error, "a tier takes no writes");
-            Uncached::TierUnavailable
+            Trouble {
+                reason: Uncached::TierUnavailable,
+                problem: Some(error.problem.clone()),
+            }
         });
     }
 

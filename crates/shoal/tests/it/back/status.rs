@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use http::StatusCode;
 
+use super::store::{BUCKET, Beside};
 use super::{back, bytes, texts, write_back};
+use crate::lake::Fault;
 use crate::node::Node;
 use crate::waiting::until;
 
@@ -67,5 +69,28 @@ async fn a_tier_that_uploads_fill_says_so() {
     assert!(metrics.text().contains(metric), "{}", metrics.text());
     let abort = client.delete(&format!("/b/tmp/upload?uploadId={id}"));
     assert_eq!(abort.send().await.status, StatusCode::NO_CONTENT);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_store_that_fails_is_a_condition_until_it_is_back() {
+    let beside = Beside::start().await;
+    let node = Node::start_with(|config| beside.back(config)).await;
+    assert_eq!(condition(&node, "tier-store-unusable").await, None);
+    beside.store.misbehave(Fault::status(503).when(|_| true).always());
+    until("the store has failed a probe", async || {
+        let shown = condition(&node, "tier-store-unusable").await.unwrap_or_default();
+        shown.contains("the store of tier t cannot be used") && shown.contains(BUCKET)
+    })
+    .await;
+    assert!(
+        node.admin("/readyz").await.status.is_success(),
+        "all nodes have the same store"
+    );
+    beside.store.behave();
+    until("the condition ends", async || {
+        condition(&node, "tier-store-unusable").await.is_none()
+    })
+    .await;
     node.stop().await;
 }
