@@ -4,7 +4,7 @@ set -e
 case "$1" in
   remove | 0)
     if [ -d /run/systemd/system ]; then
-      systemctl disable --now shoal.service
+      systemctl disable --now shoal.socket shoal.service
     fi
     ;;
 esac

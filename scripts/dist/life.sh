@@ -25,7 +25,7 @@ never systemctl is-enabled --quiet shoal
 [ "$(stat -c '%a %U %G' /etc/shoal/shoal.toml)" = '640 root shoal' ]
 systemd-run --quiet --unit lake shoal dev --nodes 1 --s3-port 0 --admin-port 0 --peer-port 0 --lake-port 9090 --dir /srv
 until curl --silent --output /dev/null http://127.0.0.1:9090; do sleep 0.2; done
-systemd-analyze verify --man=no /usr/lib/systemd/system/shoal.service
+systemd-analyze verify --man=no /usr/lib/systemd/system/shoal.{service,socket}
 echo 'installed: the node waits for its configuration'
 
 install -m 0600 /dev/stdin /etc/shoal/secrets/shoaldev <<< shoaldev-secret
@@ -65,6 +65,23 @@ systemctl reload shoal
 until journalctl --no-pager -u shoal | grep -q 'configuration reloaded'; do sleep 0.2; done
 [ "$(node_process)" = "$first" ]
 echo 'reloaded: the same process'
+
+# The port is systemd's from here on.
+systemctl stop shoal
+systemctl enable --quiet --now shoal.socket
+systemctl start shoal
+first=$(node_process)
+while [ ! -e /restarted ]; do
+  s3 http://127.0.0.1:9000/demo/back/hello > /dev/null || echo refused >> /refused
+done &
+reader=$!
+systemctl restart shoal
+touch /restarted
+wait "$reader"
+[ "$(node_process)" != "$first" ]
+[ ! -e /refused ]
+first=$(node_process)
+echo 'restarted: the node refused nothing meanwhile'
 
 dpkg --force-unsafe-io --install /new.deb
 systemctl is-active --quiet shoal

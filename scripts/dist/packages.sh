@@ -33,12 +33,14 @@ mkdir -p "$share"/{bash-completion/completions,fish/vendor_completions.d,zsh/ven
 gzip -9n "$share"/man/man1/*.1
 
 put 0644 packaging/systemd/shoal.service "$root/usr/lib/systemd/system"
+put 0644 packaging/systemd/shoal.socket "$root/usr/lib/systemd/system"
 put 0644 shoal.toml "$doc"
 put 0644 packaging/copyright "$build/debian"
 gzip -9nc CHANGELOG.md > "$doc/changelog.gz"
 printf 'shoal (%s-1) stable; urgency=medium\n\n  * See changelog.gz.\n\n -- %s  %s\n' \
   "$VERSION" "$MAINTAINER" "$(date -u -R -d "@$SOURCE_DATE_EPOCH")" | gzip -9n > "$build/debian/changelog.Debian.gz"
 [ ! -e "$DIST/shoal.cdx.json" ] || gzip -9nc "$DIST/shoal.cdx.json" > "$doc/shoal.cdx.json.gz"
+[ ! -e "$DIST/third-party.txt" ] || gzip -9nc "$DIST/third-party.txt" > "$doc/third-party.txt.gz"
 put 0644 packaging/prometheus/shoal.rules.yml "$share/shoal/prometheus"
 put 0644 packaging/prometheus/shoal.alerts.yml "$share/shoal/prometheus"
 put 0644 packaging/grafana/shoal.json "$share/shoal/grafana"

@@ -2,6 +2,7 @@
 
 mod accept;
 mod connection_table;
+mod handed_over;
 #[cfg(test)]
 mod tests;
 
@@ -45,6 +46,7 @@ use crate::time::shutdown::Shutdown;
 
 use accept::Acceptor;
 use connection_table::ConnectionTable;
+pub use handed_over::{take_over, unused};
 
 /// Number of clients beyond the limit that get a response at the same time. Others are closed without one.
 const TURNED_AWAY_AT_A_TIME: usize = 128;
@@ -139,13 +141,17 @@ pub struct ListenError {
     source: io::Error,
 }
 
-/// Opens a listening socket on `address`.
+/// Opens a listening socket on `address`, unless the service manager has [handed one over](take_over).
 ///
 /// # Errors
 ///
 /// The socket cannot be bound. The error has a hint for the operator.
 pub fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
     let open = || {
+        if let Some(socket) = handed_over::at(address) {
+            socket.set_nonblocking(true)?;
+            return TcpListener::from_std(socket);
+        }
         let socket = if address.is_ipv4() {
             TcpSocket::new_v4()
         } else {

@@ -2,12 +2,14 @@
 //! logs.
 
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -49,8 +51,28 @@ impl Process {
         Self::started(command).await
     }
 
-    async fn started(mut command: Command) -> Self {
-        command.args(["--s3-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
+    /// The same, with a socket for S3 that the service manager keeps open.
+    pub(crate) async fn serve_on(socket: &TcpListener, arguments: &[&str]) -> Self {
+        // Otherwise the socket is closed in the process.
+        fcntl_setfd(socket, FdFlags::empty()).unwrap();
+        let inner = shoal(&["serve"]);
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", "LISTEN_PID=$$ exec \"$0\" \"$@\""])
+            .arg(inner.get_program())
+            .args(inner.get_args())
+            .args(arguments)
+            .env("LISTEN_FDS", "1")
+            .env("LISTEN_FDS_FIRST_FD", socket.as_raw_fd().to_string());
+        Self::started_at(command, socket.local_addr().unwrap()).await
+    }
+
+    async fn started(command: Command) -> Self {
+        Self::started_at(command, SocketAddr::from(([127, 0, 0, 1], 0))).await
+    }
+
+    async fn started_at(mut command: Command, s3: SocketAddr) -> Self {
+        command.args(["--s3-listen", &s3.to_string(), "--admin-listen", "127.0.0.1:0"]);
         command.env("SHOAL_LOG_FORMAT", "json").env("NO_COLOR", "1");
         let mut child = command
             .stdin(Stdio::null())

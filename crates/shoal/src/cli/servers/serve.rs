@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use clap::Args;
+use shoal_net::http::listener;
 use shoal_node::Gateway;
 use shoal_node::config::{Config, Problem, Role, Sources};
 
@@ -42,6 +43,7 @@ impl Serve {
         let log_filter = logging::start(&loaded.config.log);
         warn_of(&loaded.warnings);
         descriptors::raise(&loaded.config.limits);
+        listener::take_over();
         block_on(serve(loaded.config, sources, log_filter))
     }
 }
@@ -56,6 +58,10 @@ async fn serve(config: Config, sources: Sources, log_filter: LogFilter) -> Resul
         () = signals.stop() => return Ok(()),
     };
     tracing::info!(node = name, s3 = %gateway.s3_address(), admin = %gateway.admin_address(), "serving");
+    for address in listener::unused() {
+        let hint = "write it as [s3] listen or another one, or take it out of the socket unit";
+        tracing::warn!(%address, hint, "the service manager opened a socket that no setting names");
+    }
     report(ServerState::Ready);
     let sources = Arc::new(Sources {
         refuses_empty: true,
