@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Lists what the programs contain, with licences: an SBOM in CycloneDX for each program.
+# Lists what the programs contain: an SBOM in CycloneDX for each, and the texts of all licences.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=scripts/dist/environment.sh
@@ -29,3 +29,12 @@ print()
 PYTHON
   find crates -name "$name.json" -delete
 done
+
+if ! about=$(cargo_tool cargo-about "$ABOUT" --features cli 2> "$WORK/why"); then
+  echo "skipped: the texts of licences: $(cat "$WORK/why")"
+  exit
+fi
+# The crates of all systems, and then no other question to anybody.
+cargo fetch --locked --quiet
+"$about" about generate --config packaging/about.toml --workspace --locked --offline --fail \
+  --output-file "$DIST/third-party.txt" packaging/third-party.hbs

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes the image: the programs in $WORK/bin, the certificates of public authorities, and nothing else.
+# Makes the image: the programs in $WORK/bin, the certificates of public authorities, the licences of others, and
+# nothing else.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=scripts/dist/environment.sh
@@ -19,6 +20,7 @@ for program in shoal shoal-planner; do
   [ ! -e "$WORK/bin/$program" ] || install -m 0755 "$WORK/bin/$program" "$root/usr/bin"
 done
 install -m 0644 "$AUTHORITIES" "$root/etc/ssl/certs"
+[ ! -e "$DIST/third-party.txt" ] || install -D -m 0644 -t "$root/usr/share/doc/shoal" "$DIST/third-party.txt"
 printf 'shoal:x:%d:%d::/var/lib/shoal:/sbin/nologin\n' "$NODE_USER" "$NODE_USER" > "$root/etc/passwd"
 printf 'shoal:x:%d:\n' "$NODE_USER" > "$root/etc/group"
 chmod 1777 "$root/tmp"

@@ -10,6 +10,7 @@ export KUBECTL_VALIDATE="sigs.k8s.io/kubectl-validate@v0.0.4 ."
 # For its schemas only.
 export PROMETHEUS_OPERATOR=github.com/prometheus-operator/prometheus-operator@v0.85.0
 export CYCLONEDX=0.5.9
+export ABOUT=0.9.3
 
 # go_module MODULE@VERSION: prints the folder of a module's files.
 go_module() {
@@ -45,19 +46,20 @@ go_tool() {
   echo "$folder/$name"
 }
 
-# cargo_tool NAME VERSION: the same for a program of Rust.
+# cargo_tool NAME VERSION [OPTION...]: the same for a program of Rust, with more options of `cargo install`.
 cargo_tool() {
-  local folder="$TOOLS/$1-$2" log
-  if [ ! -x "$folder/bin/$1" ]; then
+  local name=$1 version=$2 folder="$TOOLS/$1-$2" log
+  shift 2
+  if [ ! -x "$folder/bin/$name" ]; then
     log=$(mktemp)
     # Not into our target directory: it is no part of this workspace.
     if ! env -u CARGO_TARGET_DIR -u CARGO_ENCODED_RUSTFLAGS \
-      cargo install --locked --quiet --root "$folder" --version "$2" "$1" > "$log" 2>&1; then
-      echo "$1: $(tail -n 1 "$log")" >&2
+      cargo install --locked --quiet --root "$folder" --version "$version" "$@" "$name" > "$log" 2>&1; then
+      echo "$name: $(tail -n 1 "$log")" >&2
       rm "$log"
       return 1
     fi
     rm "$log"
   fi
-  echo "$folder/bin/$1"
+  echo "$folder/bin/$name"
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The list of contents has every crate that cargo links, each with a licence.
+# The list of contents has every crate that cargo links, each with a licence, and the text of each is there.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 # shellcheck source=scripts/dist/environment.sh
@@ -23,5 +23,11 @@ for component in json.load(open(sys.argv[1]))["components"]:
 PYTHON
   missing=$(LC_ALL=C sort -u "$work/listed" | LC_ALL=C comm -23 "$work/linked" -)
   [ -z "$missing" ] || fail "the list of $program lacks $missing"
+  if made "$DIST/third-party.txt" 'the texts of licences'; then
+    grep -v '^shoal' "$work/linked" | while read -r crate; do
+      grep -qF -e "$crate, " "$DIST/third-party.txt" || grep -qxF "$crate" "$DIST/third-party.txt" \
+        || fail "the text of the licence of $crate is missing"
+    done
+  fi
   echo "$program: $(wc -l < "$work/linked") crates"
 done
