@@ -171,3 +171,30 @@ error_codes! {
     /// 400
     XAmzContentSha256Mismatch = 400 "XAmzContentSHA256Mismatch",
 }
+
+#[cfg(test)]
+mod tests {
+    use super::ErrorCode;
+
+    #[test]
+    fn the_reference_has_each_code_with_its_status_and_no_other() {
+        let page = include_str!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../docs/reference/errors.md"
+        ));
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+        let mut named: Vec<String> = rows
+            .filter_map(|row| {
+                let (code, rest) = row.split_once("` | ")?;
+                Some(format!("{code} {}", rest.split_once(' ')?.0))
+            })
+            .collect();
+        named.sort_unstable();
+        let codes = ErrorCode::ALL.iter();
+        let mut known: Vec<String> = codes
+            .map(|code| format!("{} {}", code.as_str(), code.status().as_u16()))
+            .collect();
+        known.sort_unstable();
+        assert_eq!(named, known);
+    }
+}
