@@ -69,7 +69,8 @@ impl ResponseBody {
 
     /// Writes the record of the request when this body ends.
     #[must_use]
-    pub fn recorded(mut self, record: Box<Record>) -> Self {
+    pub fn recorded(mut self, mut record: Box<Record>) -> Self {
+        record.is_relayed = matches!(self.content, Content::Lake(_) | Content::Document(_));
         self.record = Some(record);
         self
     }

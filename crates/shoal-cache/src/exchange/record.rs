@@ -12,6 +12,7 @@ use shoal_base::causes;
 use shoal_net::clock;
 use shoal_net::fair::in_flight::InFlightPermit;
 use shoal_net::log_throttle::LogThrottle;
+use shoal_net::metrics::usage::Usage;
 use shoal_net::metrics::{Metrics, RequestMetrics};
 use shoal_net::words;
 use shoal_policy::{Found, Source};
@@ -77,6 +78,8 @@ pub struct Record {
     pub request_id: RequestId,
     /// The operation that the client requested.
     pub operation: Operation,
+    /// The bucket, if the request names one.
+    pub bucket: Option<Arc<str>>,
     /// The object, if the client reads one.
     pub object: Option<ObjectName>,
     /// The status of the response.
@@ -93,6 +96,8 @@ pub struct Record {
     pub permit: Option<InFlightPermit>,
     /// Bytes of the body that were handed to the connection.
     pub(super) sent_bytes: u64,
+    /// True if these bytes come from the lake as they are.
+    pub(super) is_relayed: bool,
 }
 
 impl Record {
@@ -103,6 +108,7 @@ impl Record {
             started: clock::instant(),
             request_id,
             operation: Operation::OtherRead,
+            bucket: None,
             object: None,
             status: StatusCode::INTERNAL_SERVER_ERROR,
             part: None,
@@ -111,6 +117,7 @@ impl Record {
             subject: None,
             permit: None,
             sent_bytes: 0,
+            is_relayed: false,
         }
     }
 
@@ -159,6 +166,20 @@ impl Record {
         if let Some(object) = self.object.as_ref().filter(|_| all > 0) {
             self.metrics.read_of(object, all, tally.bytes(Source::Lake));
         }
+        if let Some(permit) = &self.permit {
+            let relayed = if self.is_relayed { self.sent_bytes } else { 0 };
+            let usage = Usage {
+                requests: 1,
+                sent_bytes: self.sent_bytes,
+                lake_bytes: tally.bytes(Source::Lake) + relayed,
+            };
+            self.metrics.used(
+                self.bucket.as_deref(),
+                permit.payer_name(),
+                self.succeeded(),
+                usage,
+            );
+        }
         if let Some((found, are_several)) = tally.found() {
             self.metrics.object_read(found, are_several);
         }
@@ -168,5 +189,12 @@ impl Record {
         if let Some(subject) = &self.subject {
             self.log_access(subject, tally, duration);
         }
+    }
+
+    /// Returns true if the status says that the lake has the bucket and allows the request. That of a removal
+    /// of many objects does not: the lake may refuse each of them in its document.
+    fn succeeded(&self) -> bool {
+        let is_success = self.status.is_success() || self.status == StatusCode::NOT_MODIFIED;
+        is_success && self.operation != Operation::DeleteObjects
     }
 }

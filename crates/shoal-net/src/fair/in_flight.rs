@@ -228,6 +228,13 @@ impl InFlight {
     }
 }
 
+impl InFlightPermit {
+    /// Returns the name of the payer whose request holds it.
+    pub fn payer_name(&self) -> &str {
+        &self.usage.name
+    }
+}
+
 impl Drop for InFlightPermit {
     fn drop(&mut self) {
         self.among.permits.take_away(&self.usage.in_flight);

@@ -7,13 +7,14 @@ pub mod histogram;
 mod table;
 #[cfg(test)]
 mod tests;
+pub mod usage;
 
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-pub use shoal_base::words::{Counts, Word, WordCounts};
+pub use shoal_base::words::{Count, Counts, Word, WordCounts};
 use shoal_policy::{Found, Source};
 use shoal_s3::object::ObjectName;
 use shoal_s3::operation::Operation;
@@ -23,6 +24,7 @@ use self::histogram::{DurationHistogram, HistogramSnapshot};
 pub use self::table::{
     LabelValues, MetricType, Observed, Sample, Tally, Value, each, one, render, render_all, scrape,
 };
+use self::usage::{Usage, UsageByName};
 
 /// The media type of [`render`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -37,6 +39,10 @@ pub struct Metrics {
     read_bytes: Counts<Source>,
     /// The folders that are read most.
     folders: Folders,
+    /// Requests that were admitted and name a bucket, by bucket.
+    pub buckets: UsageByName,
+    /// Requests that were admitted, by the name of their payer.
+    pub identities: UsageByName,
     /// Reads served without the cache, by reason.
     pub uncached: Tally<&'static str>,
     /// Requests of clients for temporary keys, by outcome.
@@ -71,6 +77,15 @@ impl Metrics {
     pub fn read_of(&self, object: &ObjectName, bytes: u64, lake_bytes: u64) {
         self.folders
             .add(&folder_of(&object.bucket, &object.key), bytes, lake_bytes);
+    }
+
+    /// Counts an admitted request for its bucket and its identity. `succeeded` is true if the lake or the
+    /// cache has answered it with success.
+    pub fn used(&self, bucket: Option<&str>, identity: &str, succeeded: bool, usage: Usage) {
+        if let Some(bucket) = bucket {
+            self.buckets.add(bucket, succeeded, usage);
+        }
+        self.identities.add(identity, succeeded, usage);
     }
 
     /// Counts a read by how many of its blocks were near. `are_several` is true if it wanted more than one
@@ -119,9 +134,12 @@ impl Metrics {
         self.folders.top(most)
     }
 
-    /// Lets the bytes that were read below folders count half as much.
-    pub fn halve_folders(&self) {
+    /// Ages what is counted for a bounded number of names, once an hour: bytes that were read below folders
+    /// count half as much, and names that are no longer used make room.
+    pub fn age(&self) {
         self.folders.halve();
+        self.buckets.end_idle();
+        self.identities.end_idle();
     }
 
     /// Returns the reads of one block, or else of several, by how many of the blocks were near.

@@ -49,7 +49,7 @@ impl History {
         for number in 1_usize.. {
             node.history.record(&node);
             if number.is_multiple_of(SAMPLES) {
-                node.core.metrics.halve_folders();
+                node.core.metrics.age();
             }
             tokio::select! {
                 () = stopping.begun() => return,

@@ -79,6 +79,7 @@ impl Front {
         let (host, domain) = self.hosts.of(&parts).unzip();
         let classified = classify(&parts.method, target, host, &parts.headers, domain)?;
         record.operation = classified.operation;
+        record.bucket.clone_from(&classified.bucket);
         let reads = classified.operation == Operation::GetObject;
         record.object = classified.object.clone().filter(|_| reads);
         let now = clock::utc_now();

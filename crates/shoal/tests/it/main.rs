@@ -45,6 +45,7 @@ mod through;
 mod tls;
 mod understood;
 mod unverified;
+mod usage;
 mod waiting;
 mod whole;
 mod write;

@@ -9,6 +9,7 @@ use shoal_net::conditions::ConditionName;
 use shoal_net::endpoint::EndpointCounters;
 use shoal_net::fair::in_flight::PayerUsage;
 use shoal_net::link::{ClassFigures, LaneFigures};
+use shoal_net::metrics::usage::{Usage, UsageByName};
 use shoal_net::metrics::{Sample, Value, WordCounts, each, one};
 use shoal_net::observed;
 use shoal_orders::tasks::{KindTotals, TaskKind, TaskState};
@@ -38,7 +39,23 @@ observed! {
     Gauge connections{} "Open client connections." => |s| one(s.core.metrics.connections.open());
     Counter refusals{reason} "Connections and requests turned away." => |s| each(refusals(s));
 
+    // Buckets.
+    Counter bucket_requests{bucket}
+        "Requests that were admitted, by bucket: 100 buckets that answered with success, and other."
+        => |s| usage(&s.core.metrics.buckets, |usage| usage.requests);
+    Counter bucket_sent_bytes{bucket} "Bytes of answers sent to clients, by bucket."
+        => |s| usage(&s.core.metrics.buckets, |usage| usage.sent_bytes);
+    Counter bucket_lake_bytes{bucket} "Bytes of answers sent to clients that came from the lake, by bucket."
+        => |s| usage(&s.core.metrics.buckets, |usage| usage.lake_bytes);
+
     // Identities.
+    Counter identity_requests{identity}
+        "Requests that were admitted, by identity: 100 identities that the lake has allowed a request, and other."
+        => |s| usage(&s.core.metrics.identities, |usage| usage.requests);
+    Counter identity_sent_bytes{identity} "Bytes of answers sent to clients, by identity."
+        => |s| usage(&s.core.metrics.identities, |usage| usage.sent_bytes);
+    Counter identity_lake_bytes{identity} "Bytes of answers sent to clients that came from the lake, by identity."
+        => |s| usage(&s.core.metrics.identities, |usage| usage.lake_bytes);
     Gauge identity_requests_in_flight{identity} "Requests of an identity in progress."
         => |s| payers(s, |payer| payer.in_flight.load(Ordering::Relaxed));
     Gauge lake_waiting_requests{identity} "Requests of an identity that wait for their turn at the lake."
@@ -259,6 +276,12 @@ fn refusals(s: &Snapshot) -> WordCounts {
         *refusals.entry(reason.to_owned()).or_default() += count;
     }
     refusals
+}
+
+/// Returns an amount for each name that is counted separately, and for all others together.
+fn usage(names: &UsageByName, read: fn(&Usage) -> u64) -> Vec<Sample> {
+    let usages = names.by_name().into_iter();
+    each(usages.map(|(name, usage)| (name, read(&usage))))
 }
 
 /// Returns an amount for each identity. An identity that was removed and added again is one.
