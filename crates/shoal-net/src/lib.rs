@@ -1,6 +1,7 @@
 //! The ground on which a node is built: connections, the lake, shares of processor and link.
 
 pub mod channel;
+pub mod collector;
 pub mod endpoint;
 pub mod fair;
 pub mod http;
@@ -12,6 +13,7 @@ pub mod membership;
 pub mod metrics;
 mod sockets;
 mod time;
+pub mod trace;
 
 pub use channel::{AuthFailure, Channel};
 pub use membership::node_id;

@@ -16,6 +16,7 @@ use shoal_cache::peer::{
 };
 use shoal_cache::read_context::ReadContext;
 use shoal_cache::temporary_keys::{self, KEYS};
+use shoal_net::collector::Collector;
 use shoal_net::fair::in_flight::InFlight;
 use shoal_net::http::connection::ClientBody;
 use shoal_net::metrics::Counts;
@@ -96,16 +97,33 @@ impl BlockServer {
             request.uri().path(),
             ALIVE | MESSAGES | BULLETIN | KEYS | TASKS | PAGES
         );
-        let answer = self.answer(request).await;
+        let name = match request.uri().path() {
+            BLOCKS => "serve_block",
+            _ => "serve_node",
+        };
+        let collector = self.core.collector.as_ref();
+        let begin = |collector: &Arc<Collector>| collector.tracer.begin_for_node(name, request.headers());
+        let mut span = collector.and_then(begin);
+        let answer = match &span {
+            None => self.answer(request).await,
+            Some(span) => Box::pin(span.parent().around(self.answer(request))).await,
+        };
         let outcome = answer.as_ref().err().copied().unwrap_or(ServeOutcome::Served);
         if !is_news || outcome != ServeOutcome::Served {
             self.counts.count(outcome);
         }
-        answer.unwrap_or_else(|refusal| {
+        let response = answer.unwrap_or_else(|refusal| {
             let mut response = Response::new(ResponseBody::empty());
             *response.status_mut() = refusal.status();
             response
-        })
+        });
+        match span.take() {
+            None => response,
+            Some(mut span) => {
+                span.answered(response.status());
+                response.map(|body| body.traced(span))
+            }
+        }
     }
 
     async fn answer(&self, request: Request<ClientBody>) -> Result<Response<ResponseBody>, ServeOutcome> {

@@ -19,6 +19,7 @@ use shoal_cache::split::Split;
 use shoal_cache::temporary_keys::SharedKeys;
 use shoal_cache::write::{WriteRules, WriteThrough};
 use shoal_net::channel::Channel;
+use shoal_net::collector::Collector;
 use shoal_net::endpoint::Endpoint;
 use shoal_net::fair::in_flight::InFlight;
 use shoal_net::key_lookup::Found;
@@ -55,6 +56,8 @@ pub(crate) struct Core {
     pub(crate) keys: Option<Arc<SharedKeys>>,
     /// The services that know the secrets of further clients; `None` without any.
     pub(crate) key_sources: Option<Arc<KeySources>>,
+    /// Gets the traces of requests; `None` if nothing is traced.
+    pub(crate) collector: Option<Arc<Collector>>,
     /// Sends and receives messages between nodes.
     pub(crate) messages: Arc<Messages>,
     /// Tracks changes to coherent objects; `None` if no object is coherent.
@@ -98,8 +101,8 @@ impl Core {
     ///
     /// # Errors
     ///
-    /// The temporary keys on the disk cannot be read, or a key source cannot be used as configured. The text
-    /// says what to do.
+    /// The temporary keys on the disk cannot be read, or a key source or the collector of traces cannot be
+    /// used as configured. The text says what to do.
     pub(crate) fn new(
         config: Config,
         addresses: Addresses,
@@ -159,10 +162,17 @@ impl Core {
                     causes::line(&error)
                 )
             })?;
+        let collector = Collector::open(&config.trace, &config.node.name, limits).map_err(|error| {
+            format!(
+                "the collector of traces cannot be used: {}\nhint: see [trace] endpoint",
+                causes::line(&error)
+            )
+        })?;
         Ok(Self {
             addresses,
             keys,
             key_sources,
+            collector,
             identities,
             messages,
             events,

@@ -16,6 +16,7 @@ use shoal_cache::cooperation::CooperationMode;
 use shoal_cache::directory::{BlockDirectory, Reports};
 use shoal_directory::redis::SettingsError;
 use shoal_net::clock;
+use shoal_net::collector::Collector;
 use shoal_net::endpoint::{Endpoint, NodeCredentials};
 use shoal_net::http::listener;
 use shoal_net::http::tls::{TlsError, TlsReloader};
@@ -69,6 +70,7 @@ pub struct Gateway {
     /// Ends the registry sessions, which requests in flight need until they finish.
     stop_tiers: Trigger,
     tiers: JoinHandle<()>,
+    traces: Option<TraceSender>,
     /// The node's cluster, if it cooperates.
     cluster: Option<Cluster>,
 }
@@ -168,7 +170,6 @@ impl Gateway {
         let tiers = tokio::spawn(entries.run(tiers_stopping));
         Ok(Self {
             in_force: tokio::sync::Mutex::new(core.config.clone()),
-            core,
             front,
             tls: tls_of_ports,
             auth,
@@ -177,6 +178,8 @@ impl Gateway {
             servers,
             stop_tiers,
             tiers,
+            traces: core.collector.as_ref().map(TraceSender::start),
+            core,
             cluster,
         })
     }
@@ -231,7 +234,32 @@ impl Gateway {
         if let Err(error) = self.tiers.await {
             tracing::error!(%error, "the work for the tiers ended in a panic");
         }
+        if let Some(traces) = self.traces {
+            traces.stop().await;
+        }
         self.core.store.shutdown().await;
+    }
+}
+
+/// The task that sends spans. It outlives the requests that the spans are of.
+struct TraceSender {
+    stop: Trigger,
+    task: JoinHandle<()>,
+}
+
+impl TraceSender {
+    fn start(collector: &Arc<Collector>) -> Self {
+        let (stop, stopping) = shutdown::channel();
+        let task = tokio::spawn(Arc::clone(collector).run(stopping));
+        Self { stop, task }
+    }
+
+    /// Sends the last spans, for a few seconds at most.
+    async fn stop(self) {
+        self.stop.begin();
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "the sending of traces ended in a panic");
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use shoal_net::endpoint::{BoxError, LakeBody};
 use shoal_net::fair::in_flight::InFlightPermit;
+use shoal_net::trace::Span;
 
 use super::location::AddressedDocument;
 use super::record::Record;
@@ -16,6 +17,8 @@ use crate::blocks::{BlockStream, ReadTally};
 pub struct ResponseBody {
     content: Content,
     record: Option<Box<Record>>,
+    /// The span of the request, if it is traced. It ends with this body.
+    span: Option<Box<Span>>,
     /// Released at the end of the body.
     permit: Option<InFlightPermit>,
 }
@@ -71,7 +74,15 @@ impl ResponseBody {
     #[must_use]
     pub fn recorded(mut self, mut record: Box<Record>) -> Self {
         record.is_relayed = matches!(self.content, Content::Lake(_) | Content::Document(_));
+        self.span = record.span.take();
         self.record = Some(record);
+        self
+    }
+
+    /// Ends `span` when this body ends.
+    #[must_use]
+    pub fn traced(mut self, span: Box<Span>) -> Self {
+        self.span = Some(span);
         self
     }
 
@@ -88,11 +99,37 @@ impl ResponseBody {
     }
 }
 
+impl Content {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match self {
+            Self::Head(_) => Poll::Ready(None),
+            Self::Full(bytes) => {
+                let bytes = std::mem::take(bytes);
+                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
+            }
+            Self::Blocks { stream, remaining } => stream.poll_next(cx).map(|piece| {
+                let Some(piece) = piece else {
+                    assert_eq!(*remaining, 0, "a body has the bytes that its length announces");
+                    return None;
+                };
+                Some(piece.map_err(BoxError::from).map(|piece| {
+                    let left = remaining.checked_sub(piece.len() as u64);
+                    *remaining = left.expect("a body has no byte past its length");
+                    Frame::data(piece)
+                }))
+            }),
+            Self::Lake(body) => Pin::new(body.as_mut()).poll_frame(cx).map_err(Into::into),
+            Self::Document(document) => document.poll_next(cx).map_ok(Frame::data),
+        }
+    }
+}
+
 impl From<Content> for ResponseBody {
     fn from(content: Content) -> Self {
         Self {
             content,
             record: None,
+            span: None,
             permit: None,
         }
     }
@@ -109,30 +146,26 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = &mut *self;
-        let frame = match &mut this.content {
-            Content::Head(_) => Poll::Ready(None),
-            Content::Full(bytes) => {
-                let bytes = std::mem::take(bytes);
-                Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
-            }
-            Content::Blocks { stream, remaining } => stream.poll_next(cx).map(|piece| {
-                let Some(piece) = piece else {
-                    assert_eq!(*remaining, 0, "a body has the bytes that its length announces");
-                    return None;
-                };
-                Some(piece.map_err(BoxError::from).map(|piece| {
-                    let left = remaining.checked_sub(piece.len() as u64);
-                    *remaining = left.expect("a body has no byte past its length");
-                    Frame::data(piece)
-                }))
-            }),
-            Content::Lake(body) => Pin::new(body.as_mut()).poll_frame(cx).map_err(Into::into),
-            Content::Document(document) => document.poll_next(cx).map_ok(Frame::data),
+        let frame = match this.span.as_ref().map(|span| span.parent()) {
+            None => this.content.poll_frame(cx),
+            Some(parent) => parent.within(|| this.content.poll_frame(cx)),
         };
-        if let (Poll::Ready(Some(frame)), Some(record)) = (&frame, &mut this.record) {
-            match frame {
-                Ok(frame) => record.sent(frame.data_ref().map_or(0, Bytes::len)),
-                Err(error) => record.broke_off(error.as_ref()),
+        if let Poll::Ready(Some(frame)) = &frame {
+            let bytes = frame
+                .as_ref()
+                .ok()
+                .and_then(Frame::data_ref)
+                .map_or(0, Bytes::len);
+            if let Some(span) = &mut this.span {
+                match frame {
+                    Ok(_) => span.body_bytes(bytes),
+                    Err(_) => span.failed("broken-off"),
+                }
+            }
+            match (frame, &mut this.record) {
+                (Ok(_), Some(record)) => record.sent(bytes),
+                (Err(error), Some(record)) => record.broke_off(error.as_ref()),
+                (_, None) => {}
             }
         }
         frame
@@ -166,6 +199,9 @@ impl Drop for ResponseBody {
             _ => ReadTally::default(),
         };
         if let Some(record) = &self.record {
+            if let Some(span) = &mut self.span {
+                record.describe(span, tally);
+            }
             record.end(tally);
         }
     }

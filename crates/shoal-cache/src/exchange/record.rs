@@ -14,6 +14,7 @@ use shoal_net::fair::in_flight::InFlightPermit;
 use shoal_net::log_throttle::LogThrottle;
 use shoal_net::metrics::usage::Usage;
 use shoal_net::metrics::{Metrics, RequestMetrics};
+use shoal_net::trace::Span;
 use shoal_net::words;
 use shoal_policy::{Found, Source};
 use shoal_s3::error_xml::RequestId;
@@ -69,7 +70,6 @@ pub struct Subject {
 }
 
 /// The record of a request, written to the metrics and the log when the response's body ends.
-#[derive(Debug)]
 pub struct Record {
     metrics: RequestMetrics,
     /// The time when the request began.
@@ -92,6 +92,8 @@ pub struct Record {
     pub reason: Option<Uncacheable>,
     /// Present if the access log is enabled.
     pub subject: Option<Box<Subject>>,
+    /// The span of the request, if it is traced. The body of the response takes it.
+    pub span: Option<Box<Span>>,
     /// Held until the request ends.
     pub permit: Option<InFlightPermit>,
     /// Bytes of the body that were handed to the connection.
@@ -115,6 +117,7 @@ impl Record {
             cache: None,
             reason: None,
             subject: None,
+            span: None,
             permit: None,
             sent_bytes: 0,
             is_relayed: false,
@@ -132,6 +135,26 @@ impl Record {
     /// Counts bytes of the body that were handed to the connection.
     pub fn sent(&mut self, bytes: usize) {
         self.sent_bytes += bytes as u64;
+    }
+
+    /// Describes the response in the span of the request, when the body has ended.
+    pub(super) fn describe(&self, span: &mut Span, tally: ReadTally) {
+        span.answered(self.status);
+        span.text("aws.request_id", self.request_id.as_str());
+        if let Some(cache) = self.cache {
+            span.word("shoal.cache", cache.as_str());
+        }
+        for (source, name) in [
+            (Source::Local, "shoal.bytes.local"),
+            (Source::Peer, "shoal.bytes.peer"),
+            (Source::Tier, "shoal.bytes.tier"),
+            (Source::Lake, "shoal.bytes.lake"),
+        ] {
+            let bytes = tally.bytes(source);
+            if bytes > 0 {
+                span.number(name, bytes);
+            }
+        }
     }
 
     /// Logs why the body ended early; the connection is aborted.

@@ -26,6 +26,7 @@ pub use self::response_stream::StreamHandle;
 pub use self::window::MemoryWindow;
 use shoal_net::endpoint::Endpoint;
 use shoal_net::metrics::WordCounts;
+use shoal_net::trace;
 
 use self::peers::PeerSource;
 use self::wanted_block::WantedBlock;
@@ -194,7 +195,7 @@ impl Fetcher {
                     obtain,
                     leader,
                 };
-                tokio::spawn(Arc::clone(self).run(fetch, missed, waiters_changed));
+                trace::spawn(Arc::clone(self).run(fetch, missed, waiters_changed));
                 Some(waiter)
             }
         }

@@ -7,6 +7,7 @@ use futures_util::FutureExt as _;
 use http::Method;
 use shoal_net::endpoint::{LakeBody, RepeatableGet};
 use shoal_net::link::Transfer;
+use shoal_net::trace;
 use shoal_policy::BlockId;
 use shoal_s3::object::Version;
 use shoal_s3::range::ByteRange;
@@ -115,7 +116,7 @@ impl Fetcher {
         let mut run = Box::pin(stream.run());
         // A small object arrives with the head of the response: a run that does not wait needs no task.
         if run.as_mut().now_or_never().is_none() {
-            tokio::spawn(run);
+            trace::spawn(run);
         }
         Some(handle)
     }
@@ -202,7 +203,7 @@ impl ResponseStream {
         };
         let (fetcher, version) = (Arc::clone(&self.fetcher), Arc::clone(&self.version));
         let context = Arc::clone(&self.context);
-        tokio::spawn(async move {
+        trace::spawn(async move {
             let BlockSpan { id, first, .. } = leader.span();
             let head = ByteRange { start: 0, end: first };
             let brought = async {

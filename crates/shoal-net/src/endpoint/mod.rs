@@ -37,6 +37,7 @@ pub use self::request_body::{RequestBody, RequestStream};
 pub use self::resume::{OnContradiction, RepeatableGet, Resumption};
 pub use self::retry::RetryBudget;
 pub use self::s3::{is_undecided, is_undecided_code};
+pub(crate) use self::transport::split_url;
 pub use self::transport::{EndpointCounters, LakeBody};
 
 use self::error::RequestContext;
@@ -50,6 +51,7 @@ use crate::fair::Turns;
 use crate::limits::Limits;
 use crate::link::{Link, Promises};
 use crate::time::clock;
+use crate::trace::{self, SpanKind, TRACEPARENT};
 
 /// Pause between two checks that the node may still send.
 const PERMIT_PAUSE: Duration = Duration::from_millis(100);
@@ -196,21 +198,40 @@ impl Endpoint {
         options: SendOptions<'_>,
     ) -> (Box<Head>, RequestBody) {
         let (mut head, body) = request.split(&self.url, &self.host, options);
+        self.trace(&mut head);
         head.answer = self.transport.down(&head);
         if head.class == RequestClass::Read
             && let Some(flow) = &mut head.answer
         {
-            flow.begins(expected_bytes(&head.headers)).await;
+            trace::wait("wait_for_link", flow.begins(expected_bytes(&head.headers))).await;
         }
         (head, body)
+    }
+
+    /// Begins the span of a request, if the task has one. The span of the lake descends from it by the header
+    /// `traceparent`, unless the client has signed another one.
+    fn trace(&self, head: &mut Head) {
+        let Some(of_task) = trace::header() else {
+            return;
+        };
+        head.span = trace::child(SpanKind::Client, head.context.operation);
+        if !head.client_has_signed(&TRACEPARENT) {
+            let own = head.span.as_ref().map(|span| span.header());
+            head.headers.insert(TRACEPARENT, own.unwrap_or(of_task));
+        }
+        if let Some(span) = &mut head.span {
+            span.text("http.request.method", head.method.as_str());
+            span.text("server.address", self.host.to_str().unwrap_or_default());
+        }
     }
 
     /// Sends the request. Fails as [`send_with`](Self::send_with) does.
     async fn send_permitted(
         &self,
-        head: Box<Head>,
+        mut head: Box<Head>,
         body: RequestBody,
     ) -> Result<Response<LakeBody>, EndpointError> {
+        let mut span = head.span.take();
         let outcome = match body {
             RequestBody::Empty if matches!(head.method, Method::GET | Method::HEAD) => {
                 self.read(&head, Bytes::new()).await
@@ -225,6 +246,13 @@ impl Endpoint {
             None => outcome,
             flow => outcome.map(|response| response.map(|body| body.paced_by(flow))),
         };
+        if let Some(span) = &mut span {
+            match &outcome {
+                Ok(response) => span.answered(response.status()),
+                Err(error) => span.failed(error.kind().as_str()),
+            }
+        }
+        let outcome = outcome.map(|response| response.map(|body| body.traced_by(span)));
         self.health.check(outcome, &head.account, &head.context).await
     }
 

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST};
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Method, Request, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use sha2::{Digest as _, Sha256};
 use shoal_base::send_permit::SendPermit;
 use shoal_policy::fair::Payer;
+use shoal_s3::auth::SignedHeaders;
 use shoal_s3::sigv4::{KeyCache, PayloadHash, SeedSignature, Signer};
 
 use super::account::LakeAccount;
@@ -16,6 +17,7 @@ use super::expectation::Expectation;
 use super::request_body::RequestBody;
 use crate::link::{Flow, Transfer};
 use crate::time::clock;
+use crate::trace::Span;
 use crate::words;
 
 /// A request to an endpoint.
@@ -130,6 +132,7 @@ impl EndpointRequest {
             transfer: options.transfer.cloned(),
             permit: options.permit.cloned(),
             answer: None,
+            span: None,
         };
         (Box::new(head), self.body)
     }
@@ -199,12 +202,21 @@ pub(super) struct Head {
     pub(super) permit: Option<SendPermit>,
     /// Paces the body of the response.
     pub(super) answer: Option<Box<Flow>>,
+    /// The span of the request, if it is traced.
+    pub(super) span: Option<Box<Span>>,
 }
 
 impl Head {
     /// Returns true if a client has waited for the answer from the start.
     pub(super) fn is_of_client(&self) -> bool {
         self.transfer.as_ref().is_none_or(Transfer::is_of_client)
+    }
+
+    /// Returns true if the request is sent with the signature of a client that covers this header.
+    pub(super) fn client_has_signed(&self, name: &HeaderName) -> bool {
+        matches!(self.account, LakeAccount::AsSent)
+            && SignedHeaders::of(&self.headers, self.context.target.query())
+                .is_none_or(|signed| signed.contain(name))
     }
 
     /// Returns true if the client has signed the request.

@@ -18,7 +18,9 @@ use shoal_s3::identity::{Identities, Identity, NODE};
 
 pub use self::config::{KeySourceConfig, KeySourceKind};
 
-use crate::endpoint::{Endpoint, EndpointError, EndpointRequest, LakeAccount, LakeConfig, NodeCredentials};
+use crate::endpoint::{
+    Endpoint, EndpointError, EndpointRequest, LakeAccount, LakeConfig, NodeCredentials, split_url,
+};
 use crate::key_lookup::{Found, KeyLookup};
 use crate::limits::Limits;
 use crate::time::clock;
@@ -145,11 +147,9 @@ fn may_be_asked_for(access_key: &str) -> bool {
 impl KeySource {
     fn new(config: &KeySourceConfig, lake: &LakeConfig, limits: &Limits) -> Result<Self, EndpointError> {
         let url = config.url.as_deref().unwrap_or(&lake.endpoint);
-        // The path begins after the host.
-        let host = url.find("://").map_or(0, |scheme| scheme + 3);
-        let path = url[host..].find('/').map_or(url.len(), |path| host + path);
+        let (server, path) = split_url(url);
         let at = LakeConfig {
-            endpoint: url[..path].into(),
+            endpoint: server.into(),
             ca_file: config.ca_file.clone(),
             bandwidth: None,
             answer_timeout: PATIENCE,
@@ -157,7 +157,7 @@ impl KeySource {
         };
         Ok(Self {
             endpoint: Arc::new(Endpoint::new(&at, limits, NodeCredentials::default())?),
-            path: url[path..].trim_end_matches('/').into(),
+            path: path.trim_end_matches('/').into(),
             headers: config
                 .headers
                 .as_ref()

@@ -43,6 +43,7 @@ pub use shoal_net::endpoint::LakeConfig;
 pub use shoal_net::limits::Limits;
 pub use shoal_net::link::{Bandwidth, BandwidthScope};
 pub use shoal_net::membership::NodeConfig;
+pub use shoal_net::trace::{Share, TraceConfig};
 pub use shoal_orders::hints::{HintConfig, HintRule};
 pub use shoal_orders::tasks::PlanConfig;
 pub use shoal_writeback::tier::{
@@ -84,6 +85,8 @@ pub struct Config {
     pub lookup: Lookup,
     /// `[log]`
     pub log: Log,
+    /// `[trace]`
+    pub trace: TraceConfig,
     /// `[[identity]]`: the clients that may sign requests to this node.
     pub identities: Vec<Identity>,
     /// Services that know the secrets of further clients.

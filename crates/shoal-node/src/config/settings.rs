@@ -167,10 +167,13 @@ settings! {
     log filter => config.log.filter, "Filter of the log on stderr, such as info or shoal=debug";
     log format => config.log.format, "text or json";
     log access => config.log.access, "One line a request";
+
+    trace endpoint => config.trace.endpoint, "Where traces of requests go: the URL of a collector of OpenTelemetry (OTLP over HTTP), without /v1/traces; without it nothing is traced";
+    trace sample => config.trace.sample, "Share of requests that are traced, from 0 to 1, where the client does not decide by the header traceparent";
 }
 
 /// The sections of the file in the order in which they are printed.
-pub(super) const SECTIONS: [&str; 18] = [
+pub(super) const SECTIONS: [&str; 19] = [
     "node",
     "s3",
     "sts",
@@ -187,6 +190,7 @@ pub(super) const SECTIONS: [&str; 18] = [
     "plan",
     "lookup",
     "log",
+    "trace",
     "identity",
     "key_source",
 ];

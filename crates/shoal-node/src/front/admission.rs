@@ -11,8 +11,10 @@ use shoal_net::fair::in_flight::Overloaded;
 use shoal_net::http::connection::ClientBody;
 use shoal_net::http::listener::RemoteEnd;
 use shoal_net::key_lookup::Found;
+use shoal_net::trace::Arrival;
 use shoal_s3::auth::Refusal;
 use shoal_s3::error::{ErrorCode, S3Error};
+use shoal_s3::identity::Caller;
 use shoal_s3::operation::{Operation, classify};
 
 use crate::config::UnknownIdentities;
@@ -100,6 +102,20 @@ impl Front {
         };
         self.hosts.permit(&parts, &verified.caller).inspect_err(refused)?;
         remote.payer.set(verified.caller.payer());
+        if let Some(collector) = &self.core.collector {
+            record.span = collector.tracer.begin(
+                classified.operation.as_str(),
+                Arrival {
+                    headers: &parts.headers,
+                    is_proven: matches!(verified.caller, Caller::Identity(_)),
+                    started: record.started,
+                },
+            );
+            if let Some(span) = &mut record.span {
+                span.text("http.request.method", parts.method.as_str());
+                span.text("aws.s3.bucket", classified.bucket.as_deref().unwrap_or_default());
+            }
+        }
         let parts = Arc::new(parts);
         if self.writes_access_log.load(Ordering::Relaxed) {
             record.subject = Some(Box::new(Subject {

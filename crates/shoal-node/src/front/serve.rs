@@ -127,6 +127,19 @@ impl Front {
     ) -> Result<Response<ResponseBody>, S3Error> {
         let admitted = self.enter(request, remote, record).await?;
         debug_assert!(record.permit.is_some(), "an admitted request holds a place");
+        // Boxed separately, because few requests are traced.
+        if let Some(span) = &record.span {
+            let parent = span.parent();
+            return Box::pin(parent.around(self.dispatch(admitted, record))).await;
+        }
+        self.dispatch(admitted, record).await
+    }
+
+    async fn dispatch(
+        &self,
+        admitted: Box<Admitted>,
+        record: &mut Record,
+    ) -> Result<Response<ResponseBody>, S3Error> {
         if admitted.classified.effect != Effect::None
             && let Some(coherence) = &self.core.coherence
         {

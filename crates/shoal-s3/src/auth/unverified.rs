@@ -29,13 +29,13 @@ pub enum SignedHeaders<'a> {
 
 impl<'a> SignedHeaders<'a> {
     /// Returns the headers that the signature of a request covers; `None` for a request without a signature.
-    pub fn of(parts: &'a Parts) -> Option<Self> {
-        let header = parts.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
+    pub fn of(headers: &'a HeaderMap, query: Option<&'a str>) -> Option<Self> {
+        let header = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
         match header {
             Some(text) if text.starts_with(b"AWS ") => Some(Self::OfVersion2),
             Some(text) if text.starts_with(VERSION_4) => of_header(text).map(Self::Listed),
             Some(_) => None,
-            None => Self::of_query(parts.uri.query()?),
+            None => Self::of_query(query?),
         }
     }
 
@@ -83,7 +83,7 @@ fn of_header(authorization: &[u8]) -> Option<Cow<'_, [u8]>> {
 /// The signature does not cover the host, or an `x-amz-*` header that the lake might obey: anyone could have
 /// added it to a request that the signer sent, or to a presigned URL.
 pub(super) fn admit(parts: &Parts, refusal: Refusal) -> Result<Verified, Refusal> {
-    let Some(signed) = SignedHeaders::of(parts) else {
+    let Some(signed) = SignedHeaders::of(&parts.headers, parts.uri.query()) else {
         return Err(refusal);
     };
     check_signed(&parts.headers, &signed)?;

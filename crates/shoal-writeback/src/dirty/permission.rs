@@ -33,6 +33,7 @@ use futures_util::future::{BoxFuture, Shared};
 use http::StatusCode;
 use parking_lot::Mutex;
 use shoal_net::endpoint::{AccountRefusal, Endpoint, EndpointError};
+use shoal_net::trace;
 use shoal_s3::error::S3Error;
 use shoal_s3::identity::CallerId;
 use shoal_s3::object::ObjectName;
@@ -200,7 +201,7 @@ impl Permissions {
             }
             let under_way = self.join(&question, &id);
             let is_own = under_way.id == id;
-            match under_way.answer.await {
+            match trace::wait("wait_for_permission", under_way.answer).await {
                 // The answer applies to another name only.
                 Ok(Permission::Denied(_) | Permission::OtherEtag | Permission::Undecided) if !is_own => {}
                 Err(PermissionError::GivenUp) => {
@@ -220,7 +221,7 @@ impl Permissions {
             let (this, question, id) = (Arc::clone(self), Arc::clone(question), id.clone());
             let of_task = id.clone();
             // A separate task, because the request that asked first may be cancelled.
-            let asked = tokio::spawn(async move {
+            let asked = trace::spawn(async move {
                 let answer = Box::pin(this.ask_lake(&question, of_task.clone())).await;
                 this.under_way.lock().remove(&of_task.group);
                 answer

@@ -10,6 +10,7 @@ use shoal_cache::exchange::{Admitted, ResponseResult};
 use shoal_cache::lake::{Verdict, Write, judged, unknown};
 use shoal_net::endpoint::AccountRefusal;
 use shoal_net::http::connection::ClientBody;
+use shoal_net::trace;
 use shoal_pack::table::Names;
 use shoal_registry::changes::LakeChange;
 use shoal_s3::error::{ErrorCode, S3Error};
@@ -133,7 +134,7 @@ impl TieredLakeParts {
         let Some(change) = change else {
             return request.await;
         };
-        let carried = tokio::spawn(async move {
+        let carried = trace::spawn(async move {
             let (answered, verdict) = judged(operation, request).await;
             match verdict {
                 Verdict::Done => {

@@ -43,6 +43,7 @@ mod supervised;
 mod tasks;
 mod through;
 mod tls;
+mod traces;
 mod understood;
 mod unverified;
 mod usage;

@@ -24,6 +24,7 @@ pub use self::counters::EndpointCounters;
 pub(super) use self::metering::expected_bytes;
 pub use self::response_body::LakeBody;
 pub(super) use self::socket::PermitOver;
+pub(crate) use self::url::split_url;
 
 use self::pool::{ExchangeError, Pool};
 use self::timeouts::Timeouts;
@@ -36,6 +37,7 @@ use crate::channel::Dialer;
 use crate::fair::Turns;
 use crate::link::{Link, Promises};
 use crate::time::clock;
+use crate::trace;
 
 /// Maximum length of the turn of a request without a body, which otherwise ends with the head of the
 /// response: a request that the store is slow to answer must not block others' requests.
@@ -139,7 +141,7 @@ impl Transport {
         let Some(turns) = &self.turns else {
             return self.exchange_counted(head, request, connection).await;
         };
-        let turn = turns.turn(head.payer, 1).await;
+        let turn = trace::wait("wait_for_turn", turns.turn(head.payer, 1)).await;
         let turn = turn.map_err(|error| head.context.failed(Failure::Crowded, error))?;
         let mut exchange = pin!(self.exchange_counted(head, request, connection));
         let in_time = tokio::time::timeout(turn_max, exchange.as_mut()).await;

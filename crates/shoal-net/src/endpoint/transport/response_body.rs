@@ -17,6 +17,7 @@ use super::pool::{Pool, PooledConnection, Stalled};
 use crate::endpoint::error::{EndpointError, Failure, RequestContext};
 use crate::endpoint::resume::{Reopening, Resumption};
 use crate::link::Flow;
+use crate::trace::Span;
 
 /// The body of an endpoint's response. Dropping it before its end aborts the transfer.
 pub struct LakeBody {
@@ -36,6 +37,8 @@ pub struct LakeBody {
     flow: Option<Box<Flow>>,
     /// Gets each piece of the body.
     copier: Option<BodyCopier>,
+    /// The span of the request; `None` once the body has ended, or if it is not traced.
+    span: Option<Box<Span>>,
 }
 
 /// Gets each piece of a body while it passes.
@@ -60,6 +63,7 @@ impl LakeBody {
             reopening: None,
             flow: None,
             copier: None,
+            span: None,
         };
         body.release_at_end();
         body
@@ -91,6 +95,13 @@ impl LakeBody {
         self
     }
 
+    /// Returns the same body, with whose end `span` ends.
+    #[must_use]
+    pub(in crate::endpoint) fn traced_by(mut self, span: Option<Box<Span>>) -> Self {
+        self.span = span.filter(|_| self.connection.is_some());
+        self
+    }
+
     /// Waits until the next bytes are permitted.
     fn poll_permitted(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match &mut self.flow {
@@ -110,9 +121,10 @@ impl LakeBody {
             incoming,
             connection,
             flow,
+            span,
             ..
         } = reopened?;
-        (self.incoming, self.connection, self.flow) = (incoming, connection, flow);
+        (self.incoming, self.connection, self.flow, self.span) = (incoming, connection, flow, span);
         Poll::Ready(Ok(()))
     }
 
@@ -153,6 +165,9 @@ impl LakeBody {
 
     fn received(&mut self, bytes: usize) {
         self.counters.bytes_received.add(bytes as u64);
+        if let Some(span) = &mut self.span {
+            span.body_bytes(bytes);
+        }
         if let Some(flow) = &mut self.flow {
             flow.moved(bytes);
         }
@@ -172,6 +187,9 @@ impl LakeBody {
         // No bytes of it are in flight. The rest has a flow of its own, which must not wait for this one.
         self.flow = None;
         self.counters.failure(error.kind());
+        if let Some(mut span) = self.span.take() {
+            span.failed(error.kind().as_str());
+        }
         let Some(resumption) = &mut self.resumption else {
             return Some(error);
         };
@@ -192,6 +210,7 @@ impl LakeBody {
             && let Some(connection) = self.connection.take()
         {
             self.pool.checkin(connection);
+            self.span = None;
         }
     }
 }
@@ -230,6 +249,7 @@ impl Body for LakeBody {
                 None => {
                     if let Some(connection) = body.connection.take() {
                         body.pool.checkin(connection);
+                        body.span = None;
                     }
                     return Poll::Ready(None);
                 }

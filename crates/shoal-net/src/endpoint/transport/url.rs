@@ -5,6 +5,13 @@ use http::{HeaderValue, Uri};
 
 use crate::endpoint::error::BoxError;
 
+/// Splits a URL into its scheme, host and port, and its path, which may be empty.
+pub(crate) fn split_url(url: &str) -> (&str, &str) {
+    let host = url.find("://").map_or(0, |scheme| scheme + 3);
+    let path = url[host..].find('/').map_or(url.len(), |path| host + path);
+    url.split_at(path)
+}
+
 /// Returns the scheme, host and port to connect to.
 pub(super) fn address(url: &str) -> Result<Uri, BoxError> {
     let uri: Uri = url.parse()?;
@@ -33,7 +40,14 @@ pub(super) fn host(address: &Uri) -> HeaderValue {
 
 #[cfg(test)]
 mod tests {
-    use super::{address, host};
+    use super::{address, host, split_url};
+
+    #[test]
+    fn the_path_of_a_url_begins_after_its_host() {
+        assert_eq!(split_url("https://host:1/a/b"), ("https://host:1", "/a/b"));
+        assert_eq!(split_url("http://host"), ("http://host", ""));
+        assert_eq!(split_url("host/a"), ("host", "/a"));
+    }
 
     #[test]
     fn an_endpoint_is_a_scheme_a_host_and_a_port() {

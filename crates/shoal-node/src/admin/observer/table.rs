@@ -92,6 +92,10 @@ observed! {
         "Requests that the lake refused because of the account that signed them."
         => |s| each(s.core.lake.health.refusals.by_word());
 
+    Counter trace_spans{outcome}
+        "Spans by outcome: sent to the collector, crowded (too many began in one second), overflowed (too many waited for the collector), or failed (the collector did not accept them)."
+        => |s| each(s.core.collector.iter().flat_map(|collector| collector.tracer.outcomes.by_word()));
+
     // The link.
     Counter link_bytes{direction, class}
         "Bytes of bodies over the metered link to the lake, by direction and class."

@@ -11,8 +11,8 @@ use shoal_policy::eviction::layered::LAYERS_MAX;
 use tracing_subscriber::EnvFilter;
 
 use super::texts::{
-    ACCESS_KEY_HINT, PLACE_HINT, access_key_fault, endpoint_fault, is_domain, is_host_and_port, is_name,
-    is_own, is_place, overlap, unreadable,
+    ACCESS_KEY_HINT, PLACE_HINT, access_key_fault, collector_fault, endpoint_fault, is_domain,
+    is_host_and_port, is_name, is_own, is_place, overlap, unreadable,
 };
 use crate::config::problem::Fault;
 use crate::config::{BandwidthScope, Config, CooperationMode, SplitRule, WriteMode};
@@ -306,6 +306,14 @@ rules! {
         "write a level (error, warn, info, debug, trace), or target=level pairs: shoal=debug";
     log format: |c| (!["text", "json"].contains(&&*c.log.format)).then_some("is neither text nor json"),
         "write \"text\" or \"json\"";
+
+    trace endpoint: |c| c.trace.endpoint.as_deref().and_then(collector_fault),
+        "write the URL of a collector, such as http://127.0.0.1:4318";
+    trace endpoint: |c| c.trace.endpoint.as_deref().is_some_and(|endpoint| is_own(endpoint, c))
+            .then_some("is an address of this node itself"),
+        "write the URL of a collector, such as http://127.0.0.1:4318";
+    trace sample: |c| (!(0.0..=1.0).contains(&c.trace.sample.0)).then_some("is not between 0 and 1"),
+        "write the share of requests that are traced, such as 0.01";
 }
 
 pub(super) fn faults<W: Into<String>>(

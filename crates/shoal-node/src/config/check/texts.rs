@@ -72,6 +72,13 @@ pub(super) fn endpoint_fault(endpoint: &str) -> Option<&'static str> {
     url_fault(&uri).or_else(|| has_path.then_some("has a path or a query"))
 }
 
+/// Returns what is wrong with the URL of a collector, which may have a path.
+pub(super) fn collector_fault(url: &str) -> Option<&'static str> {
+    let uri = url.parse::<Uri>().unwrap_or_default();
+    let has_query = uri.query().is_some() || url.contains('#');
+    url_fault(&uri).or_else(|| has_query.then_some("has a query"))
+}
+
 /// Returns what is wrong with the scheme and the host of a URL.
 pub(super) fn url_fault(uri: &Uri) -> Option<&'static str> {
     let Some(authority) = uri.authority() else {

@@ -17,8 +17,8 @@ use toml::Value as Toml;
 
 use super::problem::Fault;
 use super::{
-    Anonymous, Bandwidth, CooperationMode, Fallback, FreshnessMode, KeySourceKind, RolePattern, SplitRule,
-    UnknownIdentities, WriteMode,
+    Anonymous, Bandwidth, CooperationMode, Fallback, FreshnessMode, KeySourceKind, RolePattern, Share,
+    SplitRule, UnknownIdentities, WriteMode,
 };
 use units::{format_size, format_time, parse_size, parse_time};
 
@@ -245,6 +245,23 @@ impl Value for bool {
 
     fn to_toml(&self) -> Option<Toml> {
         Some(Toml::Boolean(*self))
+    }
+}
+
+impl Value for Share {
+    const WRITE: &'static str = "write a number from 0 to 1, such as 0.01";
+
+    fn from_text(text: &str) -> Option<Self> {
+        text.parse().ok().map(Self)
+    }
+
+    fn from_toml(value: &Toml) -> Option<Self> {
+        let whole = || value.as_integer().map(|whole| whole as f64);
+        value.as_float().or_else(whole).map(Self)
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(Toml::Float(self.0))
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures_util::stream::{self, StreamExt as _};
 use shoal_cache::write::{BackRule, Fallback, Uncached};
 use shoal_net::shutdown::Shutdown;
+use shoal_net::trace;
 use shoal_registry::changes::{ChangedObject, LakeChange};
 use shoal_registry::engine::Range;
 use shoal_registry::entry::Kind;
@@ -149,7 +150,8 @@ impl Entries {
         let key = registry_name(name);
         let found = match self.packs.of(name) {
             Some(map) => {
-                let FoundWithNumber { found, number } = tier.names.find_with_number(&key, map.name()).await?;
+                let looking = tier.names.find_with_number(&key, map.name());
+                let FoundWithNumber { found, number } = trace::wait("wait_for_registry", looking).await?;
                 map.seen(Look {
                     number,
                     has_entry: found.is_stored(),
@@ -157,7 +159,7 @@ impl Entries {
                 });
                 found
             }
-            None => tier.names.find(&key).await?,
+            None => trace::wait("wait_for_registry", tier.names.find(&key)).await?,
         };
         let current = found.entry.current.as_ref();
         Ok(Lookup {

@@ -17,6 +17,7 @@ use shoal_cache::lake::errors;
 use shoal_cache::lake::unknown;
 use shoal_net::endpoint::s3::CONTENT_MD5;
 use shoal_net::endpoint::{AccountRefusal, SendOptions, is_undecided, is_undecided_code};
+use shoal_net::trace;
 use shoal_registry::changes::LakeChange;
 use shoal_s3::error::S3Error;
 use shoal_s3::object::ObjectName;
@@ -104,7 +105,7 @@ impl BulkDeletions {
         let (this, bucket) = (self.clone(), bucket.to_owned());
         // A separate task, because the changes must end with the lake's result even if the client
         // disconnects.
-        let removed = tokio::spawn(async move { this.remove(&opened, &bucket, deletion).await });
+        let removed = trace::spawn(async move { this.remove(&opened, &bucket, deletion).await });
         removed.await.unwrap_or_else(|_panicked| Err(unknown()))
     }
 
