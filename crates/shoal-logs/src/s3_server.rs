@@ -2,7 +2,8 @@
 //! brackets.
 //!
 //! The log does not give the range of a partial answer, nor headers of the client other than `Referer` and
-//! `User-Agent`.
+//! `User-Agent`. A node writes such lines, too (`[log] access = "s3"`); within quotes it escapes bytes as
+//! `\x22`.
 
 use std::borrow::Cow;
 
@@ -84,7 +85,7 @@ pub fn request(line: &str) -> Result<Request<'_>, Mismatch> {
         client: Cow::Borrowed(fields[ADDRESS]),
         identity: text(REQUESTER),
         job: None,
-        user_agent: text(USER_AGENT),
+        user_agent: word(USER_AGENT).map(unescaped),
     })
 }
 
@@ -115,7 +116,8 @@ fn split(line: &str) -> Vec<&str> {
     while !rest.is_empty() {
         let end = match rest.as_bytes()[0] {
             b'"' => Some('"'),
-            b'[' => Some(']'),
+            // Elsewhere a word may begin with a bracket.
+            b'[' if fields.len() == TIME => Some(']'),
             _ => None,
         };
         let field = match end {
@@ -131,6 +133,29 @@ fn split(line: &str) -> Vec<&str> {
     fields
 }
 
+/// Replaces `\x22` by a quote and so on, as nodes escape bytes within quotes.
+fn unescaped(text: &str) -> Cow<'_, str> {
+    if !text.contains("\\x") {
+        return Cow::Borrowed(text);
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut parts = text.split("\\x");
+    bytes.extend_from_slice(parts.next().unwrap_or_default().as_bytes());
+    for part in parts {
+        let escaped = part
+            .get(..2)
+            .and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        if let Some(byte) = escaped {
+            bytes.push(byte);
+            bytes.extend_from_slice(&part.as_bytes()[2..]);
+        } else {
+            bytes.extend_from_slice(b"\\x");
+            bytes.extend_from_slice(part.as_bytes());
+        }
+    }
+    Cow::Owned(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// Replaces `%3D` by `=` and so on. An incomplete escape stays as it is.
 fn decoded(text: &str) -> Cow<'_, str> {
     percent_decode_str(text).decode_utf8_lossy()
@@ -138,7 +163,7 @@ fn decoded(text: &str) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{decoded_key, request};
+    use super::{decoded_key, request, unescaped};
     use crate::RequestKind;
 
     /// In the form of the examples in the S3 User Guide ("Amazon S3 server access log format"); the values
@@ -167,5 +192,19 @@ mod tests {
         assert_eq!(decoded_key("dt%253D2019/a%2520b"), "dt=2019/a b");
         assert_eq!(decoded_key("100%/a%zz"), "100%/a%zz");
         assert_eq!(decoded_key("%E2%82%AC%FF"), "\u{20ac}\u{fffd}");
+    }
+
+    #[test]
+    fn escapes_of_nodes_are_undone_within_quotes() {
+        for (written, read) in [
+            (r"etl\x22\x5C", "etl\"\\"),
+            (r"\xE2\x82\xAC\xFF", "\u{20ac}\u{fffd}"),
+            (r"a\x", r"a\x"),
+            (r"a\xZZ\x4", r"a\xZZ\x4"),
+            (r"\x2", r"\x2"),
+            (r"plain \ text", r"plain \ text"),
+        ] {
+            assert_eq!(unescaped(written), read, "{written}");
+        }
     }
 }

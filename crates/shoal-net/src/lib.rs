@@ -9,6 +9,7 @@ pub mod key_lookup;
 pub mod key_source;
 pub mod limits;
 pub mod link;
+pub mod log_file;
 pub mod membership;
 pub mod metrics;
 mod sockets;

@@ -31,6 +31,7 @@ use shoal_s3::auth::Refusal;
 use shoal_s3::identity::Identities;
 use shoal_store::Store;
 
+use crate::access_log::{AccessLog, OpenLog};
 use crate::config::Config;
 
 /// The addresses of a node, once its listeners are bound.
@@ -72,6 +73,8 @@ pub(crate) struct Core {
     /// Client requests in flight.
     pub(crate) in_flight: Arc<InFlight>,
     pub(crate) metrics: Arc<Metrics>,
+    /// Where requests are logged.
+    pub(crate) access_log: AccessLog,
     /// The records that all nodes share.
     pub(crate) bulletin: Arc<Bulletin>,
     /// Object lists uploaded with orders.
@@ -168,6 +171,8 @@ impl Core {
                 causes::line(&error)
             )
         })?;
+        let access_log = OpenLog::new(&config.log).map_err(|error| error.to_string())?;
+        let access_log = AccessLog::begin(access_log).map_err(|error| error.to_string())?;
         Ok(Self {
             addresses,
             keys,
@@ -187,6 +192,7 @@ impl Core {
                 limits.connections(),
             ),
             metrics: Arc::new(Metrics::default()),
+            access_log,
             bulletin,
             order_files: Arc::new(order_files),
             config,

@@ -234,6 +234,7 @@ impl Gateway {
         if let Err(error) = self.tiers.await {
             tracing::error!(%error, "the work for the tiers ended in a panic");
         }
+        self.core.access_log.close().await;
         if let Some(traces) = self.traces {
             traces.stop().await;
         }

@@ -26,6 +26,7 @@ pub mod config;
 pub mod planning;
 
 // The parts that the others share.
+mod access_log;
 mod core;
 
 pub use credentials::{KeyGetter, serve_keys};

@@ -18,7 +18,7 @@ use crate::blocks::ReadTally;
 pub const TARGET: &str = "shoal::access";
 
 /// Maximum number of bytes of a client's header in a line.
-const HEADER_BYTES_MAX: usize = 256;
+pub(super) const HEADER_BYTES_MAX: usize = 256;
 
 impl Record {
     /// Logs one request, whose response has ended. `tally` counts the sources of its blocks.
@@ -102,6 +102,7 @@ mod tests {
 
     use http::request::Parts;
     use http::{Request, StatusCode};
+    use shoal_s3::auth::Credentials;
     use shoal_s3::error_xml::RequestId;
     use shoal_s3::identity::{Caller, Identity};
     use shoal_s3::operation::{Operation, classify};
@@ -161,6 +162,9 @@ mod tests {
                 caller: Caller::Identity(identity.into()),
                 classified: classify(&client.method, target, None, &client.headers, None).unwrap(),
                 client: client.into(),
+                credentials: Credentials::Header,
+                tls: None,
+                s3_log: None,
             },
         }
     }

@@ -6,6 +6,7 @@ mod body;
 pub mod location;
 pub mod record;
 pub mod respond;
+mod s3_log;
 
 pub use self::admitted::{Admitted, host};
 pub use self::body::ResponseBody;

@@ -4,19 +4,22 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use shoal_base::causes;
 use shoal_net::clock;
 use shoal_net::fair::in_flight::InFlightPermit;
+use shoal_net::http::tls::TlsSession;
+use shoal_net::log_file::LogFile;
 use shoal_net::log_throttle::LogThrottle;
 use shoal_net::metrics::usage::Usage;
 use shoal_net::metrics::{Metrics, RequestMetrics};
 use shoal_net::trace::Span;
 use shoal_net::words;
 use shoal_policy::{Found, Source};
+use shoal_s3::auth::Credentials;
 use shoal_s3::error_xml::RequestId;
 use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Uncacheable};
@@ -55,7 +58,6 @@ impl CacheStatus {
 }
 
 /// The caller and its request, for the access log. The log contains no secrets: an access key is public.
-#[derive(Debug)]
 pub struct Subject {
     /// Time of arrival.
     pub at: SystemTime,
@@ -67,6 +69,12 @@ pub struct Subject {
     pub classified: Classified,
     /// Head of the request.
     pub client: Arc<Parts>,
+    /// Where the request carries its credentials.
+    pub credentials: Credentials,
+    /// What its connection uses of TLS, if it does.
+    pub tls: Option<TlsSession>,
+    /// Gets the line in the form of Amazon S3; `None` if it is an event of the node's own log.
+    pub s3_log: Option<Arc<LogFile>>,
 }
 
 /// The record of a request, written to the metrics and the log when the response's body ends.
@@ -84,6 +92,10 @@ pub struct Record {
     pub object: Option<ObjectName>,
     /// The status of the response.
     pub status: StatusCode,
+    /// The error code, if the response is an error of this node.
+    pub error: Option<&'static str>,
+    /// Time until the head of the response.
+    pub head_time: Duration,
     /// The bytes of an object that the response carries, and the object's size, for the access log.
     pub part: Option<(ByteRange, u64)>,
     /// How much of the response this node had.
@@ -113,6 +125,8 @@ impl Record {
             bucket: None,
             object: None,
             status: StatusCode::INTERNAL_SERVER_ERROR,
+            error: None,
+            head_time: Duration::ZERO,
             part: None,
             cache: None,
             reason: None,
@@ -210,7 +224,10 @@ impl Record {
             self.metrics.uncached.count(reason.as_str());
         }
         if let Some(subject) = &self.subject {
-            self.log_access(subject, tally, duration);
+            match &subject.s3_log {
+                Some(file) => self.log_s3(file, subject, duration),
+                None => self.log_access(subject, tally, duration),
+            }
         }
     }
 

@@ -11,8 +11,8 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ use crate::fair::{ConnectionPayer, MidRequest, Processor, SharedTasks};
 use crate::http::connection::{
     BoxError, BufferBudget, ClientBody, Exchange, GuardedIo, ResponseService, Timeouts,
 };
-use crate::http::tls::TlsReloader;
+use crate::http::tls::{TlsReloader, TlsSession};
 use crate::limits::Limits;
 use crate::metrics::ConnectionMetrics;
 use crate::sockets::SendfileStream;
@@ -128,6 +128,8 @@ pub struct RemoteEnd {
     pub tls: bool,
     /// True once the peer has presented a valid certificate.
     pub certified: Arc<AtomicBool>,
+    /// What the peer and the node have agreed on, once they have, for a connection that uses TLS.
+    pub session: Arc<OnceLock<TlsSession>>,
     /// The payer that the connection is charged to.
     pub payer: Arc<ConnectionPayer>,
 }
@@ -242,6 +244,7 @@ pub async fn serve<M, S, B>(
             address,
             tls: !matches!(state.handshake, Handshake::Plain),
             certified: Arc::default(),
+            session: Arc::default(),
             payer: Arc::clone(&payer),
         };
         let attended = Arc::clone(&state).serve_connection(stream, remote, Arc::clone(&exchange), permit);
@@ -367,6 +370,7 @@ where
         let (_, session) = stream.get_ref();
         let has_shown_one = session.peer_certificates().is_some();
         remote.certified.store(has_shown_one, Ordering::Release);
+        let _ = remote.session.set(TlsSession::of(session));
         let is_http2 = session.alpn_protocol() == Some(b"h2");
         let stream = SigbusGuard::new(stream);
         Some(if is_http2 {

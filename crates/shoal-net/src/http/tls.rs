@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{CipherSuite, ProtocolVersion, RootCertStore, ServerConfig};
 use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use shoal_base::small_file;
@@ -25,6 +25,42 @@ use crate::time::shutdown::Shutdown;
 
 /// How often the node checks the files for changes.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What both ends of a connection have agreed on, in OpenSSL's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlsSession {
+    /// The version, such as `TLSv1.3`; empty if it has no such word.
+    pub version: &'static str,
+    /// The cipher suite, such as `TLS_AES_128_GCM_SHA256`; empty if it has no such word.
+    pub cipher: &'static str,
+}
+
+impl TlsSession {
+    /// Returns what a connection uses whose handshake has ended.
+    pub fn of(connection: &rustls::ServerConnection) -> Self {
+        let version = match connection.protocol_version() {
+            Some(ProtocolVersion::TLSv1_2) => "TLSv1.2",
+            Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
+            _ => "",
+        };
+        let suite = connection.negotiated_cipher_suite().map(|suite| suite.suite());
+        let cipher = match suite {
+            Some(CipherSuite::TLS13_AES_128_GCM_SHA256) => "TLS_AES_128_GCM_SHA256",
+            Some(CipherSuite::TLS13_AES_256_GCM_SHA384) => "TLS_AES_256_GCM_SHA384",
+            Some(CipherSuite::TLS13_CHACHA20_POLY1305_SHA256) => "TLS_CHACHA20_POLY1305_SHA256",
+            Some(CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256) => "ECDHE-ECDSA-AES128-GCM-SHA256",
+            Some(CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384) => "ECDHE-ECDSA-AES256-GCM-SHA384",
+            Some(CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256) => {
+                "ECDHE-ECDSA-CHACHA20-POLY1305"
+            }
+            Some(CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256) => "ECDHE-RSA-AES128-GCM-SHA256",
+            Some(CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384) => "ECDHE-RSA-AES256-GCM-SHA384",
+            Some(CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256) => "ECDHE-RSA-CHACHA20-POLY1305",
+            _ => "",
+        };
+        Self { version, cipher }
+    }
+}
 
 /// A certificate or key that cannot be used: the file, the reason, and a hint.
 #[derive(Debug, thiserror::Error)]

@@ -22,7 +22,7 @@ pub(crate) use render::differences;
 pub use role::Role;
 pub use role_pattern::RolePattern;
 pub use sections::{
-    AdminConfig, Anonymous, Log, Lookup, LookupPlace, S3Config, StsConfig, UnknownIdentities,
+    AccessFormat, AdminConfig, Anonymous, Log, Lookup, LookupPlace, S3Config, StsConfig, UnknownIdentities,
 };
 pub use settings::{SETTINGS, Setting};
 pub use value::units::{parse_size, parse_time};

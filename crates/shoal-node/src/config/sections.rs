@@ -160,15 +160,29 @@ pub struct LookupPlace {
     pub topology: String,
 }
 
-/// Log lines on stderr.
+words! {
+    /// The form of the access log.
+    pub enum AccessFormat {
+        /// Requests are not logged.
+        Off = "false",
+        /// Each request is an event of the node's own log.
+        Events = "true",
+        /// Each request is a line as Amazon S3 writes it.
+        S3 = "s3",
+    }
+}
+
+/// The logs of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Log {
     /// `tracing` filter, e.g. `info` or `shoal=debug`.
     pub filter: String,
     /// `text` or `json`.
     pub format: String,
-    /// True if every request is logged.
-    pub access: bool,
+    /// How requests are logged.
+    pub access: AccessFormat,
+    /// Where lines in the form of Amazon S3 go; `None` for stderr.
+    pub access_file: Option<PathBuf>,
 }
 
 impl Default for Lookup {
@@ -193,7 +207,8 @@ impl Default for Log {
         Self {
             filter: "info".into(),
             format: "text".into(),
-            access: false,
+            access: AccessFormat::Off,
+            access_file: None,
         }
     }
 }

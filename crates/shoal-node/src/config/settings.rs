@@ -166,7 +166,8 @@ settings! {
 
     log filter => config.log.filter, "Filter of the log on stderr, such as info or shoal=debug";
     log format => config.log.format, "text or json";
-    log access => config.log.access, "One line a request";
+    log access => config.log.access, "One line a request: true (an event of this log), s3 (a line as Amazon S3 writes it), or false";
+    log access_file => config.log.access_file, "File for lines as Amazon S3 writes them, opened again at SIGHUP; without it they go to stderr";
 
     trace endpoint => config.trace.endpoint, "Where traces of requests go: the URL of a collector of OpenTelemetry (OTLP over HTTP), without /v1/traces; without it nothing is traced";
     trace sample => config.trace.sample, "Share of requests that are traced, from 0 to 1, where the client does not decide by the header traceparent";

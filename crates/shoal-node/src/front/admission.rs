@@ -1,7 +1,6 @@
 //! Admits a request: classifies it, verifies its caller, and waits for a place among the requests in flight.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use http::Request;
 use shoal_cache::exchange::Admitted;
@@ -117,13 +116,16 @@ impl Front {
             }
         }
         let parts = Arc::new(parts);
-        if self.writes_access_log.load(Ordering::Relaxed) {
+        if self.core.access_log.is_on() {
             record.subject = Some(Box::new(Subject {
                 at: now,
                 peer: remote.address,
                 caller: verified.caller.clone(),
                 classified: classified.clone(),
                 client: Arc::clone(&parts),
+                credentials: verified.credentials,
+                tls: remote.session.get().copied(),
+                s3_log: self.core.access_log.s3(),
             }));
         }
         Ok(Box::new(Admitted {

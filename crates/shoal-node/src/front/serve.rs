@@ -1,7 +1,6 @@
 //! Serves one request, from its head to its response: classifies, verifies, and dispatches it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use http::uri::PathAndQuery;
@@ -39,7 +38,6 @@ pub struct Front {
     pub(super) reader: ObjectReader,
     pub(super) freshness: ArcSwap<FreshnessRules>,
     write_rules: ArcSwap<WriteRules>,
-    pub(super) writes_access_log: AtomicBool,
 }
 
 impl Front {
@@ -62,7 +60,6 @@ impl Front {
             },
             freshness: ArcSwap::from_pointee(FreshnessRules::new(&config.freshness)),
             write_rules: ArcSwap::from_pointee(core.write_rules.clone()),
-            writes_access_log: AtomicBool::new(config.log.access),
             core: Arc::clone(core),
         }
     }
@@ -73,10 +70,9 @@ impl Front {
     }
 
     /// Applies settings that can change while a node runs. Requests in flight keep the old ones.
-    pub fn reload(&self, freshness: FreshnessRules, write_rules: WriteRules, access_log: bool) {
+    pub fn reload(&self, freshness: FreshnessRules, write_rules: WriteRules) {
         self.freshness.store(Arc::new(freshness));
         self.write_rules.store(Arc::new(write_rules));
-        self.writes_access_log.store(access_log, Ordering::Relaxed);
     }
 
     /// Serves one request. Errors are converted to responses.
@@ -95,6 +91,7 @@ impl Front {
         let mut response = match self.answer(request, remote, &mut record).await {
             Ok(response) => response,
             Err(error) => {
+                record.error = Some(error.code.as_str());
                 let path = target.as_ref().map_or("", PathAndQuery::path);
                 let mut response = respond::error(&error, path, record.request_id);
                 if is_head {
@@ -113,8 +110,13 @@ impl Front {
                 .headers_mut()
                 .insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        let head_time = clock::instant().saturating_duration_since(record.started);
-        respond::stamp(response.headers_mut(), record.request_id, record.cache, head_time);
+        record.head_time = clock::instant().saturating_duration_since(record.started);
+        respond::stamp(
+            response.headers_mut(),
+            record.request_id,
+            record.cache,
+            record.head_time,
+        );
         record.answered(response.status(), response.headers());
         response.map(|body| body.recorded(record))
     }

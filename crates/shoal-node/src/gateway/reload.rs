@@ -9,6 +9,7 @@ use shoal_net::clock;
 use tokio::task::spawn_blocking;
 
 use super::{Gateway, GatewayError};
+use crate::access_log::OpenLog;
 use crate::config::{self, Config, ConfigError};
 
 /// The result of comparing a new configuration with the one in force.
@@ -25,6 +26,7 @@ impl Plan {
         in_force.identities.clone_from(&new.identities);
         in_force.log.filter.clone_from(&new.log.filter);
         in_force.log.access = new.log.access;
+        in_force.log.access_file.clone_from(&new.log.access_file);
         // Metering is set up at start: a reload can change the rate, but not turn metering on or off.
         let scope = |config: &Config| config.lake.bandwidth.map(|bandwidth| bandwidth.scope);
         if new.lake.bandwidth.is_some() && scope(old) == scope(new) {
@@ -63,6 +65,9 @@ impl Gateway {
     pub async fn reload(&self, new: Result<Config, ConfigError>) -> Result<Config, GatewayError> {
         let mut in_force = self.in_force.lock().await;
         let taken_over = self.take_over(&in_force, new).await;
+        if taken_over.is_err() {
+            self.open_log_again(&in_force).await;
+        }
         let noted = taken_over.as_ref().map(|plan| plan.need_restart.as_slice());
         self.reloads.lock().note(clock::utc_now(), noted);
         let plan = taken_over?;
@@ -80,6 +85,18 @@ impl Gateway {
         Ok(in_force.clone())
     }
 
+    /// Opens the file of the access log again although the new configuration is refused: the program that has
+    /// moved the file away sends the same signal.
+    async fn open_log_again(&self, in_force: &Config) {
+        let opened = OpenLog::aside(&in_force.log).await;
+        let changed = opened
+            .map_err(GatewayError::from)
+            .and_then(|open| Ok(self.core.access_log.change(open)?));
+        if let Err(error) = changed {
+            tracing::error!(%error, "the access log stays in the former file");
+        }
+    }
+
     async fn take_over(&self, old: &Config, new: Result<Config, ConfigError>) -> Result<Plan, GatewayError> {
         let plan = Plan::of(old, &new?);
         let (config, front) = (&plan.in_force, &self.front);
@@ -95,16 +112,14 @@ impl Gateway {
         let tokens = Arc::clone(&self.auth);
         let reading = spawn_blocking(move || tokens.reload());
         reading.await.expect("reading tokens does not panic")?;
+        let access_log = OpenLog::aside(&config.log).await?;
         self.core.identities.replace(config.identities.iter().cloned());
         if let (Some(link), Some(bandwidth)) = (self.core.lake.link(), config.lake.bandwidth) {
             link.set_bandwidth(bandwidth);
         }
         let freshness = FreshnessRules::new(&config.freshness);
-        front.reload(
-            freshness,
-            WriteRules::new(&config.write, &config.tier_names()),
-            config.log.access,
-        );
+        front.reload(freshness, WriteRules::new(&config.write, &config.tier_names()));
+        self.core.access_log.change(access_log)?;
         // Other nodes compare the settings that must be the same.
         let agreement = &self.core.cooperation.notices.agreement;
         agreement.renew(config.digests());
@@ -117,7 +132,9 @@ mod tests {
     use shoal_base::secret::Secret;
 
     use super::{Config, Plan, WriteMode};
-    use crate::config::{FreshnessMode, RegistryConfig, TierConfig, TierStoreConfig, WriteRule};
+    use crate::config::{
+        AccessFormat, FreshnessMode, RegistryConfig, TierConfig, TierStoreConfig, WriteRule,
+    };
 
     fn rule(mode: WriteMode) -> Vec<WriteRule> {
         vec![WriteRule::new("s3://b/", mode)]
@@ -129,7 +146,8 @@ mod tests {
         new.freshness.default = FreshnessMode::Immutable;
         new.write.rules = rule(WriteMode::Through);
         new.log.filter = "debug".into();
-        new.log.access = true;
+        new.log.access = AccessFormat::S3;
+        new.log.access_file = Some("/log".into());
         let plan = Plan::of(&old, &new);
         assert_eq!((&plan.in_force, plan.need_restart.len()), (&new, 0));
 

@@ -5,6 +5,7 @@
     reason = "a test stops where it cannot go on, helpers included"
 )]
 
+mod access_log;
 mod back;
 mod caller;
 mod certificate;

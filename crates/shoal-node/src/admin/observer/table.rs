@@ -92,6 +92,9 @@ observed! {
         "Requests that the lake refused because of the account that signed them."
         => |s| each(s.core.lake.health.refusals.by_word());
 
+    Counter access_log_lines{outcome}
+        "Lines of [log] access = \"s3\" by outcome: written, overflowed (too many waited to be written), or failed (the file did not take them)."
+        => |s| each(s.core.access_log.lines.by_word());
     Counter trace_spans{outcome}
         "Spans by outcome: sent to the collector, crowded (too many began in one second), overflowed (too many waited for the collector), or failed (the collector did not accept them)."
         => |s| each(s.core.collector.iter().flat_map(|collector| collector.tracer.outcomes.by_word()));

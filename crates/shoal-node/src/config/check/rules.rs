@@ -15,7 +15,7 @@ use super::texts::{
     is_host_and_port, is_name, is_own, is_place, overlap, unreadable,
 };
 use crate::config::problem::Fault;
-use crate::config::{BandwidthScope, Config, CooperationMode, SplitRule, WriteMode};
+use crate::config::{AccessFormat, BandwidthScope, Config, CooperationMode, SplitRule, WriteMode};
 
 /// Tracking a smaller block would cost more than fetching it again.
 const BLOCK_BYTES_MIN: u64 = 64 << 10;
@@ -306,6 +306,10 @@ rules! {
         "write a level (error, warn, info, debug, trace), or target=level pairs: shoal=debug";
     log format: |c| (!["text", "json"].contains(&&*c.log.format)).then_some("is neither text nor json"),
         "write \"text\" or \"json\"";
+
+    log access_file: |c| (c.log.access_file.is_some() && c.log.access == AccessFormat::Events)
+            .then_some("is for access = \"s3\" alone"),
+        "write access = \"s3\", or leave it out: events go to stderr";
 
     trace endpoint: |c| c.trace.endpoint.as_deref().and_then(collector_fault),
         "write the URL of a collector, such as http://127.0.0.1:4318";

@@ -21,7 +21,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::config::settings::SETTINGS;
-use crate::config::{Config, ConfigError, FreshnessMode, Loaded, Problem, Role, Sources};
+use crate::config::{AccessFormat, Config, ConfigError, FreshnessMode, Loaded, Problem, Role, Sources};
 
 /// `shoal.toml` at the root of the repository.
 const REFERENCE: &str = include_str!("../../../../../shoal.toml");
@@ -236,7 +236,7 @@ fn every_setting_can_be_a_variable() {
     assert_eq!(config.s3.listen.port(), 9500);
     assert_eq!(config.limits.requests, 77);
     assert_eq!(config.lake.write_timeout, Duration::from_secs(7));
-    assert!(config.log.access);
+    assert_eq!(config.log.access, AccessFormat::Events);
     assert_eq!(
         config.freshness.default,
         FreshnessMode::Ttl(Duration::from_secs(30))

@@ -134,7 +134,7 @@ fn a_value_of_the_wrong_kind_is_told_with_what_to_write() {
         (
             "[log]\naccess = \"yes\"",
             "[log] access cannot be \"yes\"",
-            "write true or false",
+            "write true, false or \"s3\"",
         ),
         (
             "[s3]\ndomain = \"\"",
@@ -310,6 +310,10 @@ const UNWORKABLE: &[(&str, &str)] = &[
     ),
     ("[log]\nfilter = \"shoal=loud\"", "[log] filter is not a filter"),
     ("[log]\nformat = \"xml\"", "[log] format is neither text nor json"),
+    (
+        "[log]\naccess_file = \"/tmp/log\"\naccess = true",
+        "[log] access_file is for access = \"s3\" alone",
+    ),
 ];
 
 #[test]

@@ -17,8 +17,8 @@ use toml::Value as Toml;
 
 use super::problem::Fault;
 use super::{
-    Anonymous, Bandwidth, CooperationMode, Fallback, FreshnessMode, KeySourceKind, RolePattern, Share,
-    SplitRule, UnknownIdentities, WriteMode,
+    AccessFormat, Anonymous, Bandwidth, CooperationMode, Fallback, FreshnessMode, KeySourceKind, RolePattern,
+    Share, SplitRule, UnknownIdentities, WriteMode,
 };
 use units::{format_size, format_time, parse_size, parse_time};
 
@@ -262,6 +262,30 @@ impl Value for Share {
 
     fn to_toml(&self) -> Option<Toml> {
         Some(Toml::Float(self.0))
+    }
+}
+
+impl Value for AccessFormat {
+    const WRITE: &'static str = "write true, false or \"s3\"";
+
+    fn from_text(text: &str) -> Option<Self> {
+        word(text, Self::ALL, Self::as_str)
+    }
+
+    fn from_toml(value: &Toml) -> Option<Self> {
+        match value {
+            Toml::Boolean(true) => Some(Self::Events),
+            Toml::Boolean(false) => Some(Self::Off),
+            value => (value.as_str()? == Self::S3.as_str()).then_some(Self::S3),
+        }
+    }
+
+    fn to_toml(&self) -> Option<Toml> {
+        Some(match self {
+            Self::Off => Toml::Boolean(false),
+            Self::Events => Toml::Boolean(true),
+            Self::S3 => Toml::String(self.as_str().into()),
+        })
     }
 }
 
