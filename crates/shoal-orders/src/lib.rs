@@ -8,7 +8,8 @@ pub mod tasks;
 
 pub use shoal_plan::execution::JobStatus;
 pub use tasks::{
-    ArrivalNote, ByteCounts, DocumentFacts, HintFacts, HintUse, InvalidMoment, Issue, JobCounts, JobNote,
-    ManifestFacts, Moment, NodeCounts, ObjectCounts, ObjectError, Order, PlanProgress, Progress, Replanned,
-    Tally, Task, TaskKind, TaskList, TaskRequest, TaskState, TransferNote,
+    ArrivalNote, ByteCounts, CACHED_OBJECTS_MAX, CachedObject, CachedPage, DocumentFacts, HintFacts, HintUse,
+    InvalidMoment, Issue, JobCounts, JobNote, ManifestFacts, Moment, NodeCounts, ObjectCounts, ObjectError,
+    Order, PlanProgress, Progress, Replanned, Tally, Task, TaskKind, TaskList, TaskRequest, TaskState,
+    TransferNote,
 };

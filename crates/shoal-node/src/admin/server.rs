@@ -219,7 +219,7 @@ fn parsed(query: Option<&str>) -> Result<Query, String> {
 fn not_found() -> Page {
     text(
         StatusCode::NOT_FOUND,
-        "not found: /, /healthz, /readyz, /metrics, /status, /members, /explain, /history, /nodes, /tasks, /plan, /hints, /runs, /api/v1/lineage, /drain, /undrain, /flush, /unpack and /rebuild are here\n",
+        "not found: /, /healthz, /readyz, /metrics, /status, /members, /explain, /history, /nodes, /tasks, /plan, /cached, /hints, /runs, /api/v1/lineage, /drain, /undrain, /flush, /unpack and /rebuild are here\n",
     )
 }
 

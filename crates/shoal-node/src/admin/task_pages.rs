@@ -1,4 +1,4 @@
-//! The pages of tasks: `/tasks` and below it, and `/plan`.
+//! The pages of tasks: `/tasks` and below it, `/plan`, and `/cached`, which asks the lake as a task does.
 
 use http::{HeaderMap, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt as _, Limited};
@@ -6,13 +6,18 @@ use serde::Serialize;
 use serde_json::json;
 use shoal_net::http::connection::ClientBody;
 use shoal_net::http::pages::{Page, not_allowed, only_read, page, text};
-use shoal_orders::tasks::{Task, TaskListPart, TaskRefusal, TaskRequest, TaskState, Tasks, is_notification};
+use shoal_orders::tasks::{
+    CACHED_OBJECTS_MAX, CachedQuery, Task, TaskListPart, TaskRefusal, TaskRequest, TaskState, Tasks,
+    is_notification,
+};
 use shoal_s3::operation::Query;
+use shoal_s3::uri::S3Uri;
 
-/// The paths of all tasks, of the plan in force, and of its spans of time.
+/// The paths of all tasks, of the plan in force, of its spans of time, and of what is cached.
 const TASKS: &str = "/tasks";
 const PLAN: &str = "/plan";
 const TIMELINE: &str = "/plan/timeline";
+const CACHED: &str = "/cached";
 
 const JSON: &str = "application/json";
 
@@ -36,6 +41,8 @@ pub enum TaskPage {
     Plan,
     /// `/plan/timeline`
     Timeline,
+    /// `/cached`
+    Cached,
 }
 
 impl TaskPage {
@@ -46,6 +53,9 @@ impl TaskPage {
         }
         if path == TIMELINE {
             return Some(Self::Timeline);
+        }
+        if path == CACHED {
+            return Some(Self::Cached);
         }
         let below = path.strip_prefix(TASKS)?;
         let mut parts = below.split('/').skip(1);
@@ -62,7 +72,8 @@ impl TaskPage {
         match self {
             Self::All => *method == Method::POST,
             Self::One(_) | Self::Timeline => false,
-            Self::Cancel(_) => true,
+            // What is cached is found out by requests to the lake, in the name of an identity.
+            Self::Cancel(_) | Self::Cached => true,
             Self::Plan => matches!(*method, Method::POST | Method::DELETE),
         }
     }
@@ -77,7 +88,11 @@ impl TaskPage {
                 Err(refusal) => refusal,
             },
             (Self::Cancel(id), &Method::POST) => answered(StatusCode::OK, tasks.cancel(&id)),
-            (Self::Cancel(_), _) => not_allowed("only POST is understood here\n", "POST"),
+            (Self::Cached, &Method::POST) => match cached_of(request.uri().query()) {
+                Ok(query) => answered(StatusCode::OK, tasks.cached(&query).await),
+                Err(why) => message_page(StatusCode::BAD_REQUEST, &why),
+            },
+            (Self::Cancel(_) | Self::Cached, _) => not_allowed("only POST is understood here\n", "POST"),
             (Self::All, &Method::GET | &Method::HEAD) => match part_of(request.uri().query()) {
                 Ok(part) => answered(StatusCode::OK, tasks.list(&part)),
                 Err(why) => message_page(StatusCode::BAD_REQUEST, &why),
@@ -197,6 +212,35 @@ fn part_of(query: Option<&str>) -> Result<TaskListPart, String> {
     })
 }
 
+/// Returns the page of objects that a query asks for, or what is wrong with the query.
+fn cached_of(query: Option<&str>) -> Result<CachedQuery, String> {
+    let query = Query::parse(query).map_err(|error| error.message.to_string())?;
+    let known = ["uri", "identity", "after", "limit"];
+    if let Some((unknown, _)) = query.iter().find(|(name, _)| !known.contains(name)) {
+        return Err(format!(
+            "unknown parameter {unknown:?}\nhint: those known are {}",
+            known.join(", ")
+        ));
+    }
+    let uri = query.get("uri").unwrap_or_default().parse::<S3Uri>();
+    let limit = query
+        .get("limit")
+        .map_or(Ok(CACHED_OBJECTS_MAX), str::parse::<usize>);
+    let limit = limit
+        .ok()
+        .filter(|limit| (1..=CACHED_OBJECTS_MAX).contains(limit));
+    Ok(CachedQuery {
+        uri: uri.map_err(|error| {
+            format!("uri= does not name objects: {error}\nhint: write s3://bucket/prefix")
+        })?,
+        identity: query.get("identity").map(str::to_owned),
+        after: query.get("after").map(str::to_owned),
+        limit: limit.ok_or_else(|| {
+            format!("limit is not a number of objects\nhint: give 1 to {CACHED_OBJECTS_MAX}")
+        })?,
+    })
+}
+
 /// Returns the media type of the body of an order, in lower case.
 fn media(headers: &HeaderMap) -> String {
     let given = headers.get(header::CONTENT_TYPE);
@@ -236,6 +280,7 @@ mod tests {
         assert_eq!(TaskPage::at("/tasks/01J"), Some(TaskPage::One("01J".into())));
         assert_eq!(TaskPage::at("/plan"), Some(TaskPage::Plan));
         assert_eq!(TaskPage::at("/plan/timeline"), Some(TaskPage::Timeline));
+        assert_eq!(TaskPage::at("/cached"), Some(TaskPage::Cached));
         assert_eq!(
             TaskPage::at("/tasks/01J/cancel"),
             Some(TaskPage::Cancel("01J".into()))
@@ -248,6 +293,7 @@ mod tests {
             "/tasks/a/b",
             "/tasks/a/cancel/",
             "/plan/",
+            "/cached/",
             "/plans",
             "/",
         ] {

@@ -7,6 +7,7 @@
 //! A task asks the lake in the name of one identity, so it never sees what the lake would refuse that
 //! identity.
 
+mod cached;
 mod gathering;
 mod hints;
 mod parts;
@@ -17,6 +18,7 @@ mod refusal;
 mod run;
 mod service;
 
+pub use self::cached::{CACHED_OBJECTS_MAX, CachedObject, CachedPage, CachedQuery};
 pub use self::hints::HintUse;
 pub use self::parts::TaskParts;
 pub use self::parts::helper::TaskHelper;

@@ -28,6 +28,8 @@ pub struct ListedObject {
     pub size_bytes: u64,
     /// The time of its last change, if the lake names one.
     pub last_modified: Option<SystemTime>,
+    /// True if the lake does not have it yet. No listing of a lake says so; a tier adds such objects.
+    pub is_dirty: bool,
 }
 
 impl Listing {
@@ -84,6 +86,7 @@ impl ListedObject {
             etag: element.text_of("ETag").unwrap_or_default(),
             size_bytes: size_bytes.trim().parse().map_err(|_| Malformed)?,
             last_modified: last_modified.map(Into::into),
+            is_dirty: false,
         })
     }
 }
@@ -110,6 +113,7 @@ mod tests {
             etag: "\"e\"".into(),
             size_bytes: 7,
             last_modified: Some(UNIX_EPOCH + Duration::from_hours(24)),
+            is_dirty: false,
         };
         assert_eq!(read(contents), Ok(vec![expected]));
         let plain = read("<Contents><Key>a+b%2B</Key><Size> 0 </Size></Contents>").unwrap();

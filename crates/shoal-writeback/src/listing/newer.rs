@@ -114,6 +114,7 @@ mod tests {
             etag: etag.into(),
             size_bytes: 1,
             last_modified: None,
+            is_dirty: false,
         };
         keys.bytes().map(object).collect()
     }

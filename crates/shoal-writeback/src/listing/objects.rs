@@ -316,6 +316,7 @@ mod tests {
                 etag: "\"e\"".into(),
                 size_bytes: 1,
                 last_modified: Some(UNIX_EPOCH),
+                is_dirty: false,
             }),
         };
         NewerNames {

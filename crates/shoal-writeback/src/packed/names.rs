@@ -62,6 +62,7 @@ fn listed(key: &[u8], row: &Packed) -> Result<ListedObject, Malformed> {
         etag: description.etag,
         size_bytes: row.range.end - row.range.start,
         last_modified: Some(description.modified),
+        is_dirty: false,
     })
 }
 

@@ -143,6 +143,7 @@ impl From<&DirtyPage> for NewerNames {
                 etag: manifest.version.etag.to_string(),
                 size_bytes: manifest.version.size_bytes,
                 last_modified: manifest.version.last_modified,
+                is_dirty: true,
             }),
             Dirty::Tombstone(tombstone) => Newer::Removed(tombstone.name.key.to_vec()),
         };

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use shoal_orders::TaskKind;
 
-use cluster::{doctor, explain, flush, hints, node, orders, packs, status, support, task, top};
+use cluster::{doctor, explain, flush, hints, ls, node, orders, packs, status, support, task, top};
 use failure::Failure;
 use servers::{dev, lookup, serve};
 
@@ -52,6 +52,7 @@ enum Verb {
     #[command(after_help = orders::AFTER_HELP)]
     Evict(orders::OrderArgs),
     Cached(orders::Cached),
+    Ls(ls::Ls),
     Hint(hints::Hint),
     Hints(hints::Hints),
     Tasks(task::Tasks),
@@ -83,6 +84,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Unpin(order) => order.run(TaskKind::Unpin),
         Verb::Evict(order) => order.run(TaskKind::Evict),
         Verb::Cached(cached) => cached.run(),
+        Verb::Ls(ls) => ls.run(),
         Verb::Hint(hint) => hint.run(),
         Verb::Hints(hints) => hints.run(),
         Verb::Tasks(tasks) => tasks.run(),

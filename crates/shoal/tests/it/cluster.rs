@@ -7,6 +7,7 @@ mod draining;
 mod failure;
 mod gwf;
 mod link;
+mod ls;
 mod members;
 pub(crate) mod plan;
 mod redis;

@@ -321,8 +321,17 @@ async fn pages(story: &mut Story, node: &Node) {
     ] {
         story.get(node, target).await;
     }
-    for target in ["/flush", "/flush?below=s3://b/p", "/flush?below=p"] {
+    for target in [
+        "/flush",
+        "/flush?below=s3://b/p",
+        "/flush?below=p",
+        "/cached?uri=p",
+    ] {
         story.post(node, target, &Value::Null).await;
+    }
+    for objects in ["s3://b/p/&limit=1", "s3://b/p/&after=p/2", "s3://nowhere/"] {
+        let target = format!("/cached?identity={ACCESS_KEY}&uri={objects}");
+        story.post(node, &target, &Value::Null).await;
     }
     for target in [
         "/unpack?below=s3://b/p/",
@@ -365,6 +374,7 @@ async fn refusals(story: &mut Story) {
         "/rebuild",
         "/tasks",
         "/tasks/x/cancel",
+        "/cached",
         "/api/v1/lineage/batch",
     ] {
         let client = Client::anonymous(alone.admin_address());

@@ -4,6 +4,7 @@ mod auth;
 mod commands;
 mod deadline;
 mod evict;
+pub(crate) mod ls;
 pub(crate) mod manifest;
 mod pin;
 mod prefetch;

@@ -86,6 +86,10 @@ impl TaskHelper {
                 });
                 Ok(Answer::Bits(held.collect()))
             }
+            Question::Pinned(objects) => {
+                let pinned = objects.into_iter().map(|object| pinning.contains(object));
+                Ok(Answer::Pinned(pinned.collect()))
+            }
             Question::Release(objects) => {
                 let store = Arc::clone(&self.parts.cache().store);
                 let release = move || objects.into_iter().map(|object| store.release(object)).sum();

@@ -109,6 +109,8 @@ pub enum Question {
     Release(Vec<ObjectId>),
     /// Which blocks of the newest versions of these objects do you hold?
     Blocks(Vec<ObjectId>),
+    /// Which of these objects are pinned?
+    Pinned(Vec<ObjectId>),
 }
 
 /// An answer.
@@ -148,6 +150,8 @@ pub enum Answer {
     Reads(Vec<(BlockBits, u64)>),
     /// To [`Question::Release`]: the number of blocks.
     Released(u64),
+    /// To [`Question::Pinned`]: for each object, true if an order pins it.
+    Pinned(Vec<bool>),
 }
 
 /// The room of a node, and what became of the blocks that orders brought there before their readers.
@@ -303,6 +307,7 @@ impl Question {
             | Self::Promise(_, objects)
             | Self::Release(objects)
             | Self::Blocks(objects)
+            | Self::Pinned(objects)
             | Self::Observe(_, objects) => objects.len() <= NAMES_MAX,
             Self::Early(orders) => orders.len() <= NAMES_MAX,
             Self::Manifest(..) => true,

@@ -1,6 +1,7 @@
 //! The parts of a node that tasks work with.
 
 pub(super) mod helper;
+pub(super) mod holdings;
 pub(super) mod lake_view;
 pub(super) mod manifest;
 pub(super) mod messages;

@@ -1,19 +1,17 @@
 //! Brings blocks to the nodes that are to hold them, and asks nodes which blocks they hold.
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 
 use http::HeaderMap;
 use shoal_cache::obtain::Obtain;
 use shoal_cache::peer::{BlockRequest, CallerName};
-use shoal_policy::{NodeId, ObjectId, Source, VersionId};
+use shoal_policy::{NodeId, ObjectId, Source};
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::range::ByteRange;
 
-use super::messages::{
-    Answer, BLOCKS_MAX, BlockBits, Fill, NAMES_MAX, NotFilled, Pin, PlannedFill, Question,
-};
+use super::holdings::Holdings;
+use super::messages::{Fill, NotFilled, Pin, PlannedFill, Question};
 use super::nodes::{Nodes, TRIES, pauses};
 use super::targets::Targets;
 use super::task_identity::TaskIdentity;
@@ -36,27 +34,10 @@ pub struct Placer {
     identity: TaskIdentity,
 }
 
-/// Blocks of some versions that nodes hold.
-#[derive(Debug, Default)]
-pub struct Holdings(HashMap<NodeId, HashMap<VersionId, BlockBits>>);
-
 impl Block {
     /// Returns its size in bytes.
     pub fn bytes(&self) -> u64 {
         self.version.block_len(self.index)
-    }
-}
-
-impl Holdings {
-    /// Returns true if a node holds a block of a version about which it was asked.
-    pub fn has(&self, node: NodeId, version: VersionId, index: u32) -> bool {
-        let bits = self.0.get(&node).and_then(|versions| versions.get(&version));
-        bits.is_some_and(|bits| bits.has(index))
-    }
-
-    /// Returns true if a node has answered.
-    pub fn include(&self, node: NodeId) -> bool {
-        self.0.contains_key(&node)
     }
 }
 
@@ -72,29 +53,7 @@ impl Placer {
 
     /// Asks nodes which blocks of some versions they hold. A node that does not answer holds none.
     pub async fn holdings(&self, nodes: &[NodeId], versions: &[&Version]) -> Holdings {
-        let mut holdings = Holdings::default();
-        for asked in questions(versions, |version| version.block_count()) {
-            let count = |version: &Version| version.block_count().min(BLOCKS_MAX as u32);
-            let question = || {
-                Question::Held(
-                    asked
-                        .iter()
-                        .map(|version| (version.id.0, count(version)))
-                        .collect(),
-                )
-            };
-            for (node, answer) in nodes.iter().zip(self.nodes.ask_each(nodes, question).await) {
-                match answer {
-                    Ok(Answer::Bits(bits)) => {
-                        let ids = asked.iter().map(|version| version.id);
-                        holdings.0.entry(*node).or_default().extend(ids.zip(bits));
-                    }
-                    Ok(_) => {}
-                    Err(error) => tracing::debug!(%error, "a node does not say what it holds"),
-                }
-            }
-        }
-        holdings
+        Holdings::ask(&self.nodes, nodes, versions).await
     }
 
     /// Returns true if the node that is to hold a block does.
@@ -171,23 +130,4 @@ impl Placer {
         let answer = self.nodes.ask(node, Question::Fill(Box::new(fill))).await;
         answer.map_err(NotFilled::Failed)?.into_filled()
     }
-}
-
-/// Splits items, each of which stands for a number of blocks, into parts about which a node can be asked with
-/// one question.
-pub fn questions<T>(items: &[T], blocks_of: impl Fn(&T) -> u32) -> Vec<&[T]> {
-    let (mut rest, mut parts) = (items, Vec::new());
-    while !rest.is_empty() {
-        let mut blocks = 0;
-        let fitting = rest.iter().take(NAMES_MAX).take_while(|item| {
-            blocks += u64::from(blocks_of(item));
-            blocks <= BLOCKS_MAX
-        });
-        let (part, later) = rest.split_at(fitting.count().max(1));
-        parts.push(part);
-        rest = later;
-    }
-    let asked: usize = parts.iter().map(|part| part.len()).sum();
-    debug_assert_eq!(asked, items.len(), "each item is asked about once");
-    parts
 }

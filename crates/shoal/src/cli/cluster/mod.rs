@@ -6,6 +6,7 @@ pub(crate) mod explain;
 pub(crate) mod flush;
 pub(crate) mod hints;
 pub(crate) mod link;
+pub(crate) mod ls;
 pub(crate) mod node;
 pub(crate) mod orders;
 pub(crate) mod overview;

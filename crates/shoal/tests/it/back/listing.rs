@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use http::StatusCode;
+use serde_json::{Value, json};
 use shoal_net::clock;
 use shoal_orders::Moment;
 
@@ -10,7 +11,7 @@ use super::{back, bytes, flush, reads, texts, write_back};
 use crate::client::Client;
 use crate::lake::{Access, Request};
 use crate::node::{Node, OTHER_KEY};
-use crate::tasks::{carry_out, order};
+use crate::tasks::{carry_out, ls, order};
 
 /// Returns the keys below `tmp/`, page by page.
 async fn pages(client: &Client, version: &str, most: usize) -> Vec<Vec<String>> {
@@ -212,5 +213,31 @@ async fn a_pin_holds_a_dirty_object_before_and_after_its_flush() {
             .count(|request: &Request| request.is_get() && request.is_of_object()),
         0
     );
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_dirty_object_is_listed_as_dirty_until_the_lake_has_it() {
+    let node = Node::start_with(back).await;
+    node.lake.put("b", "tmp/at-the-lake", "x");
+    write_back(&node.client(), "tmp/new", &bytes(1)).await;
+    let listed = async || {
+        let objects = ls::objects(&node, "s3://b/tmp/", 1000).await;
+        let object = |object: &Value| {
+            let (key, bytes) = (object["key"].clone(), object["size_bytes"].as_u64().unwrap());
+            (key, bytes, object["dirty"].clone())
+        };
+        objects.iter().map(object).collect::<Vec<_>>()
+    };
+    let len = bytes(1).len() as u64;
+    let new = |dirty: bool| (json!("tmp/new"), len, json!(dirty));
+    let old = (json!("tmp/at-the-lake"), 1, json!(false));
+    assert_eq!(listed().await, [old.clone(), new(true)]);
+    assert!(
+        node.lake.object("b", "tmp/new").is_none(),
+        "a listing flushes nothing"
+    );
+    flush(&node, "s3://b/tmp/").await;
+    assert_eq!(listed().await, [old, new(false)]);
     node.stop().await;
 }

@@ -15,7 +15,7 @@ use crate::commands::shoal;
 use crate::node::{BLOCK, Node};
 
 /// Runs a verb against the admin port of a node.
-async fn run(node: &Node, arguments: &[&str]) -> Output {
+pub(super) async fn run(node: &Node, arguments: &[&str]) -> Output {
     let url = format!("http://{}", node.admin_address());
     let mut command = shoal(arguments);
     command.args(["--node", &url]);
@@ -24,16 +24,16 @@ async fn run(node: &Node, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-fn json(output: &Output) -> Value {
+pub(super) fn json(output: &Output) -> Value {
     assert!(output.status.success(), "{}", err(output));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-fn out(output: &Output) -> &str {
+pub(super) fn out(output: &Output) -> &str {
     std::str::from_utf8(&output.stdout).unwrap()
 }
 
-fn err(output: &Output) -> &str {
+pub(super) fn err(output: &Output) -> &str {
     std::str::from_utf8(&output.stderr).unwrap()
 }
 

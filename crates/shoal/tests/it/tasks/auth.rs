@@ -76,7 +76,14 @@ async fn orders_need_a_token_where_tokens_are_configured() {
             "{path}: looking over loopback is open"
         );
     }
-    for path in ["/flush", "/drain", "/undrain", "/tasks", "/tasks/x/cancel"] {
+    for path in [
+        "/flush",
+        "/drain",
+        "/undrain",
+        "/tasks",
+        "/tasks/x/cancel",
+        "/cached",
+    ] {
         for token in [None, Some("a-wrong-token-of-these-tests"), Some("")] {
             assert_eq!(
                 give(address, path, token).await,

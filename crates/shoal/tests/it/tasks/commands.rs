@@ -29,15 +29,15 @@ async fn run_with(node: &Node, arguments: &[&str], stdin: &str) -> Output {
     tokio::task::spawn_blocking(run).await.unwrap()
 }
 
-async fn run(node: &Node, arguments: &[&str]) -> Output {
+pub(super) async fn run(node: &Node, arguments: &[&str]) -> Output {
     run_with(node, arguments, "").await
 }
 
-fn out(output: &Output) -> &str {
+pub(super) fn out(output: &Output) -> &str {
     std::str::from_utf8(&output.stdout).unwrap()
 }
 
-fn err(output: &Output) -> &str {
+pub(super) fn err(output: &Output) -> &str {
     std::str::from_utf8(&output.stderr).unwrap()
 }
 

@@ -118,7 +118,8 @@ fn questions_arrive_as_they_were_asked() {
         Question::Manifest(u128::MAX, 7),
         Question::Promise(Box::new(promised), objects.clone()),
         Question::Release(objects.clone()),
-        Question::Blocks(objects),
+        Question::Blocks(objects.clone()),
+        Question::Pinned(objects),
         Question::Early(vec![u128::MAX]),
         Question::Observe(observed(), vec![ObjectId([5; 16])]),
     ] {
@@ -145,6 +146,7 @@ fn answers_arrive_as_they_were_given() {
         Answer::Manifest(b"b/k\n".to_vec()),
         Answer::Promised(JobBytes { named: 1, unnamed: 2 }),
         Answer::Released(7),
+        Answer::Pinned(vec![true, false]),
         Answer::Early(early()),
         Answer::Reads(vec![(BlockBits::new(&[0, 9], 10), 7)]),
         Answer::Refused("no".into()),
@@ -196,6 +198,7 @@ fn messages_have_the_same_bytes_in_every_release() {
         ),
         (Question::Release(objects.clone()), &[9, 1], true),
         (Question::Blocks(objects.clone()), &[10, 1], true),
+        (Question::Pinned(objects.clone()), &[11, 1], true),
         (
             Question::Promise(Box::new(promised), objects.clone()),
             &[6, 1, 2, 1, b'j', 1, b'*', 0xac, 2, 1, 5, 4, 1],
@@ -254,6 +257,7 @@ fn messages_have_the_same_bytes_in_every_release() {
             &[14, 1, 2, 1, 2, 7],
         ),
         (Answer::Released(7), &[15, 7]),
+        (Answer::Pinned(vec![true, false]), &[16, 2, 1, 0]),
     ] {
         assert_eq!(answer.to_bytes(), bytes, "{answer:?}");
     }

@@ -4,7 +4,7 @@ use shoal_policy::NodeId;
 use shoal_s3::object::Version;
 
 use super::{Candidate, Runner};
-use crate::tasks::parts::placer::Holdings;
+use crate::tasks::parts::holdings::Holdings;
 
 impl Runner<'_> {
     /// Counts the blocks that are where a task would bring them.

@@ -11,8 +11,9 @@ use shoal_s3::object::Version;
 
 use super::pack_in_use::PackInUse;
 use super::{BLOCKS_AT_ONCE, Candidate, ObjectFailure, Runner, TRIES};
+use crate::tasks::parts::holdings::Holdings;
 use crate::tasks::parts::messages::{Answer, NotFilled, Question};
-use crate::tasks::parts::placer::{Block, Holdings};
+use crate::tasks::parts::placer::Block;
 
 /// The number of packs that are read at a time: their blocks take room meanwhile.
 const PACKS_AT_ONCE: usize = 2;
