@@ -40,8 +40,12 @@ fi
 built="$CARGO_TARGET_DIR/$target/release"
 folder="${FOLDER:-$built/deploy}"
 mkdir -p "$folder"
+# The part of HiGHS that is a shared library elsewhere.
+export "CMAKE_TOOLCHAIN_FILE_${target//-/_}=$PWD/scripts/static-highs.cmake"
 for program in "${programs[@]}"; do
-  cargo build --locked --release --target "$target" --package "$program"
+  link=()
+  [ "$program" != shoal-planner ] || link=(-C link-arg=-lhighs_extras)
+  cargo rustc --locked --release --target "$target" --package "$program" --bin "$program" -- "${link[@]}"
   objcopy --only-keep-debug "$built/$program" "$folder/$program.debug"
   objcopy --strip-unneeded "$built/$program" "$folder/$program"
   (cd "$folder" && objcopy --add-gnu-debuglink="$program.debug" "$program")
