@@ -52,14 +52,23 @@ impl FileUse {
         SOLVED * self.block_bytes.min(self.bytes)
     }
 
+    /// The same at the end of the file, whose last block may have fewer bytes than [`FileUse::rounding`].
+    fn last_rounding(&self) -> f64 {
+        let last = self.bytes % self.block_bytes;
+        if last > 0.0 {
+            self.rounding().min(last / 2.0)
+        } else {
+            self.rounding()
+        }
+    }
+
     /// Returns the number of whole blocks in the first `bytes` of the file.
     #[expect(clippy::cast_sign_loss, reason = "bytes are positive")]
     pub fn blocks(&self, bytes: f64) -> u64 {
-        let bytes = bytes + self.rounding();
-        if bytes >= self.bytes {
+        if bytes + self.last_rounding() >= self.bytes {
             return (self.bytes / self.block_bytes).ceil() as u64;
         }
-        (bytes / self.block_bytes).floor() as u64
+        ((bytes + self.rounding()) / self.block_bytes).floor() as u64
     }
 
     /// Returns the bytes of these blocks: nodes cache no part of a block.
@@ -69,6 +78,10 @@ impl FileUse {
 
     /// Returns the bytes of the blocks that have the first `bytes` of the file.
     pub fn rounded_up(&self, bytes: f64) -> f64 {
+        let last = self.bytes % self.block_bytes;
+        if bytes > self.bytes - last + self.last_rounding() {
+            return self.bytes;
+        }
         let blocks = (bytes - self.rounding()) / self.block_bytes;
         (blocks.ceil().max(0.0) * self.block_bytes).min(self.bytes)
     }
