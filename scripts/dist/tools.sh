@@ -3,7 +3,7 @@
 # the scripts beside it. None is needed to build or to run Shoal.
 
 export TOOLS="$HOME/.cache/shoal/tools"
-export NFPM="github.com/goreleaser/nfpm/v2@v2.48.0 ./cmd/nfpm"
+export NFPM="github.com/goreleaser/nfpm/v2@v2.45.2 ./cmd/nfpm"
 export HELM="helm.sh/helm/v3@v3.22.0 ./cmd/helm"
 export HELM_UNITTEST="github.com/helm-unittest/helm-unittest@v1.1.2 ./cmd/helm-unittest"
 export KUBECTL_VALIDATE="sigs.k8s.io/kubectl-validate@v0.0.4 ."

@@ -14,7 +14,8 @@ made "$deb" 'the packages' || exit 0
 if has lintian lintian 'the rules of Debian'; then
   lintian --allow-root --fail-on error,warning "$deb"
 fi
-if has rpmlint rpmlint 'the rules of Red Hat'; then
+# rpmlint asks rpm about the package.
+if has rpm rpm 'the rules of Red Hat' && has rpmlint rpmlint 'the rules of Red Hat'; then
   rpmlint --config packaging/rpmlint.toml "$rpm"
 fi
 if has rpm rpm 'the package for Red Hat'; then
