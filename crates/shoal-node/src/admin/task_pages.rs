@@ -72,7 +72,7 @@ impl TaskPage {
         match self {
             Self::All => *method == Method::POST,
             Self::One(_) | Self::Timeline => false,
-            // What is cached is found out by requests to the lake, in the name of an identity.
+            // The answer takes requests to the lake, in the name of an identity.
             Self::Cancel(_) | Self::Cached => true,
             Self::Plan => matches!(*method, Method::POST | Method::DELETE),
         }

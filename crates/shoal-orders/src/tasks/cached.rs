@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct CachedQuery {
     /// The bucket, and the beginning of the keys as it is written: a `*` is a character like others.
     pub uri: S3Uri,
-    /// The identity in whose name the lake is listed; `None` if the nodes know no more than one.
+    /// The access key of the identity that lists the lake; `None` for the only one that the nodes know.
     pub identity: Option<String>,
     /// `next` of the page before; `None` for the first page.
     pub after: Option<String>,
@@ -53,7 +53,7 @@ pub struct CachedPage {
     pub objects: Vec<CachedObject>,
     /// The nodes that did not say what they hold. Their blocks count as not cached.
     pub silent: Vec<String>,
-    /// Where the next page begins; `None`: there are no more objects.
+    /// `after` of the next page; `None` on a page without objects, which is the last.
     #[serde(default)]
     pub next: Option<String>,
 }
@@ -81,7 +81,7 @@ struct Listed {
     version: Version,
 }
 
-/// What one node has of the objects of a page.
+/// The blocks that one node holds of the objects of a page.
 struct Held {
     node: NodeId,
     name: String,
@@ -142,10 +142,18 @@ async fn listed(query: &CachedQuery, lake: &LakeView) -> Result<Vec<Listed>, Lak
     Ok(listed.collect())
 }
 
+/// Returns the answer to an operator whose objects were not listed: a lake that refuses the identity will do
+/// so again, and one that does not answer may answer later.
 fn not_listed(query: &CachedQuery, refusal: &LakeRefusal) -> TaskRefusal {
-    let hint = "the identity needs the right to list the bucket at the lake; `shoal doctor` checks the lake";
+    let (status, hint) = match refusal {
+        LakeRefusal::Refused { .. } | LakeRefusal::Uncacheable(_) => (
+            StatusCode::BAD_REQUEST,
+            "name a bucket of the lake, and an identity that may list it",
+        ),
+        LakeRefusal::Trouble(_) => (StatusCode::BAD_GATEWAY, "`shoal doctor` checks the lake"),
+    };
     let why = format!("{} cannot be listed: {refusal}\nhint: {hint}", query.uri);
-    TaskRefusal::new(StatusCode::BAD_GATEWAY, why)
+    TaskRefusal::new(status, why)
 }
 
 impl Held {

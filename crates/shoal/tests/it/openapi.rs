@@ -17,7 +17,7 @@ use shoal_policy::eviction::PolicyName;
 use self::schema::Document;
 use crate::client::{Client, Reply};
 use crate::cluster::{Cluster, plan};
-use crate::lake::ACCESS_KEY;
+use crate::lake::{ACCESS_KEY, Fault};
 use crate::node::Node;
 use crate::tasks::{begin, carry_out, is_over, order, until};
 use crate::waiting;
@@ -382,6 +382,13 @@ async fn refusals(story: &mut Story) {
         assert_eq!(call.send().await.status, StatusCode::FORBIDDEN, "{target}");
         story.seen_in(&Method::POST, target, StatusCode::FORBIDDEN);
     }
+    alone.lake.misbehave(Fault::status(503).when(|_| true).always());
+    let target = format!("/cached?identity={ACCESS_KEY}&uri=s3://b/");
+    assert_eq!(
+        story.post(&alone, &target, &Value::Null).await,
+        StatusCode::BAD_GATEWAY
+    );
+    alone.lake.behave();
     for method in [Method::POST, Method::DELETE] {
         let client = Client::anonymous(alone.admin_address());
         let call = client

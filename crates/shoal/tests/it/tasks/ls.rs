@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::commands::{err, out, run};
 use super::put_objects;
-use crate::lake::{ACCESS_KEY, Access};
+use crate::lake::{ACCESS_KEY, Access, Fault};
 use crate::node::{BLOCK, Node, OTHER_KEY};
 
 /// The objects that a node lists, on pages of at most `limit`.
@@ -94,7 +94,7 @@ async fn an_identity_sees_nothing_that_the_lake_refuses_it() {
     let allowed = run(&node, &["ls", "s3://b/", "--as", ACCESS_KEY]).await;
     assert!(out(&allowed).contains("100%"), "{}", out(&allowed));
     let refused = run(&node, &["ls", "s3://b/", "--as", OTHER_KEY]).await;
-    assert_eq!((refused.status.code(), out(&refused)), (Some(1), ""));
+    assert_eq!((refused.status.code(), out(&refused)), (Some(2), ""));
     let said = err(&refused);
     assert!(
         said.contains("s3://b/ cannot be listed") && said.contains("AccessDenied"),
@@ -108,6 +108,13 @@ async fn an_identity_sees_nothing_that_the_lake_refuses_it() {
         assert_eq!((unknown.status.code(), out(&unknown)), (Some(2), ""));
         assert!(err(&unknown).contains(why), "{}", err(&unknown));
     }
+    node.lake.misbehave(Fault::status(503).when(|_| true).always());
+    let silent = run(&node, &["ls", "s3://b/", "--as", ACCESS_KEY]).await;
+    assert_eq!(
+        (silent.status.code(), out(&silent)),
+        (Some(1), ""),
+        "it may answer later"
+    );
     node.stop().await;
 }
 
