@@ -112,14 +112,15 @@ impl Gateway {
         let tokens = Arc::clone(&self.auth);
         let reading = spawn_blocking(move || tokens.reload());
         reading.await.expect("reading tokens does not panic")?;
+        // The last step that can fail.
         let access_log = OpenLog::aside(&config.log).await?;
+        self.core.access_log.change(access_log)?;
         self.core.identities.replace(config.identities.iter().cloned());
         if let (Some(link), Some(bandwidth)) = (self.core.lake.link(), config.lake.bandwidth) {
             link.set_bandwidth(bandwidth);
         }
         let freshness = FreshnessRules::new(&config.freshness);
         front.reload(freshness, WriteRules::new(&config.write, &config.tier_names()));
-        self.core.access_log.change(access_log)?;
         // Other nodes compare the settings that must be the same.
         let agreement = &self.core.cooperation.notices.agreement;
         agreement.renew(config.digests());
