@@ -128,7 +128,7 @@ pub struct RemoteEnd {
     pub tls: bool,
     /// True once the peer has presented a valid certificate.
     pub certified: Arc<AtomicBool>,
-    /// What the peer and the node have agreed on, once they have, for a connection that uses TLS.
+    /// The version and the cipher of TLS, set when the handshake has ended.
     pub session: Arc<OnceLock<TlsSession>>,
     /// The payer that the connection is charged to.
     pub payer: Arc<ConnectionPayer>,
@@ -166,6 +166,13 @@ pub fn listen(address: SocketAddr) -> Result<TcpListener, ListenError> {
     };
     open().map_err(|source| {
         let hint = match source.kind() {
+            io::ErrorKind::AddrInUse
+                if handed_over::unused()
+                    .iter()
+                    .any(|open| open.port() == address.port()) =>
+            {
+                "the service manager opened this port at another address; name the same address in both places"
+            }
             io::ErrorKind::AddrInUse => {
                 "another process listens there (`ss -ltnp` names it); stop it, or choose another port"
             }

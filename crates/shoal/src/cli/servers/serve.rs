@@ -59,7 +59,7 @@ async fn serve(config: Config, sources: Sources, log_filter: LogFilter) -> Resul
     };
     tracing::info!(node = name, s3 = %gateway.s3_address(), admin = %gateway.admin_address(), "serving");
     for address in listener::unused() {
-        let hint = "write it as [s3] listen or another one, or take it out of the socket unit";
+        let hint = "write its address in the configuration, or take it out of the socket unit";
         tracing::warn!(%address, hint, "the service manager opened a socket that no setting names");
     }
     report(ServerState::Ready);
