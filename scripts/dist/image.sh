@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the image: the programs in $WORK/bin, the certificates of public authorities, the licences of others, and
-# nothing else.
+# Makes the image: the programs in $WORK/bin, the certificates of public authorities, the texts of licences,
+# and nothing else.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 # shellcheck source=scripts/dist/environment.sh

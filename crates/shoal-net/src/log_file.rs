@@ -43,7 +43,7 @@ words! {
     }
 }
 
-/// Where lines go.
+/// The destination of lines.
 #[derive(Debug)]
 pub enum Sink {
     /// The standard error output of the process.
@@ -121,7 +121,7 @@ impl LogFile {
     ///
     /// # Errors
     ///
-    /// The system starts no more threads.
+    /// The thread cannot be started.
     pub fn start(sink: Sink, outcomes: Arc<Counts<LineOutcome>>) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             waiting: Mutex::default(),

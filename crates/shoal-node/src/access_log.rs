@@ -68,7 +68,7 @@ impl AccessLog {
     ///
     /// # Errors
     ///
-    /// The system starts no thread for it.
+    /// Its thread cannot be started.
     pub(crate) fn begin(open: OpenLog) -> io::Result<Self> {
         let log = Self {
             is_on: AtomicBool::new(false),
@@ -84,7 +84,7 @@ impl AccessLog {
     ///
     /// # Errors
     ///
-    /// The system starts no thread for it; nothing has changed then.
+    /// Its thread cannot be started; nothing has changed then.
     pub(crate) fn change(&self, open: OpenLog) -> io::Result<()> {
         match (open.sink, self.s3.load_full()) {
             (None, _) => self.s3.store(None),

@@ -33,7 +33,7 @@ def wait_for(what: str, condition: Callable[[], bool]) -> None:
     end = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         if time.monotonic() > end:
-            raise TimeoutError(f"waited in vain for {what}")
+            raise TimeoutError(f"timed out waiting for {what}")
         time.sleep(0.1)
 
 

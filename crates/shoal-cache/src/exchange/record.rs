@@ -71,7 +71,7 @@ pub struct Subject {
     pub client: Arc<Parts>,
     /// Where the request carries its credentials.
     pub credentials: Credentials,
-    /// What its connection uses of TLS, if it does.
+    /// The version and the cipher of its connection; `None` without TLS.
     pub tls: Option<TlsSession>,
     /// Gets the line in the form of Amazon S3; `None` if it is an event of the node's own log.
     pub s3_log: Option<Arc<LogFile>>,

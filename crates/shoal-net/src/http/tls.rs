@@ -26,12 +26,12 @@ use crate::time::shutdown::Shutdown;
 /// How often the node checks the files for changes.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What both ends of a connection have agreed on, in OpenSSL's words.
+/// The version and the cipher of a connection that uses TLS, by the names that OpenSSL gives them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TlsSession {
-    /// The version, such as `TLSv1.3`; empty if it has no such word.
+    /// The version, such as `TLSv1.3`; empty if it has no such name.
     pub version: &'static str,
-    /// The cipher suite, such as `TLS_AES_128_GCM_SHA256`; empty if it has no such word.
+    /// The cipher suite, such as `TLS_AES_128_GCM_SHA256`; empty if it has no such name.
     pub cipher: &'static str,
 }
 

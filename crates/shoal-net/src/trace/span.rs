@@ -86,7 +86,7 @@ impl Span {
         })
     }
 
-    /// Returns what spans need that this one causes.
+    /// Returns the parent of the spans that this one causes.
     pub fn parent(&self) -> Parent {
         Parent {
             tracer: Arc::clone(&self.tracer),

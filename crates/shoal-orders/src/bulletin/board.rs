@@ -142,7 +142,7 @@ pub struct Board {
     members: BTreeSet<u64>,
     /// The room that the records of each author take.
     rooms: BTreeMap<Option<u64>, Room>,
-    /// The keys of the records that were taken, replaced or dropped since somebody asked.
+    /// The keys of the records that were taken, replaced or dropped since [`Board::take_changed`] was called.
     changed: BTreeSet<Key>,
 }
 

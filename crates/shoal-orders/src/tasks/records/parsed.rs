@@ -18,7 +18,7 @@ pub(super) struct Parsed {
     pub(super) entries: Arc<Entries>,
     /// The records of jobs, by their ids.
     pub(super) jobs: BTreeMap<u128, Job>,
-    /// The last runs of jobs; `None` if it is to be found anew.
+    /// The last runs of jobs; `None` since a record of a job has changed.
     by_name: Option<Arc<Jobs>>,
 }
 
