@@ -48,6 +48,7 @@ mod traces;
 mod understood;
 mod unverified;
 mod usage;
+mod verbs;
 mod waiting;
 mod whole;
 mod write;

@@ -1,7 +1,6 @@
 //! Clusters as operators see and steer them, by the binary.
 
 use std::net::SocketAddr;
-use std::process::Output;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,29 +12,7 @@ use tokio::net::TcpListener;
 use super::Cluster;
 use crate::commands::shoal;
 use crate::node::{BLOCK, Node};
-
-/// Runs a verb against the admin port of a node.
-pub(super) async fn run(node: &Node, arguments: &[&str]) -> Output {
-    let url = format!("http://{}", node.admin_address());
-    let mut command = shoal(arguments);
-    command.args(["--node", &url]);
-    tokio::task::spawn_blocking(move || command.output().unwrap())
-        .await
-        .unwrap()
-}
-
-pub(super) fn json(output: &Output) -> Value {
-    assert!(output.status.success(), "{}", err(output));
-    serde_json::from_slice(&output.stdout).unwrap()
-}
-
-pub(super) fn out(output: &Output) -> &str {
-    std::str::from_utf8(&output.stdout).unwrap()
-}
-
-pub(super) fn err(output: &Output) -> &str {
-    std::str::from_utf8(&output.stderr).unwrap()
-}
+use crate::verbs::{err, json, out, run};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_status_of_a_cluster_lists_the_nodes_and_the_sources_of_bytes() {

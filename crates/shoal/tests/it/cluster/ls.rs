@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 use shoal_net::clock;
 use shoal_orders::Moment;
 
-use super::commands::{err, json, out, run};
 use super::{Cluster, Wire};
 use crate::lake::ACCESS_KEY;
 use crate::node::BLOCK;
 use crate::tasks::{carry_out, order};
+use crate::verbs::{err, json, out, run};
 
 /// The bytes of all objects that each node holds, as it says itself.
 async fn stored(cluster: &Cluster) -> BTreeMap<String, u64> {

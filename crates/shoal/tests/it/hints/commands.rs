@@ -9,26 +9,13 @@ use shoal_net::clock;
 use shoal_orders::Moment;
 
 use super::{event, takes_hints, until, until_brought};
-use crate::commands::shoal;
 use crate::lake::{Content, Object};
 use crate::node::{BLOCK, Node};
-
-async fn run(node: &Node, arguments: &[&str]) -> Output {
-    let mut command = shoal(arguments);
-    command.env("SHOAL_ADMIN_URL", format!("http://{}", node.admin_address()));
-    command.env("NO_COLOR", "1");
-    tokio::task::spawn_blocking(move || command.output().unwrap())
-        .await
-        .unwrap()
-}
+use crate::verbs::{self, err, run};
 
 fn out(output: &Output) -> &str {
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    std::str::from_utf8(&output.stdout).unwrap()
+    assert!(output.status.success(), "{}", err(output));
+    verbs::out(output)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

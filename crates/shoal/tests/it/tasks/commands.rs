@@ -1,7 +1,7 @@
 //! Stories about tasks as operators and scripts give and follow them, by the binary.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::process::{Output, Stdio};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::Stdio;
 
 use serde_json::Value;
 
@@ -9,37 +9,7 @@ use super::put_objects;
 use crate::commands::shoal;
 use crate::lake::{ACCESS_KEY, Request};
 use crate::node::Node;
-
-/// Runs a verb against the admin port of a node, with a text at its stdin.
-async fn run_with(node: &Node, arguments: &[&str], stdin: &str) -> Output {
-    let mut command = shoal(arguments);
-    command.env("SHOAL_ADMIN_URL", format!("http://{}", node.admin_address()));
-    command.env("NO_COLOR", "1");
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let stdin = stdin.to_owned();
-    let run = move || {
-        let mut child = command.spawn().unwrap();
-        // A verb that reads no stdin may be over by now.
-        let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
-        child.wait_with_output().unwrap()
-    };
-    tokio::task::spawn_blocking(run).await.unwrap()
-}
-
-pub(super) async fn run(node: &Node, arguments: &[&str]) -> Output {
-    run_with(node, arguments, "").await
-}
-
-pub(super) fn out(output: &Output) -> &str {
-    std::str::from_utf8(&output.stdout).unwrap()
-}
-
-pub(super) fn err(output: &Output) -> &str {
-    std::str::from_utf8(&output.stderr).unwrap()
-}
+use crate::verbs::{err, out, run, run_with};
 
 fn gets(request: &Request) -> bool {
     request.is_get() && request.is_of_object()

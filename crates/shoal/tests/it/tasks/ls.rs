@@ -4,10 +4,10 @@ use http::StatusCode;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use super::commands::{err, out, run};
 use super::put_objects;
 use crate::lake::{ACCESS_KEY, Access, Fault};
 use crate::node::{BLOCK, Node, OTHER_KEY};
+use crate::verbs::{err, out, run};
 
 /// The objects that a node lists, on pages of at most `limit`.
 pub(crate) async fn objects(node: &Node, uri: &str, limit: usize) -> Vec<Value> {

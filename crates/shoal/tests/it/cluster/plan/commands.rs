@@ -1,27 +1,17 @@
 //! Stories about plans that an operator starts, shows and stops by command.
 
-use std::process::{Output, Stdio};
+use std::process::Output;
 
 use serde_json::{Value, json};
 
 use super::{Planned, document, until};
-use crate::commands::shoal;
 use crate::lake::ACCESS_KEY;
 use crate::node::Node;
+use crate::verbs::{self, err, out};
 
 /// Runs `shoal plan` against the admin port of a node.
 async fn run(node: &Node, arguments: &[&str]) -> Output {
-    command(node, &[&["plan"], arguments].concat()).await
-}
-
-/// Runs `shoal` against the admin port of a node.
-async fn command(node: &Node, arguments: &[&str]) -> Output {
-    let mut command = shoal(arguments);
-    command.env("SHOAL_ADMIN_URL", format!("http://{}", node.admin_address()));
-    command.env("NO_COLOR", "1").stdin(Stdio::null());
-    tokio::task::spawn_blocking(move || command.output().unwrap())
-        .await
-        .unwrap()
+    verbs::run(node, &[&["plan"], arguments].concat()).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -36,10 +26,6 @@ async fn plans_are_started_shown_and_stopped_by_command() {
         reads: &[("a", 4)],
     }]);
     std::fs::write(&file, serde_json::to_vec(&document).unwrap()).unwrap();
-    let (out, err) = (
-        |output: &Output| String::from_utf8(output.stdout.clone()).unwrap(),
-        |output: &Output| String::from_utf8(output.stderr.clone()).unwrap(),
-    );
     let none = run(&node, &["show"]).await;
     assert!(
         none.status.code() == Some(1) && err(&none).contains("hint: "),
@@ -63,9 +49,9 @@ async fn plans_are_started_shown_and_stopped_by_command() {
     .await;
     let shown = run(&node, &["show"]).await;
     assert!(out(&shown).contains("1 waiting"), "{}", out(&shown));
-    let same = command(&node, &["task", out(&second).trim()]).await;
+    let same = verbs::run(&node, &["task", out(&second).trim()]).await;
     assert_eq!(out(&same), out(&shown), "a plan is a task");
-    let tasks = command(&node, &["tasks"]).await;
+    let tasks = verbs::run(&node, &["tasks"]).await;
     let listed = out(&tasks);
     let row = listed
         .lines()
