@@ -25,6 +25,9 @@ pub mod config;
 // Plans that nodes make by themselves.
 pub mod planning;
 
+// What operators do to a tier without its nodes.
+pub mod recovery;
+
 // The parts that the others share.
 mod access_log;
 mod core;

@@ -176,6 +176,19 @@ impl LakeChange {
         self.over(End::Refused).await.map(drop)
     }
 
+    /// Removes the receipts that these changes make superfluous once the lake has carried them out, in few
+    /// requests. Otherwise, or if that fails, [`done`](Self::done) removes those of its own change.
+    pub(crate) async fn remove_receipts(changes: &mut [&mut Self]) {
+        let Some(first) = changes.first() else { return };
+        let names = first.changes.names.clone();
+        let begun: Vec<_> = changes.iter().map(|change| change.begun.clone()).collect();
+        if names.remove_receipts_of(&begun).await.is_ok() {
+            for change in changes {
+                change.begun.receipts_are_gone();
+            }
+        }
+    }
+
     async fn over(mut self, end: End) -> Result<Ended, ChangeError> {
         self.is_over = true;
         let (changes, begun) = (Arc::clone(&self.changes), self.begun.clone());

@@ -4,7 +4,9 @@
 //!
 //! - [`embedded`]: a file in a folder, for one process.
 //! - [`etcd`]: a cluster of etcd.
+//! - [`checked`]: either of them, once it is known to be the registry that the tier's objects are in.
 
+pub mod checked;
 pub mod embedded;
 pub mod etcd;
 mod looks;

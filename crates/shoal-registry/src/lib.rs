@@ -14,6 +14,7 @@
 //! - [`session`]: how long a node may act, and which node acts for a dead one.
 //! - [`changes`]: changes at the lake, each of which has a definite end.
 //! - [`uploads`]: multipart uploads, which any node can continue.
+//! - [`receipts`]: what a lost registry is made anew from.
 //! - [`references`]: the bytes that the registry refers to.
 //! - [`roots`]: the tables of each map of packed objects, and the right to add the next one.
 //! - [`worker`]: flushes dirty objects, and removes what is no longer needed.
@@ -24,6 +25,7 @@ pub mod entry;
 mod keys;
 mod moment;
 pub mod names;
+pub mod receipts;
 pub mod references;
 pub mod roots;
 pub mod session;

@@ -9,14 +9,16 @@
 
 mod contents;
 mod deaths;
+mod found;
 mod lists;
+mod receipted;
+mod restoring;
+mod stored;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 use ulid::Ulid;
 
 pub use self::contents::ByteCount;
@@ -24,15 +26,15 @@ pub(crate) use self::contents::content_change;
 pub use self::deaths::Death;
 use self::deaths::Deaths;
 pub use self::lists::{DirtyPage, Listed, NamePage};
+pub use self::restoring::Restored;
+pub(crate) use self::stored::{StoredEntry, decoded, encoded};
 use crate::engine::{Change, Condition, Engine, EngineError, Outcome, Revision, Stored, Transaction};
 use crate::entry::{Busy, Entry, Kind, NotBegun, Owner};
 use crate::keys::{MapName, Name, NodeList};
 use crate::moment::Moment;
+use crate::receipts::{ReceiptError, ReceiptId, ReceiptStore, Receipts};
 use crate::session::new_id;
 use crate::version::{DirtyVersion, Trash};
-
-/// The first byte of each value: its format version.
-const FORMAT: u8 = 2;
 
 /// Number of attempts of a write. An attempt that conflicts lost to another change of the name.
 const WRITE_TRIES: usize = 64;
@@ -44,6 +46,7 @@ pub struct Names {
     pub(crate) node: u64,
     pub(crate) deaths: Arc<Deaths>,
     content_bytes: Arc<ByteCount>,
+    receipts: Option<Arc<dyn ReceiptStore>>,
     /// The time after which an unanswered request to the lake, or transaction, no longer takes effect.
     pub(crate) fence: Duration,
 }
@@ -53,6 +56,8 @@ pub struct Names {
 pub struct Found {
     /// The entry; an empty one if none is stored.
     pub entry: Entry<DirtyVersion>,
+    /// The receipts of its versions.
+    pub(crate) receipts: Receipts,
     revision: Option<Revision>,
     /// When the node began to read it.
     looked: Moment,
@@ -101,6 +106,13 @@ pub enum ChangeError {
     /// The change has not happened: each attempt conflicted with another change of the name.
     #[error("other changes of the object came first each time")]
     Contended,
+    /// The change has not happened: the id of the version is not greater than this one, which is current. The
+    /// clock of the other node is ahead.
+    #[error("a version with a greater id is current")]
+    Outdated(Ulid),
+    /// The change has not happened, because a receipt could not be stored or removed.
+    #[error(transparent)]
+    Receipt(#[from] ReceiptError),
 }
 
 impl ChangeError {
@@ -168,8 +180,21 @@ impl Names {
             node,
             deaths: Arc::default(),
             content_bytes: Arc::default(),
+            receipts: None,
             fence,
         }
+    }
+
+    /// Returns the same names with receipts in this store.
+    #[must_use]
+    pub fn with_receipts(mut self, receipts: Arc<dyn ReceiptStore>) -> Self {
+        self.receipts = Some(receipts);
+        self
+    }
+
+    /// Returns the time after which an unanswered request or transaction no longer takes effect.
+    pub fn fence(&self) -> Duration {
+        self.fence
     }
 
     /// The engine.
@@ -241,25 +266,45 @@ impl Names {
     }
 
     /// Makes `version` the current object of the name, which commits a write; or its tombstone, which commits
-    /// a removal.
+    /// a removal. Its receipt is stored before, if there are receipts.
     ///
     /// # Errors
     ///
     /// The object was not written, or the outcome is unknown.
     pub async fn write(&self, name: &Name, version: DirtyVersion) -> Result<(), ChangeError> {
+        let receipt = self.with_receipt(name, &version).await?;
+        let written = self.write_version(name, version, receipt).await;
+        self.unless_written(receipt, written.as_ref().err()).await;
+        written
+    }
+
+    async fn write_version(
+        &self,
+        name: &Name,
+        version: DirtyVersion,
+        receipt: Option<ReceiptId>,
+    ) -> Result<(), ChangeError> {
         let began = Moment::now();
         // Most names have no entry, so the first attempt assumes that and saves a read.
         let mut found = Found::nothing(began);
         // True if an earlier attempt may have happened, or may still happen.
         let mut unsure = false;
         for _ in 0..WRITE_TRIES {
-            let entry = found.entry.written(version.clone());
+            let receipts = match self.receipts_after(&found, &version, receipt).await {
+                Ok(receipts) => receipts,
+                Err(_) if unsure => return Err(ChangeError::OutcomeUnknown),
+                Err(error) => return Err(error),
+            };
+            let next = StoredEntry {
+                entry: found.entry.written(version.clone()),
+                receipts,
+            };
             let mut changes = vec![Change::put(
                 version.list().key(version.node, version.id),
                 name.to_bytes(),
             )];
             changes.extend(self.discard(found.entry.current.as_ref()));
-            let may_try_again = match self.replace(name, &found, Some(&entry), changes).await {
+            let may_try_again = match self.replace(name, &found, Some(&next), changes).await {
                 Ok(Outcome::Committed(_)) => {
                     self.deaths.note(found.entry.current.as_ref());
                     return Ok(());
@@ -330,8 +375,11 @@ impl Names {
                     ChangedObject::Exactly(of) => of,
                 },
             };
-            let entry = match found.entry.begun(busy) {
-                Ok(entry) => entry,
+            let next = match found.entry.begun(busy) {
+                Ok(entry) => StoredEntry {
+                    entry,
+                    receipts: found.receipts.clone(),
+                },
                 // The known entry may be stale.
                 Err(_) if !is_fresh => {
                     found = self.find_entry(name).await?;
@@ -342,14 +390,15 @@ impl Names {
                 Err(NotBegun::Changed) => return Err(BeginError::Changed),
             };
             let listed = Change::put(NodeList::Busy.key(owner.node, token), name.to_bytes());
-            found = match self.replace(name, &found, Some(&entry), vec![listed]).await {
+            found = match self.replace(name, &found, Some(&next), vec![listed]).await {
                 Ok(Outcome::Committed(revision)) => {
                     return Ok(BegunChange {
                         name: name.clone(),
                         busy,
                         was_nothing: found.revision.is_none() && !unsure,
                         found: Found {
-                            entry,
+                            entry: next.entry,
+                            receipts: next.receipts,
                             revision: Some(revision),
                             looked: found.looked,
                         },
@@ -368,8 +417,9 @@ impl Names {
     }
 
     /// Ends a change. If there was no entry before a refused one, and nothing else has happened to the name
-    /// since, the entry is removed, as if the change had never begun. `lasts` returns true while the session
-    /// of the change's owner lasts.
+    /// since, the entry is removed, as if the change had never begun. Before the end of a change that is
+    /// done, the receipts up to the version that it was about are removed. `lasts` returns true while the
+    /// session of the change's owner lasts.
     ///
     /// # Errors
     ///
@@ -387,6 +437,9 @@ impl Names {
             End::Done => Entry::done,
             End::Refused | End::GivenUp => Entry::given_up,
         };
+        if end == End::Done {
+            self.remove_receipts_of(std::slice::from_ref(change)).await?;
+        }
         let alone = (change.was_nothing && end == End::Refused).then_some(found);
         let mut known = Some(found.clone());
         loop {
@@ -410,11 +463,18 @@ impl Names {
                     name.to_bytes(),
                 ));
             }
-            let left = Some(&entry).filter(|_| !leaves_nothing);
+            let next = StoredEntry {
+                entry,
+                receipts: match busy.of.filter(|_| end == End::Done) {
+                    Some(of) => found.receipts.after(of),
+                    None => found.receipts.clone(),
+                },
+            };
+            let left = Some(&next).filter(|_| !leaves_nothing);
             match self.replace(name, &found, left, changes).await {
                 Ok(Outcome::Committed(_)) => {
                     let removed = found.entry.current.filter(|_| busy.kind == Kind::Delete);
-                    let removed = removed.filter(|_| entry.current.is_none());
+                    let removed = removed.filter(|_| next.entry.current.is_none());
                     self.deaths.note(removed.as_ref());
                     return Ok(Ended::Ended);
                 }
@@ -452,7 +512,7 @@ impl Names {
         &self,
         name: &Name,
         found: &Found,
-        entry: Option<&Entry<DirtyVersion>>,
+        next: Option<&StoredEntry>,
         mut changes: Vec<Change>,
     ) -> Result<Outcome, EngineError> {
         debug_assert!(
@@ -460,12 +520,12 @@ impl Names {
             "an entry that is not stored is empty"
         );
         let key = name.entry_key();
-        changes.push(match entry {
-            Some(entry) => Change::put(key, encoded(entry)),
+        changes.push(match next {
+            Some(next) => Change::put(key, next.encoded()),
             None => Change::delete(key),
         });
         let before = found.entry.current.as_ref();
-        let after = entry.and_then(|entry| entry.current.as_ref());
+        let after = next.and_then(|next| next.entry.current.as_ref());
         changes.extend(content_change(name, before, after));
         let outcome = self.commit(vec![found.condition(name)], changes).await;
         if let Ok(Outcome::Committed(_)) = &outcome {
@@ -497,80 +557,9 @@ impl Names {
     }
 }
 
-impl BegunChange {
-    /// Returns the revision of the entry that has the change.
-    pub(crate) fn revision(&self) -> Revision {
-        self.found.revision.expect("an entry with a change is stored")
-    }
-
-    /// Returns the change with this `token`, if the entry has it.
-    pub(crate) fn in_entry(name: &Name, found: &Found, token: Ulid) -> Option<Self> {
-        let busy = found.entry.busy.filter(|busy| busy.token == token)?;
-        Some(Self {
-            name: name.clone(),
-            busy,
-            found: found.clone(),
-            was_nothing: false,
-        })
-    }
-}
-
-impl Found {
-    /// Returns true if the registry has the entry, be it an empty one.
-    pub fn is_stored(&self) -> bool {
-        self.revision.is_some()
-    }
-
-    /// Returns the time at which the node began to read the entry.
-    pub fn looked(&self) -> Moment {
-        self.looked
-    }
-
-    /// Returns the entry that is stored, if there is one.
-    fn of(stored: Option<Stored>, looked: Moment) -> Result<Self, EngineError> {
-        let Some(stored) = stored else {
-            return Ok(Self::nothing(looked));
-        };
-        Ok(Self {
-            entry: decoded(&stored.value)?,
-            revision: Some(stored.revision),
-            looked,
-        })
-    }
-
-    fn nothing(looked: Moment) -> Self {
-        Self {
-            entry: Entry::default(),
-            revision: None,
-            looked,
-        }
-    }
-
-    pub(crate) fn condition(&self, name: &Name) -> Condition {
-        Condition {
-            key: name.entry_key(),
-            revision: self.revision,
-        }
-    }
-}
-
 /// Returns the number of a map that is stored, if the map has tables.
 fn number_of(stored: Option<Stored>) -> Result<Option<u64>, EngineError> {
     let number = stored.map(|stored| <[u8; 8]>::try_from(&stored.value[..]).map(u64::from_be_bytes));
     let refused = |_| EngineError::Refused("the number of a map cannot be read".into());
     number.transpose().map_err(refused)
-}
-
-pub(crate) fn encoded(value: &impl Serialize) -> Bytes {
-    let bytes = postcard::to_extend(value, vec![FORMAT]);
-    bytes.expect("memory takes any value").into()
-}
-
-pub(crate) fn decoded<'a, T: Deserialize<'a>>(bytes: &'a Bytes) -> Result<T, EngineError> {
-    let (format, rest) = bytes.split_first().unwrap_or((&0, &[]));
-    if *format != FORMAT {
-        let message = format!("an entry has format {format}; this node understands {FORMAT}");
-        return Err(EngineError::Refused(message));
-    }
-    postcard::from_bytes(rest).map_err(|_| EngineError::Refused("an entry cannot be read".into()))
 }

@@ -427,8 +427,26 @@ fn another_life() -> EngineError {
     )
 }
 
-/// Returns a new id, for a dirty object, a change, or a life of a node.
+/// Returns a new id, for a dirty object, a change, or a life of a node. It is greater than those that this
+/// process has made before, unless its clock was set back.
 pub fn new_id() -> Ulid {
+    static LAST: Mutex<Ulid> = Mutex::new(Ulid::nil());
     let random = u128::from(chance::bits()) << 64 | u128::from(chance::bits());
-    Ulid::from_parts(millis_since_1970(clock::utc_now()), random)
+    let id = Ulid::from_parts(millis_since_1970(clock::utc_now()), random);
+    let mut last = LAST.lock();
+    *last = if id.timestamp_ms() == last.timestamp_ms() {
+        id.max(id_after(*last))
+    } else {
+        id
+    };
+    *last
+}
+
+/// Returns a new id that is greater than `id`, for a version that follows one of a node whose clock is ahead.
+pub fn new_id_after(id: Ulid) -> Ulid {
+    new_id().max(id_after(id))
+}
+
+fn id_after(id: Ulid) -> Ulid {
+    Ulid(id.0.saturating_add(1))
 }

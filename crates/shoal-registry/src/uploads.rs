@@ -13,7 +13,8 @@ use ulid::Ulid;
 use crate::engine::{Change, Condition, EngineError, Outcome, Revision, Transaction};
 use crate::keys::{self, Name, NodeList, UploadKey};
 use crate::moment::age_of;
-use crate::names::{ChangeError, Names, content_change, decoded, encoded};
+use crate::names::{ChangeError, Names, StoredEntry, content_change, decoded, encoded};
+use crate::receipts::ReceiptId;
 use crate::version::{DirtyVersion, Trash};
 
 /// Number of parts or uploads on a page.
@@ -252,6 +253,26 @@ impl Uploads {
         kept: Vec<(u16, u16)>,
         record: &Bytes,
     ) -> Result<Bytes, UploadError> {
+        let receipt = self.names.with_receipt(&found.key.name, version).await?;
+        let completed = self.complete_with(found, version, kept, record, receipt).await;
+        let not_written = match &completed {
+            Ok((of, _)) => (*of != version.id).then_some(&ChangeError::Contended),
+            Err(UploadError::Change(error)) => Some(error),
+            Err(UploadError::Changed | UploadError::Ended) => Some(&ChangeError::Contended),
+        };
+        self.names.unless_written(receipt, not_written).await;
+        completed.map(|(_, record)| record)
+    }
+
+    /// Completes an upload. Returns the version and the record of the completion that was committed.
+    async fn complete_with(
+        &self,
+        found: &FoundUpload,
+        version: &DirtyVersion,
+        kept: Vec<(u16, u16)>,
+        record: &Bytes,
+        receipt: Option<ReceiptId>,
+    ) -> Result<(Ulid, Bytes), UploadError> {
         let complete = UploadState::Complete {
             version: version.id,
             record: record.clone(),
@@ -262,8 +283,17 @@ impl Uploads {
         loop {
             let entry = self.names.find_entry(name).await;
             let entry = entry.map_err(|error| ChangeError::from_engine(error, unsure))?;
+            let receipts = match self.names.receipts_after(&entry, version, receipt).await {
+                Ok(receipts) => receipts,
+                Err(_) if unsure => return Err(ChangeError::OutcomeUnknown.into()),
+                Err(error) => return Err(error.into()),
+            };
+            let next = StoredEntry {
+                entry: entry.entry.written(version.clone()),
+                receipts,
+            };
             let mut changes = vec![
-                Change::put(name.entry_key(), encoded(&entry.entry.written(version.clone()))),
+                Change::put(name.entry_key(), next.encoded()),
                 Change::put(version.list().key(version.node, version.id), name.to_bytes()),
                 Change::put(found.key.to_bytes(), encoded(&complete)),
                 parts.clone(),
@@ -277,11 +307,11 @@ impl Uploads {
             let Some(NotCommitted { now, is_unknown }) = tried else {
                 self.names.deaths.note(before);
                 self.names.count_content(before, Some(version));
-                return Ok(record.clone());
+                return Ok((version.id, record.clone()));
             };
             let now = now.ok_or(UploadError::Ended)?;
             match now.state {
-                UploadState::Complete { record, .. } => return Ok(record),
+                UploadState::Complete { version, record } => return Ok((version, record)),
                 UploadState::Open(_) if now.revision != found.revision => return Err(UploadError::Changed),
                 UploadState::Open(_) => unsure |= is_unknown,
             }

@@ -9,14 +9,15 @@ use ulid::Ulid;
 
 use crate::entry::Versioned;
 use crate::keys::NodeList;
+use crate::receipts::ReceiptId;
 
 /// A dirty object, or the tombstone of an object that the lake may still have. The registry orders it, finds
 /// it when it is due, and counts its bytes; `record` is opaque.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirtyVersion {
     /// The unique id of the object. It begins with the time of the write by its node's clock, in
-    /// milliseconds, so ids sort by these times: the order of two writes within a millisecond is arbitrary,
-    /// and it is wrong if the clock was set back between two writes.
+    /// milliseconds. The ids of the versions of an entry ascend; of two names, the order is wrong if the
+    /// clocks of their nodes differ or were set back.
     pub id: Ulid,
     /// The node that accepted the write and flushes the object.
     pub node: u64,
@@ -64,6 +65,14 @@ impl DirtyVersion {
     /// 4.6.1).
     pub fn is_inline(&self) -> bool {
         self.data.is_empty() && self.size_bytes > 0
+    }
+
+    /// Returns the receipt of the object.
+    pub fn receipt(&self) -> ReceiptId {
+        ReceiptId {
+            id: self.id,
+            node: self.node,
+        }
     }
 
     /// Returns the list of its node that has the object.

@@ -156,7 +156,11 @@ fn tier_pairs(tier: &TierConfig) -> Pairs {
             ));
         }
     }
-    pairs.extend(pairs!("capacity": tier.capacity_bytes, "inline": tier.inline_bytes));
+    pairs.extend(pairs!(
+        "capacity": tier.capacity_bytes,
+        "inline": tier.inline_bytes,
+        "receipts": tier.receipts,
+    ));
     match &tier.registry {
         RegistryConfig::Embedded(path) => pairs.extend(pairs!("registry": path)),
         RegistryConfig::Etcd(etcd) => {

@@ -99,9 +99,12 @@ impl Config {
     }
 }
 
-/// Adds the location of a tier. The credentials may differ between nodes.
+/// Adds the location of a tier, and that it has receipts. The credentials may differ between nodes.
 fn digest_tier(tier: &TierConfig, digest: &mut SettingDigest) {
     digest.add(&tier.name);
+    if tier.receipts {
+        digest.add("receipts");
+    }
     match &tier.store {
         TierStoreConfig::Folder(path) => digest.add(&path.to_string_lossy()),
         TierStoreConfig::S3(store) => {

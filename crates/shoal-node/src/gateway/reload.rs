@@ -190,6 +190,7 @@ mod tests {
             capacity_bytes: 1 << 30,
             registry: RegistryConfig::within("/tier".as_ref()),
             inline_bytes: TierConfig::INLINE_BYTES,
+            receipts: false,
         }];
         let plan = Plan::of(&old, &new);
         assert_eq!(

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use ulid::Ulid;
 
-use super::{FORMAT, Found, Names};
+use super::stored::FORMAT;
+use super::{Found, Names};
 use crate::engine::{Change, EngineError};
 use crate::keys::Name;
 use crate::version::{Content, DirtyVersion};

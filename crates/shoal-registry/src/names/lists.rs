@@ -4,9 +4,8 @@ use bytes::Bytes;
 use futures_util::stream::{Stream, TryStreamExt};
 use ulid::Ulid;
 
-use super::{Names, decoded};
+use super::{Names, StoredEntry, decoded};
 use crate::engine::{Change, EngineError, Page, Range, Revision, Stored};
-use crate::entry::Entry;
 use crate::keys::{Name, NodeList};
 use crate::version::{DirtyVersion, Trash};
 
@@ -67,7 +66,7 @@ impl Names {
         let last = entries.last().and_then(|(key, _)| Name::of_entry_key(key));
         let mut objects = Vec::with_capacity(entries.len());
         for (key, stored) in entries {
-            let entry: Entry<DirtyVersion> = decoded(&stored.value)?;
+            let StoredEntry { entry, .. } = StoredEntry::decoded(&stored.value)?;
             if let (Some(name), Some(version)) = (Name::of_entry_key(&key), entry.current) {
                 objects.push((name, version));
             }

@@ -75,10 +75,16 @@ impl<L: Lake> Worker<L> {
 
 /// Ends changes with what the lake has made of them. Returns the outcome of each, in their order.
 pub(super) async fn end_all(
-    flushing: Vec<Flushing>,
+    mut flushing: Vec<Flushing>,
     outcomes: Vec<Result<(), NotFlushed>>,
 ) -> Vec<(Ulid, Name, Result<(), NotFlushed>)> {
     assert_eq!(outcomes.len(), flushing.len(), "each change has an outcome");
+    let done = flushing
+        .iter_mut()
+        .zip(&outcomes)
+        .filter(|(_, flushed)| flushed.is_ok());
+    let mut done: Vec<_> = done.map(|(flushing, _)| &mut flushing.change).collect();
+    LakeChange::remove_receipts(&mut done).await;
     let ends = flushing.into_iter().zip(outcomes);
     let ends = ends.map(|(Flushing { version, change }, flushed)| async move {
         let name = change.name().clone();

@@ -76,10 +76,12 @@ impl<L: Lake> Worker<L> {
             }
             let found = names.find(&name).await?;
             match BegunChange::in_entry(&name, &found, token) {
-                Some(begun) => match names.end(&begun, End::GivenUp, || true).await {
-                    Err(ChangeError::Engine(error)) => return Err(error),
-                    Ok(_) | Err(ChangeError::OutcomeUnknown | ChangeError::Contended) => {}
-                },
+                Some(begun) => {
+                    let ended = names.end(&begun, End::GivenUp, || true).await;
+                    if let Err(ChangeError::Engine(error)) = ended {
+                        return Err(error);
+                    }
+                }
                 None => names.unlist(NodeList::Busy, node, &[token]).await?,
             }
         }

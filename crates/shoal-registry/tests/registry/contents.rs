@@ -95,8 +95,8 @@ async fn the_bytes_stay_while_the_object_is_current_and_go_with_it_at_once() {
 async fn an_overwrite_replaces_the_bytes_whichever_way_the_next_ones_go() {
     let (engine, names, name) = bed();
     write(&names, &name, &version(NODE, "in the store")).await;
-    let (second, third) = (inline(NODE, "second"), version(NODE, "in the store"));
     write(&names, &name, &inline(NODE, "first")).await;
+    let (second, third) = (inline(NODE, "second"), version(NODE, "in the store"));
     assert_eq!(engine.keys("t/").len(), 1, "the piece is trash");
     write(&names, &name, &second).await;
     assert_eq!(current(&names, &name).await, Some(second));

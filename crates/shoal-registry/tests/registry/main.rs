@@ -3,6 +3,7 @@
 
 mod contents;
 mod names;
+mod receipts;
 mod references;
 mod roots;
 mod support;

@@ -118,7 +118,7 @@ async fn an_empty_page_before_the_end_is_an_error() {
 #[tokio::test]
 async fn a_registry_remembers_when_it_was_new() {
     let (engine, names) = names();
-    let began = names.began().await.unwrap();
+    let began = names.began(new_id()).await.unwrap();
     let other = Names::new(engine as Arc<dyn Engine>, NODE + 1, FENCE);
-    assert_eq!(other.began().await.unwrap(), began);
+    assert_eq!(other.began(new_id()).await.unwrap(), began);
 }

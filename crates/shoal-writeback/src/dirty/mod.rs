@@ -25,6 +25,7 @@ mod objects;
 pub(crate) mod packs;
 mod permission;
 mod record;
+pub mod recovery;
 mod stock;
 mod tiers;
 mod uploads;

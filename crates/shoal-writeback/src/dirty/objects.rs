@@ -15,6 +15,7 @@ use shoal_registry::changes::{ChangedObject, LakeChange};
 use shoal_registry::entry::Kind;
 use shoal_registry::names::{BeginError, ChangeError, Found};
 use shoal_registry::roots::Roots;
+use shoal_registry::session::{new_id, new_id_after};
 use shoal_registry::{Content, DirtyVersion, Lifetime};
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::etag;
@@ -101,8 +102,8 @@ impl DirtyObjects {
     ) -> Result<Self, TierError> {
         let shared = Arc::new(Shared::new(parts, settings.permission));
         let mut registries = Vec::with_capacity(tiers.len());
-        for (config, _) in tiers {
-            registries.push(TierRegistry::open(config, settings.fence, &shared).await?);
+        for tier in tiers {
+            registries.push(TierRegistry::open(tier, settings.fence, &shared).await?);
         }
         let packs = open_packs(&shared.parts, tiers, &registries, settings.fence).await?;
         let roots: Vec<_> = registries.iter().map(TierRegistry::roots).collect();
@@ -227,23 +228,34 @@ impl DirtyObjects {
 
     /// Writes the entry that makes bytes in the tier the current object of the name.
     pub(super) async fn enter(&self, new: NewObject<'_>) -> Result<Arc<Version>, WriteError> {
-        let name = new.name;
-        let (tier, dirty) = self.describe(new);
+        let NewObject {
+            name,
+            lifetime: asked,
+            record,
+            ..
+        } = new;
+        let (tier, mut dirty) = self.describe(new);
         debug_assert_eq!(
             dirty.is_inline(),
             dirty.content.is_some(),
             "bytes are in the tier before their entry, or with it"
         );
         let (lifetime, data) = (dirty.lifetime, dirty.data.clone());
-        let manifest = self.entries.manifest(name, &dirty)?;
-        match tier.names.write(&registry_name(name), dirty).await {
-            Ok(()) => {}
-            Err(ChangeError::OutcomeUnknown) => return Err(WriteError::OutcomeUnknown),
-            Err(error) => {
-                tier.store.discard(&data).await;
-                return Err(TierUnavailable::because(&error).into());
+        let manifest = loop {
+            let manifest = self.entries.manifest(name, &dirty)?;
+            match tier.names.write(&registry_name(name), dirty.clone()).await {
+                Ok(()) => break manifest,
+                Err(ChangeError::OutcomeUnknown) => return Err(WriteError::OutcomeUnknown),
+                Err(ChangeError::Outdated(current)) => {
+                    dirty.id = new_id_after(current);
+                    self.hold(name, asked, &record.writer, dirty.id);
+                }
+                Err(error) => {
+                    tier.store.discard(&data).await;
+                    return Err(TierUnavailable::because(&error).into());
+                }
             }
-        }
+        };
         self.shared.outcomes.writes.count(WriteBackOutcome::Committed);
         self.invalidate(name);
         if lifetime == Lifetime::Short
@@ -262,11 +274,14 @@ impl DirtyObjects {
     /// Nothing was removed, or the outcome is unknown.
     pub async fn remove(&self, PendingRemoval { name, record }: PendingRemoval) -> Result<(), WriteError> {
         let (_, tier) = self.entries.rule_of(&name)?;
-        let tombstone = record.tombstone(tier.node);
-        match tier.names.write(&registry_name(&name), tombstone).await {
-            Ok(()) => {}
-            Err(ChangeError::OutcomeUnknown) => return Err(WriteError::OutcomeUnknown),
-            Err(error) => return Err(TierUnavailable::because(&error).into()),
+        let mut tombstone = record.tombstone(tier.node);
+        loop {
+            match tier.names.write(&registry_name(&name), tombstone.clone()).await {
+                Ok(()) => break,
+                Err(ChangeError::OutcomeUnknown) => return Err(WriteError::OutcomeUnknown),
+                Err(ChangeError::Outdated(current)) => tombstone.id = new_id_after(current),
+                Err(error) => return Err(TierUnavailable::because(&error).into()),
+            }
         }
         self.shared.outcomes.writes.count(WriteBackOutcome::Removed);
         self.invalidate(&name);
@@ -299,8 +314,8 @@ impl DirtyObjects {
             .entries
             .rule(new.name)
             .expect("a name that is written back has a tier");
-        let id = shoal_registry::session::new_id();
-        self.hold(&new, id);
+        let id = new_id();
+        self.hold(new.name, new.lifetime, &new.record.writer, id);
         let (data, content) = match new.bytes {
             NewBytes::Store(data) => (data, None),
             NewBytes::Entry(content) => (Vec::new(), Some(content)),
@@ -320,21 +335,17 @@ impl DirtyObjects {
 
     /// Marks an object that is about to be committed, if a run reads what its writer writes there, unless the
     /// writer wants it at the lake as others are.
-    fn hold(&self, new: &NewObject<'_>, id: Ulid) {
-        if new.lifetime == Some(Lifetime::Normal) {
+    pub(super) fn hold(&self, name: &ObjectName, lifetime: Option<Lifetime>, writer: &Arc<str>, id: Ulid) {
+        if lifetime == Some(Lifetime::Normal) {
             return;
         }
         let object = TierObject {
             id: id.0,
-            bucket: new.name.bucket.as_bytes(),
-            key: &new.name.key,
+            bucket: name.bucket.as_bytes(),
+            key: &name.key,
         };
         let now_ms = millis_since_1970(clock::utc_now());
-        self.shared
-            .parts
-            .cache()
-            .held
-            .mark(object, &new.record.writer, now_ms);
+        self.shared.parts.cache().held.mark(object, writer, now_ms);
     }
 
     /// Begins a change of a name at the lake: a write of another object, or a change of the existing one. A

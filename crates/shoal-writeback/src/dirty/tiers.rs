@@ -15,10 +15,12 @@ use shoal_net::endpoint::{BoxError, Endpoint};
 use shoal_net::shutdown::Shutdown;
 use shoal_policy::cleaning::Load;
 use shoal_registry::changes::Changes;
+use shoal_registry::engine::checked::Checked;
 use shoal_registry::engine::embedded::{Embedded, OpenError};
 use shoal_registry::engine::etcd::Etcd;
 use shoal_registry::engine::{Engine, EngineError, Room};
 use shoal_registry::names::Names;
+use shoal_registry::receipts::ReceiptStore;
 use shoal_registry::roots::Roots;
 use shoal_registry::session::Session;
 use shoal_registry::uploads::Uploads;
@@ -34,6 +36,7 @@ use super::flush::flush_transfers::FlushTransfers;
 use super::flush::pacing::Pacing;
 use super::lake_writer::Shared;
 use super::packs::Packs;
+use super::stock::receipts::StoredReceipts;
 use super::stock::status::{RegistryNearlyFull, TierPage, TierStatus};
 use super::stock::survey::Survey;
 use super::stock::sweep::Sweeper;
@@ -41,7 +44,7 @@ use super::stock::tier_store::TierStore;
 use crate::tier::{ByteStore, EtcdConfig, RegistryConfig, TierConfig, TierUnavailable};
 
 /// Other nodes consider this node dead if its session has not been renewed for this time.
-const SESSION: Duration = Duration::from_secs(10);
+pub(super) const SESSION: Duration = Duration::from_secs(10);
 
 /// Pause between two renewals of the session.
 const RENEWAL: Duration = Duration::from_secs(2);
@@ -81,6 +84,8 @@ pub(super) struct Tier {
     sweeper: Sweeper,
     /// The size up to which the registry keeps the bytes of objects.
     inline_bytes: u64,
+    /// True if writes and removals have receipts.
+    has_receipts: bool,
     /// How full the registry was when it was last asked.
     room: Mutex<Option<Room>>,
     /// How operators make more room in it.
@@ -153,18 +158,22 @@ impl TierRegistry {
     ///
     /// The settings are invalid, or the registry's folder is damaged or in use.
     pub(super) async fn open(
-        config: &TierConfig,
+        (config, store): &(TierConfig, Arc<dyn ByteStore>),
         fence: Duration,
         shared: &Shared,
     ) -> Result<Self, TierError> {
         let name = &config.name;
         let engine = open_registry(name, &config.registry).await;
         let engine = engine.map_err(|error| TierError::new(name, &error))?;
+        let receipts = Arc::new(StoredReceipts::new(Arc::clone(store), config.receipts));
+        let receipts: Arc<dyn ReceiptStore> = receipts;
+        let remedy = format!("shoal tier recover {name}");
+        let engine: Arc<dyn Engine> = Arc::new(Checked::new(engine, Arc::clone(&receipts), remedy));
         let (node, folder) = (
             shared.parts.cache().cooperation.me.0,
             shared.parts.cache().store.node_folder(),
         );
-        let names = Names::new(Arc::clone(&engine), node, fence);
+        let names = Names::new(Arc::clone(&engine), node, fence).with_receipts(receipts);
         // The lock on the block store ensures that no other process uses the folder.
         let session = Session::new(engine, node, SESSION).kept_in(folder.join(format!("life-{name}")));
         Ok(Self {
@@ -219,6 +228,7 @@ impl Tier {
             flushes,
             lake,
             inline_bytes: config.inline_bytes,
+            has_receipts: config.receipts,
             room: Mutex::default(),
             remedy: remedy(&config.registry),
             survey: Mutex::default(),
@@ -242,6 +252,7 @@ impl Tier {
             measured = self.store.keep_measuring(|| self.make_room()) => match measured {},
             () = self.keep_pacing() => {}
             swept = self.sweeper.run() => match swept {},
+            swept = self.sweeper.run_for_lives(self.node, || self.worker.adopted()) => match swept {},
             () = stopping.begun() => {}
         }
         // Otherwise the other nodes must wait for the session to expire.
@@ -388,7 +399,7 @@ impl Tier {
     }
 
     /// Checks that the registry is reachable, and has room for what this node acknowledges. Removals, and
-    /// objects whose bytes the registry keeps itself, need no store.
+    /// objects whose bytes the registry keeps itself, need the store for their receipts only.
     ///
     /// # Errors
     ///
@@ -397,7 +408,12 @@ impl Tier {
         if self.session.owner().is_none() {
             return Err(Uncached::TierUnavailable);
         }
-        self.check_room().map_err(|_| Uncached::RegistryFull)
+        self.check_room().map_err(|_| Uncached::RegistryFull)?;
+        if self.has_receipts {
+            self.store.check()
+        } else {
+            Ok(())
+        }
     }
 
     /// Returns true if the registry is to keep the bytes of an object of this size, so that one commit writes
@@ -475,7 +491,8 @@ const fn remedy(registry: &RegistryConfig) -> &'static str {
     }
 }
 
-async fn open_registry(tier: &str, config: &RegistryConfig) -> Result<Arc<dyn Engine>, BoxError> {
+/// Opens the engine of a tier's registry.
+pub(super) async fn open_registry(tier: &str, config: &RegistryConfig) -> Result<Arc<dyn Engine>, BoxError> {
     match config {
         RegistryConfig::Embedded(folder) => {
             let folder = folder.clone();

@@ -23,7 +23,7 @@ use shoal_registry::UploadKey;
 use shoal_registry::changes::LakeChange;
 use shoal_registry::engine::EngineError;
 use shoal_registry::names::ChangeError;
-use shoal_registry::session::new_id;
+use shoal_registry::session::{new_id, new_id_after};
 use shoal_registry::uploads::{UploadError, UploadPart, UploadState};
 use shoal_s3::error::{ErrorCode, S3Error};
 use shoal_s3::object::ObjectName;
@@ -226,7 +226,7 @@ impl DirtyObjects {
         };
         let completion = encoded(&(upload, &completed));
         let with_bytes = parts.iter().filter(|part| part.size_bytes > 0);
-        let (_, dirty) = self.describe(NewObject {
+        let (_, mut dirty) = self.describe(NewObject {
             name: &upload.name,
             size_bytes: parts.iter().map(|part| part.size_bytes).sum(),
             lifetime: upload.lifetime,
@@ -234,10 +234,18 @@ impl DirtyObjects {
             bytes: NewBytes::Store(with_bytes.map(|part| Arc::clone(&part.data)).collect()),
         });
         if conditions.is_empty() {
-            let done = tier
-                .uploads
-                .complete(&kept.found, &dirty, kept_parts(parts), &completion)
-                .await;
+            let done = loop {
+                let parts = kept_parts(parts);
+                let done = tier
+                    .uploads
+                    .complete(&kept.found, &dirty, parts, &completion)
+                    .await;
+                let Err(UploadError::Change(ChangeError::Outdated(current))) = done else {
+                    break done;
+                };
+                dirty.id = new_id_after(current);
+                self.hold(&upload.name, upload.lifetime, &record.writer, dirty.id);
+            };
             self.invalidate(&upload.name);
             let record = match done {
                 Err(UploadError::Changed) => return Ok(None),

@@ -18,6 +18,8 @@ pub struct TierConfig {
     pub registry: RegistryConfig,
     /// The size up to which the registry keeps the bytes of objects itself.
     pub inline_bytes: u64,
+    /// True if the store keeps receipts, from which a lost registry is made anew.
+    pub receipts: bool,
 }
 
 impl TierConfig {

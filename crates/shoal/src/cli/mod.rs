@@ -9,6 +9,7 @@ mod servers;
 mod settings;
 mod shell;
 mod sim;
+mod tier;
 
 use std::process::ExitCode;
 
@@ -39,6 +40,7 @@ enum Verb {
     Flush(flush::Flush),
     Unpack(packs::Unpack),
     Pack(packs::Pack),
+    Tier(tier::Tier),
     Prefetch(orders::Prefetch),
     Pin(orders::Pin),
     /// End pins before their time
@@ -79,6 +81,7 @@ pub(crate) fn main() -> ExitCode {
         Verb::Flush(flush) => flush.run(),
         Verb::Unpack(unpack) => unpack.run(),
         Verb::Pack(pack) => pack.run(),
+        Verb::Tier(tier) => tier.run(),
         Verb::Prefetch(prefetch) => prefetch.run(),
         Verb::Pin(pin) => pin.run(),
         Verb::Unpin(order) => order.run(TaskKind::Unpin),

@@ -21,6 +21,7 @@ mod packs_seen;
 mod packs_shared;
 mod permission;
 mod readers;
+mod recovery;
 mod refusals;
 mod refused;
 mod removals;

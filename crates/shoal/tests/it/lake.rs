@@ -119,6 +119,17 @@ impl Lake {
         self.state.lock().object(bucket, key.as_ref(), None).ok().cloned()
     }
 
+    /// The keys of all objects of a bucket, ascending.
+    pub(crate) fn keys(&self, bucket: &str) -> Vec<String> {
+        let state = self.state.lock();
+        let objects = state.buckets[bucket].objects.iter();
+        let current =
+            objects.filter(|(_, versions)| versions.last().is_some_and(|(_, object)| object.is_some()));
+        current
+            .map(|(key, _)| String::from_utf8_lossy(key).into_owned())
+            .collect()
+    }
+
     pub(crate) fn create_bucket(&self, bucket: &str) {
         self.state.lock().buckets.entry(bucket.to_owned()).or_default();
     }

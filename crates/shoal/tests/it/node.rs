@@ -235,6 +235,7 @@ pub(crate) fn tier(folder: PathBuf) -> TierConfig {
         store: TierStoreConfig::Folder(folder),
         capacity_bytes: 1 << 30,
         inline_bytes: TierConfig::INLINE_BYTES,
+        receipts: false,
     }
 }
 

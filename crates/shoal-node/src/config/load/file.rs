@@ -37,7 +37,7 @@ lists! {
     "write.rule": prefix mode tier lifetime fallback readers flush_as pack pack_below pack_bytes pack_idle
         pack_as;
     "tier": name folder endpoint region ca_file access_key secret_key secret_key_file bucket class_large
-        capacity inline registry registry_certificate registry_key registry_password_file registry_quota;
+        capacity inline receipts registry registry_certificate registry_key registry_password_file registry_quota;
     "hints.rule": namespace identity;
     "hints.table": names location;
     "lookup.place": network topology;

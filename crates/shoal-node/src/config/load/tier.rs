@@ -35,12 +35,14 @@ impl EntryReader<'_> {
         let capacity_bytes = self.require("capacity");
         let registry = self.registry();
         let inline_bytes = self.optional("inline").unwrap_or(TierConfig::INLINE_BYTES);
+        let receipts = self.optional("receipts").unwrap_or(false);
         Some(TierConfig {
             name: name?,
             store: store?,
             capacity_bytes: capacity_bytes?,
             registry: registry?,
             inline_bytes,
+            receipts,
         })
     }
 

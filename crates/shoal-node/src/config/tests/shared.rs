@@ -25,6 +25,7 @@ fn tier(name: &str, members: &str) -> TierConfig {
         capacity_bytes: 1 << 30,
         registry: RegistryConfig::Etcd(EtcdConfig::at(members)),
         inline_bytes: TierConfig::INLINE_BYTES,
+        receipts: false,
     }
 }
 

@@ -48,6 +48,7 @@ impl Survey {
                         survey.example.get_or_insert(name);
                     }
                 }
+                Reference::Receipts(_) => {}
                 Reference::Trash(_) => break,
             }
         }

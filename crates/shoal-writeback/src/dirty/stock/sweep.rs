@@ -16,8 +16,12 @@
 //!   a day, a write is lost only if the sweep runs between its last byte and the commit.)
 //! - *A piece that is older than the registry belongs to another registry*, which may have been lost or be
 //!   misconfigured. It stays for an operator to inspect; so does a piece whose key does not end in a ULID.
+//!
+//! A receipt without a name is that of a write that a crash cut short, and would bring that write back, long
+//! after others, if the registry were lost. So the receipts of earlier lives of the node, and of nodes that
+//! it acts for, do not wait for a day: they are swept once no commit of theirs can still happen.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
@@ -27,15 +31,22 @@ use std::time::{Duration, SystemTime};
 use futures_util::TryStreamExt;
 use parking_lot::Mutex;
 use shoal_base::{chance, clock};
+use shoal_registry::Moment;
 use shoal_registry::engine::EngineError;
 use shoal_registry::names::Names;
+use shoal_registry::receipts::ReceiptId;
+use shoal_registry::session::new_id;
 use ulid::{ULID_LEN, Ulid};
 
+use super::receipts::pieces_below;
 use super::tier_store::TierStore;
 use crate::tier::{ListedPiece, StoreError};
 
 /// Pause between two sweeps.
 const PAUSE: Duration = Duration::from_hours(1);
+
+/// Pause between two looks for lives that have ended.
+const LIVES_PAUSE: Duration = Duration::from_secs(5);
 
 /// Minimum age of a piece that may be removed.
 const AGE: Duration = Duration::from_hours(24);
@@ -142,10 +153,6 @@ impl Sweeper {
 
     /// Sweeps once an hour.
     pub(crate) async fn run(&self) -> Infallible {
-        // Records the creation time of a new registry as early as possible.
-        if let Err(error) = self.names.began().await {
-            tracing::debug!(%error, tier = %self.store.tier, "the registry's creation time is unknown");
-        }
         tokio::time::sleep(PAUSE.mul_f64(chance::unit())).await;
         loop {
             match self.sweep(clock::utc_now(), AGE, SIZES).await {
@@ -161,9 +168,51 @@ impl Sweeper {
         }
     }
 
+    /// Sweeps the receipts of earlier lives of `node`, and those of each node that this one acts for, once
+    /// the fence has passed since it began to.
+    pub(crate) async fn run_for_lives(&self, node: u64, adopted: impl Fn() -> Vec<u64>) -> Infallible {
+        // For each node, when it was found to have ended a life, until its receipts are swept.
+        let mut ended = HashMap::new();
+        loop {
+            let nodes: Vec<_> = adopted().into_iter().chain([node]).collect();
+            ended.retain(|node, _| nodes.contains(node));
+            for node in nodes {
+                let found = ended
+                    .entry(node)
+                    .or_insert_with(|| Some((Moment::now(), clock::utc_now())));
+                let due = found.filter(|(since, _)| since.elapsed() > self.names.fence());
+                let Some((_, until)) = due else { continue };
+                match self.sweep_receipts(node, until).await {
+                    Ok(()) => *found = None,
+                    Err(error) => {
+                        tracing::debug!(%error, tier = %self.store.tier, node, "receipts were not swept");
+                    }
+                }
+            }
+            tokio::time::sleep(LIVES_PAUSE).await;
+        }
+    }
+
+    /// Removes the receipts of a node from before `until` that no entry lists.
+    async fn sweep_receipts(&self, node: u64, until: SystemTime) -> Result<(), SweepError> {
+        let mut old = HashSet::new();
+        let mut receipts = pin!(pieces_below(self.store.bytes(), ReceiptId::keys_of(node)));
+        while let Some(receipt) = receipts.try_next().await? {
+            let is_of_an_earlier_life = written(&receipt.key).is_some_and(|written| written < until);
+            // A clock that was set back makes receipts of this life look older than it.
+            if is_of_an_earlier_life && receipt.age > self.names.fence() {
+                old.insert(receipt.key);
+            }
+            if old.len() >= SIZES.old {
+                self.remove_unnamed(std::mem::take(&mut old), SIZES).await?;
+            }
+        }
+        self.remove_unnamed(old, SIZES).await
+    }
+
     async fn sweep(&self, now: SystemTime, age: Duration, sizes: Sizes) -> Result<Swept, SweepError> {
         let before = self.total();
-        let began = time_of(self.names.began().await?);
+        let began = time_of(self.names.began(new_id()).await?);
         let times = Times { now, began, age };
         let mut pieces = pin!(self.store.bytes().all(sizes.page));
         let mut old = HashSet::new();

@@ -279,6 +279,7 @@ fn tier(folder: &Path) -> TierConfig {
         capacity_bytes: TIER_BYTES,
         registry: RegistryConfig::within(folder),
         inline_bytes: TierConfig::INLINE_BYTES,
+        receipts: false,
     }
 }
 

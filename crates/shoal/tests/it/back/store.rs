@@ -53,6 +53,7 @@ impl Beside {
             capacity_bytes: 1 << 30,
             registry: RegistryConfig::Embedded(self.registry.path().into()),
             inline_bytes: TierConfig::INLINE_BYTES,
+            receipts: false,
         }];
     }
 }
