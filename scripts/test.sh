@@ -151,6 +151,7 @@ all_scripted_tests() {
   # One story of the networks needs the whole machine, so nothing runs beside them.
   step 'nodes that fail while clients read, in networks of their own' tests/net/run.sh
   step 'tiers on real stores that lose disks while clients write' tests/tiers/run.sh
+  step 'a rolling upgrade of nodes from one build to another, and back' tests/upgrade/run.sh
   demo
   console
   # The suite waits most of the time, so it runs beside the clients.
