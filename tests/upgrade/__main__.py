@@ -42,9 +42,14 @@ _PART_BYTES = 5 << 20
 _MIXED_S = 4
 # A node ends the requests in flight within seconds; `Process.stop` kills it after 20 s.
 _STOP_S = 19
-_DOUBTS = re.compile(r'^(shoal_peer_(?:answers_total\{.*"misunderstood"|mistrusted_total).*) ([1-9]\d*)$', re.MULTILINE)
+_KNOWN_S = 30
+# `unfinished` is also a node that stopped in the middle of a handshake.
+_DOUBTS = re.compile(
+    r'^(shoal_peer_(?:answers_total\{.*"misunderstood"|mistrusted_total\{reason="(?!unfinished)).*) ([1-9]\d*)$',
+    re.MULTILINE,
+)
 # What a node says of a store that another build has written.
-_OTHER_FORMAT = re.compile(r"its format is .*, this node reads")
+_OTHER_FORMAT = re.compile(r"its format is .*, this node reads .*")
 _DISAGREEMENTS = ("gossip-rejected", "configured-differently", "flush-refused", "wrong-bytes")
 
 
@@ -113,10 +118,16 @@ class Story:
             # A build may refuse the files of a later one, as long as it says so, and leaves them as they are.
             node.binary = was
             node.start()
-            if not _OTHER_FORMAT.search(str(error)):
+            refusal = _OTHER_FORMAT.search(str(error))
+            if refusal is None:
                 raise
-            raise NoWayError(str(error).splitlines()[-1]) from error
-        await_that("the nodes know each other", lambda: all(knows(each, NODES) for each in self.cluster.nodes))
+            raise NoWayError(refusal[0]) from error
+        try:
+            await_that("the nodes know each other", self._is_whole, _KNOWN_S)
+        except TimeoutError:
+            # It says why they do not.
+            self.quarrels()
+            raise
         return self._survived(number)
 
     def order(self, number: int) -> None:
@@ -149,6 +160,9 @@ class Story:
         # From the lake alone, packs among it: the registry has nothing.
         self._everywhere()
         return f"{len(self.ledger.written)} names"
+
+    def _is_whole(self) -> bool:
+        return all(knows(node, NODES) for node in self.cluster.nodes)
 
     def _everywhere(self) -> None:
         def compare(node: int) -> None:
