@@ -59,6 +59,8 @@ class Machine:
             **{name: value for name, value in os.environ.items() if not name.startswith(("SHOAL_", "AWS_"))},
             "PATH": f"{home}/bin:{binary.parent}:{os.environ['PATH']}",
             "HOME": str(home),
+            # Processes that the end of the namespace kills leave their files where the folder is removed.
+            "TMPDIR": str(home),
             "REPOSITORY": str(ROOT),
             "NO_COLOR": "1",
             "AWS_ACCESS_KEY_ID": "shoaldev",
