@@ -131,6 +131,10 @@ demo() {
   step 'demo: three nodes read a sample cold and warm, and write one that survives its node' scripts/demo.sh "$SHOAL"
 }
 
+pages() {
+  step 'the pages about how to do something, typed' tests/pages/run.sh
+}
+
 console() {
   step 'the console of three nodes in a browser' tests/console/run.sh
 }
@@ -139,6 +143,7 @@ console() {
 some_scripted_tests() {
   step 'some nodes that fail while clients read, in networks of their own' tests/net/run.sh "${SOME_STORIES[@]}"
   demo
+  pages
   console
   step 'some checks of real clients at a real lake' tests/real/run.sh --quick --lake versitygw
   step 'some checks of real clients at nodes that write back' \
@@ -151,7 +156,9 @@ all_scripted_tests() {
   # One story of the networks needs the whole machine, so nothing runs beside them.
   step 'nodes that fail while clients read, in networks of their own' tests/net/run.sh
   step 'tiers on real stores that lose disks while clients write' tests/tiers/run.sh
+  step 'a rolling upgrade of nodes from one build to another, and back' tests/upgrade/run.sh
   demo
+  pages
   console
   # The suite waits most of the time, so it runs beside the clients.
   step "versitygw's own suite through a node" tests/full-flow/run.sh &

@@ -14,6 +14,7 @@ use crate::endpoint::{
     split_url,
 };
 use crate::limits::Limits;
+use crate::secret_headers;
 use crate::time::clock;
 use crate::time::log_throttle::LogThrottle;
 use crate::time::shutdown::Shutdown;
@@ -40,6 +41,8 @@ pub struct Collector {
     pub tracer: Arc<Tracer>,
     endpoint: Endpoint,
     target: PathAndQuery,
+    /// The headers of each request, some of them secret.
+    headers: HeaderMap,
     resource: Resource,
 }
 
@@ -59,7 +62,7 @@ impl Collector {
     ///
     /// # Errors
     ///
-    /// The URL is not valid, or the system has no trusted roots.
+    /// The URL is not valid, or the CA certificates cannot be read.
     pub fn open(
         config: &TraceConfig,
         node: &str,
@@ -71,16 +74,21 @@ impl Collector {
         let (server, path) = split_url(url);
         let at = LakeConfig {
             endpoint: server.into(),
+            ca_file: config.ca_file.clone(),
             answer_timeout: PATIENCE,
             write_timeout: PATIENCE,
             long_write_timeout: PATIENCE,
             ..LakeConfig::default()
         };
         let target = format!("{}{PATH}", path.trim_end_matches('/'));
+        let mut headers = secret_headers::of(config.headers.as_ref());
+        let protobuf = HeaderValue::from_static("application/x-protobuf");
+        headers.insert(header::CONTENT_TYPE, protobuf);
         Ok(Some(Arc::new(Self {
             tracer: Arc::new(Tracer::new(config.sample)),
             endpoint: Endpoint::new(&at, limits, NodeCredentials::default())?,
             target: target.parse().expect("the URL has been checked"),
+            headers,
             resource: Resource {
                 node: node.into(),
                 version: env!("CARGO_PKG_VERSION"),
@@ -126,8 +134,7 @@ impl Collector {
     }
 
     async fn send(&self, spans: &[SpanRecord]) -> Result<(), NotSent> {
-        let protobuf = HeaderValue::from_static("application/x-protobuf");
-        let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, protobuf)]);
+        let headers = self.headers.clone();
         let body = RequestBody::Whole(batch(&self.resource, spans).into());
         let (target, account) = (self.target.clone(), LakeAccount::Anonymous);
         let request = EndpointRequest::new("export_spans", Method::POST, target, account, NODE);

@@ -12,6 +12,7 @@ pub mod link;
 pub mod log_file;
 pub mod membership;
 pub mod metrics;
+pub mod secret_headers;
 mod sockets;
 mod time;
 pub mod trace;

@@ -167,7 +167,7 @@ impl Core {
             })?;
         let collector = Collector::open(&config.trace, &config.node.name, limits).map_err(|error| {
             format!(
-                "the collector of traces cannot be used: {}\nhint: see [trace] endpoint",
+                "the collector of traces cannot be used: {}\nhint: see [trace] endpoint and ca_file",
                 causes::line(&error)
             )
         })?;

@@ -104,3 +104,60 @@ impl Versioned for DirtyVersion {
         self.id
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use ulid::Ulid;
+
+    use super::{DirtyVersion, Lifetime, Trash};
+    use crate::entry::{Busy, Entry, Kind, Owner};
+    use crate::names::encoded;
+
+    /// Other bytes need another `FORMAT` of the registry (decision 0061).
+    #[test]
+    fn entries_and_lists_have_the_same_bytes_in_every_release() {
+        let current = DirtyVersion {
+            id: Ulid(7),
+            node: 300,
+            size_bytes: 250,
+            lifetime: Lifetime::Short,
+            data: vec!["p1".into(), "p2".into()],
+            record: Bytes::from_static(b"record"),
+            is_tombstone: false,
+            content: None,
+        };
+        let owner = Owner {
+            node: 300,
+            life: Ulid(5),
+        };
+        let busy = |kind| Busy {
+            kind,
+            owner,
+            token: Ulid(9),
+            of: Some(Ulid(7)),
+        };
+        let entry = Entry {
+            current: Some(current),
+            busy: Some(busy(Kind::Flush)),
+        };
+        assert_eq!(
+            encoded(&entry).escape_ascii().to_string(),
+            "\\x02\\x01\\x1a00000000000000000000000007\\xac\\x02\\xfa\\x01\\x01\\x02\\x02p1\\x02\
+             p2\\x06record\\x00\\x01\\x00\\xac\\x02\\x1a00000000000000000000000005\\x1a000000000\
+             00000000000000009\\x01\\x1a00000000000000000000000007"
+        );
+        assert_eq!(encoded(&Entry::<DirtyVersion>::default())[..], *b"\x02\x00\x00");
+        assert_eq!(encoded(&Kind::Delete)[..], *b"\x02\x01");
+        let parts = Trash::Parts {
+            upload: Ulid(1),
+            kept: vec![(1, 300)],
+        };
+        assert_eq!(
+            encoded(&parts).escape_ascii().to_string(),
+            "\\x02\\x01\\x1a00000000000000000000000001\\x01\\x01\\xac\\x02"
+        );
+        let data = Trash::Data(vec!["p1".into()]);
+        assert_eq!(encoded(&data)[..], *b"\x02\x00\x01\x02p1");
+    }
+}

@@ -27,7 +27,7 @@ pub struct KeySourceConfig {
     pub url: Option<String>,
     /// CA certificates for it; `None` for those that the system trusts.
     pub ca_file: Option<PathBuf>,
-    /// The headers of each request, one a line ([`headers`](super::headers)).
+    /// The headers of each request, one a line ([`secret_headers`](crate::secret_headers)).
     pub headers: Option<Secret>,
     /// The account that signs the requests to Ceph.
     pub account: Option<Account>,

@@ -23,6 +23,7 @@ use crate::endpoint::{
 };
 use crate::key_lookup::{Found, KeyLookup};
 use crate::limits::Limits;
+use crate::secret_headers;
 use crate::time::clock;
 use crate::time::log_throttle::LogThrottle;
 use crate::time::shutdown::Shutdown;
@@ -158,11 +159,7 @@ impl KeySource {
         Ok(Self {
             endpoint: Arc::new(Endpoint::new(&at, limits, NodeCredentials::default())?),
             path: path.trim_end_matches('/').into(),
-            headers: config
-                .headers
-                .as_ref()
-                .and_then(|text| headers(text.expose()).ok())
-                .unwrap_or_default(),
+            headers: secret_headers::of(config.headers.as_ref()),
             config: config.clone(),
         })
     }
@@ -221,32 +218,9 @@ impl KeySource {
     }
 }
 
-/// Reads headers from the text of a file: a name, a colon and a value on each line.
-///
-/// # Errors
-///
-/// The number of the first line that is none.
-pub fn headers(text: &str) -> Result<HeaderMap, usize> {
-    let mut headers = HeaderMap::new();
-    for (number, line) in (1_usize..).zip(text.lines()) {
-        if line.trim().is_empty() {
-            continue;
-        }
-        let pair = line.split_once(':').and_then(|(name, value)| {
-            let name = name.trim().parse::<http::HeaderName>().ok()?;
-            let mut value = value.trim().parse::<http::HeaderValue>().ok()?;
-            value.set_sensitive(true);
-            Some((name, value))
-        });
-        let (name, value) = pair.ok_or(number)?;
-        headers.append(name, value);
-    }
-    Ok(headers)
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{headers, may_be_asked_for};
+    use super::may_be_asked_for;
 
     #[test]
     fn a_key_that_could_lead_elsewhere_is_not_asked_for() {
@@ -256,15 +230,5 @@ mod tests {
         for key in ["", "..", ".", "a/b", "a?b", "a%2e", "a b", "é", &"k".repeat(129)] {
             assert!(!may_be_asked_for(key), "{key}");
         }
-    }
-
-    #[test]
-    fn headers_stand_one_on_a_line_and_stay_secret() {
-        let read = headers("Authorization: Bearer a:b\n\nx-site:  1 \n").unwrap();
-        assert_eq!(read["authorization"], "Bearer a:b");
-        assert_eq!(read["x-site"], "1");
-        assert!(!format!("{read:?}").contains("Bearer"));
-        assert_eq!(headers("a: 1\nno header\n"), Err(2));
-        assert_eq!(headers("a b: 1"), Err(1));
     }
 }

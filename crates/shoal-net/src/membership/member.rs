@@ -117,3 +117,30 @@ impl foca::Identity for Member {
         self.generation > adversary.generation
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Member, State};
+
+    /// Other bytes need another `MAGIC` of datagrams (decision 0061).
+    #[test]
+    fn a_member_has_the_same_bytes_in_every_release() {
+        let address = |port: u16| ([10, 0, 0, 1], port).into();
+        let member = Member {
+            address: address(9200),
+            generation: 1_700_000_000_000,
+            name: "a1".into(),
+            topology: "dc1/r".into(),
+            s3: address(9000),
+            admin: address(9100),
+            weight_percent: 100,
+            state: State::Draining,
+        };
+        let bytes = postcard::to_stdvec(&member).unwrap();
+        assert_eq!(
+            bytes.escape_ascii().to_string(),
+            "\\x00\\n\\x00\\x00\\x01\\xf0G\\x80\\xd0\\x95\\xff\\xbc1\\x02a1\\x05dc1/r\\x00\\n\
+             \\x00\\x00\\x01\\xa8F\\x00\\n\\x00\\x00\\x01\\x8cGd\\x01"
+        );
+    }
+}

@@ -1,12 +1,14 @@
 //! Decides which requests are traced, and keeps ended spans until the collector gets them.
 
 use std::collections::VecDeque;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::HeaderMap;
 use parking_lot::Mutex;
 use shoal_base::chance;
+use shoal_base::secret::Secret;
 use shoal_base::words::Counts;
 use tokio::sync::Notify;
 
@@ -49,6 +51,11 @@ words! {
 pub struct TraceConfig {
     /// The URL of the collector, to which `/v1/traces` is appended; `None` if nothing is traced.
     pub endpoint: Option<String>,
+    /// CA certificates for the collector, in PEM; `None` for those that the system trusts.
+    pub ca_file: Option<PathBuf>,
+    /// The headers of each request to the collector, one a line
+    /// ([`secret_headers`](crate::secret_headers)).
+    pub headers: Option<Secret>,
     /// The share of requests that are traced where the client has not decided.
     pub sample: Share,
 }
@@ -61,6 +68,8 @@ impl Default for TraceConfig {
     fn default() -> Self {
         Self {
             endpoint: None,
+            ca_file: None,
+            headers: None,
             sample: Share(0.01),
         }
     }

@@ -245,6 +245,7 @@ pub(crate) fn differences(one: &Config, other: &Config) -> Vec<String> {
             "[directory] password_file",
             one.directory.password != other.directory.password,
         ),
+        ("[trace] headers_file", one.trace.headers != other.trace.headers),
         ("[[freshness.rule]]", one.freshness.rules != other.freshness.rules),
         ("[[write.rule]]", one.write.rules != other.write.rules),
         ("[[hints.rule]]", one.hints.rules != other.hints.rules),

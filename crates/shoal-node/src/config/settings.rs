@@ -22,6 +22,8 @@ pub(super) struct ConfigDraft {
     pub(super) cooperation_secret_key_file: Option<PathBuf>,
     /// The file to load into `config.directory.password`.
     pub(super) directory_password_file: Option<PathBuf>,
+    /// The file to load into `config.trace.headers`.
+    pub(super) trace_headers_file: Option<PathBuf>,
     /// The origin of each value, in the order of [`SETTINGS`].
     pub(super) provenances: Vec<Provenance>,
 }
@@ -170,6 +172,8 @@ settings! {
     log access_file => config.log.access_file, "File for lines as Amazon S3 writes them, opened again at SIGHUP; without it they go to stderr";
 
     trace endpoint => config.trace.endpoint, "Where traces of requests go: the URL of a collector of OpenTelemetry (OTLP over HTTP), without /v1/traces; without it nothing is traced";
+    trace ca_file => config.trace.ca_file, "PEM certificates that sign that of the collector; without it those that the system trusts";
+    trace headers_file => trace_headers_file, "File with headers for the collector, such as a token, one a line";
     trace sample => config.trace.sample, "Share of requests that are traced, from 0 to 1, where the client does not decide by the header traceparent";
 }
 
@@ -226,6 +230,7 @@ removed! {
     cooperation previous_secret_key => "write it into secret_key_file, as the second line";
     cooperation previous_secret_key_file => "write that secret into secret_key_file, as the second line";
     directory user => "write it into url: redis://USER@HOST:PORT";
+    trace headers => "write them into a file, and the path of that as headers_file";
     directory password => "write it into a file, and the path of that as password_file";
     plan planner => "leave it out, and put shoal-planner beside this program or on the PATH";
     limits connections => "leave it out: there may be twice as many as requests";
@@ -248,13 +253,23 @@ removed! {
     tier large => "leave it out: objects are large from 4MiB on";
 }
 
+/// What the lines of a file hold.
+#[derive(Clone, Copy)]
+pub(super) enum Holds {
+    /// The secret.
+    Secret,
+    /// The secret, and below it the one before, if there is one.
+    SecretAndPrevious,
+    /// Headers, which are one secret together.
+    Headers,
+}
+
 /// A secret that can be kept in a separate file.
 pub(super) struct SecretSetting {
     pub(super) section: &'static str,
     /// The key that names the file: that of the secret itself, with `_file` behind it.
     pub(super) file_key: &'static str,
-    /// Maximum number of secrets in the file: the one before that of a cluster may stand below it.
-    pub(super) lines_max: usize,
+    pub(super) holds: Holds,
     /// Returns the secret, and the file that it is loaded from.
     pub(super) of: fn(&mut ConfigDraft) -> (&mut Option<Secret>, &mut Option<PathBuf>),
 }
@@ -266,18 +281,19 @@ impl SecretSetting {
     }
 }
 
-/// Every secret among the settings. The password of a directory stands in a file only.
-pub(super) static SECRETS: [SecretSetting; 3] = [
+/// Every secret among the settings. The password of a directory and the headers for a collector stand in files
+/// only.
+pub(super) static SECRETS: [SecretSetting; 4] = [
     SecretSetting {
         section: "lake",
         file_key: "secret_key_file",
-        lines_max: 1,
+        holds: Holds::Secret,
         of: |draft| (&mut draft.config.lake.secret_key, &mut draft.lake_secret_key_file),
     },
     SecretSetting {
         section: "cooperation",
         file_key: "secret_key_file",
-        lines_max: 2,
+        holds: Holds::SecretAndPrevious,
         of: |draft| {
             let secret = &mut draft.config.cooperation.secret_key;
             (secret, &mut draft.cooperation_secret_key_file)
@@ -286,13 +302,19 @@ pub(super) static SECRETS: [SecretSetting; 3] = [
     SecretSetting {
         section: "directory",
         file_key: "password_file",
-        lines_max: 1,
+        holds: Holds::Secret,
         of: |draft| {
             (
                 &mut draft.config.directory.password,
                 &mut draft.directory_password_file,
             )
         },
+    },
+    SecretSetting {
+        section: "trace",
+        file_key: "headers_file",
+        holds: Holds::Headers,
+        of: |draft| (&mut draft.config.trace.headers, &mut draft.trace_headers_file),
     },
 ];
 

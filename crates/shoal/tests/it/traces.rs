@@ -1,5 +1,6 @@
 //! Stories of traces: the spans that a collector gets, and the header `traceparent` that the lake gets.
 
+mod guarded;
 mod receiver;
 
 use std::time::Duration;

@@ -205,6 +205,47 @@ mod tests {
         })
     }
 
+    /// Other bytes need another `PROTOCOL` in `shoal_net::channel` (decision 0061).
+    #[test]
+    fn a_request_has_the_same_bytes_in_every_release() {
+        let bytes = request().to_bytes().unwrap();
+        assert_eq!(
+            bytes.escape_ascii().to_string(),
+            "\\x00\\x02\\x01\\x02AK\\x01\\x01b\\x04k/\\xff?\\x01\\x013\\x02\\x0ex-amz-meta-raw\
+             \\x04caf\\xe9\\x13x-amz-request-payer\\trequester\\x07\\x07\\x07\\x07\\x07\\x07\
+             \\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07\\x07wN\
+             \\xa05\\xfd\\x1e\\xa1\\xee\\x0e\\xa9\\xfa\\x01d\\x00\\x06\\\"etag\\\"\\x01\\x0ex-am\
+             z-meta-raw\\x04caf\\xe9\\x02\\n2"
+        );
+        let worth = Worth {
+            weight: Weight::from(3),
+            since: Weight::from(u64::MAX),
+        };
+        for (obtain, bytes) in [
+            (Obtain::FromHomes(Layer(3)), &b"\x00\x03"[..]),
+            (Obtain::Locally, b"\x01"),
+            (Obtain::Handover(NodeId(7)), b"\x02\x07"),
+            (Obtain::Join, b"\x03"),
+            (
+                Obtain::Push(NodeId(7), worth),
+                b"\x04\x07\x03\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+            ),
+            (
+                Obtain::FromPack(Layer::L2, in_pack()),
+                b"\x05\x02\x01b\x04k/\xff?\x00\xe8\x07\xe2\x09\xff\xff\xff\xff\x0f",
+            ),
+        ] {
+            assert_eq!(postcard::to_stdvec(&obtain).unwrap(), bytes, "{obtain:?}");
+        }
+        for (caller, bytes) in [
+            (CallerName::Anonymous, &b"\x00"[..]),
+            (CallerName::AccessKey("AK".into()), b"\x01\x02AK"),
+            (CallerName::Unverified, b"\x02"),
+        ] {
+            assert_eq!(postcard::to_stdvec(&caller).unwrap(), bytes, "{caller:?}");
+        }
+    }
+
     #[test]
     fn a_request_is_read_as_it_was_written() {
         for (obtain, caller, name) in [

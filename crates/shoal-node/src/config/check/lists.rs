@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::hash::Hash;
-use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ use shoal_base::spelling::suggestion;
 use shoal_s3::uri::S3Uri;
 
 use super::rules::{Rule, faults, rules};
-use super::texts::{ACCESS_KEY_HINT, PLACE_HINT, access_key_fault, is_place, url_fault};
+use super::texts::{ACCESS_KEY_HINT, PLACE_HINT, access_key_fault, is_open_to_others, is_place, url_fault};
 use super::tier::has_bucket_of;
 use super::{Check, Entry, Fault, Problem};
 use crate::config::problem::Provenance;
@@ -125,14 +124,11 @@ const CACHE_TIMES: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration:
 /// Returns what is wrong with the URL of a key source. Its answers are secrets.
 fn key_source_fault(url: &str) -> Option<&'static str> {
     let uri = url.parse::<Uri>().unwrap_or_default();
-    let is_local = uri.host().is_some_and(|host| {
-        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-    });
     if let Some(fault) = url_fault(&uri) {
         Some(fault)
     } else if uri.query().is_some() {
         Some("has a query")
-    } else if uri.scheme_str() == Some("http") && !is_local {
+    } else if is_open_to_others(&uri) {
         Some("is http to another machine, and the answers are secrets")
     } else {
         None

@@ -12,7 +12,7 @@ use tracing_subscriber::EnvFilter;
 
 use super::texts::{
     ACCESS_KEY_HINT, PLACE_HINT, access_key_fault, collector_fault, endpoint_fault, is_domain,
-    is_host_and_port, is_name, is_own, is_place, overlap, unreadable,
+    is_host_and_port, is_name, is_open_to_others, is_own, is_place, overlap, unreadable,
 };
 use crate::config::problem::Fault;
 use crate::config::{AccessFormat, BandwidthScope, Config, CooperationMode, SplitRule, WriteMode};
@@ -316,6 +316,12 @@ rules! {
     trace endpoint: |c| c.trace.endpoint.as_deref().is_some_and(|endpoint| is_own(endpoint, c))
             .then_some("is an address of this node itself"),
         "write the URL of a collector, such as http://127.0.0.1:4318";
+    trace ca_file: |c| unreadable(c.trace.ca_file.as_deref()), PEM_HINT;
+    trace headers_file: |c| (c.trace.headers.is_some() && c.trace.endpoint.as_ref().is_some_and(|url| {
+                url.parse().is_ok_and(|uri| is_open_to_others(&uri))
+            }))
+            .then_some("would pass the network unencrypted"),
+        "write an endpoint that begins with https://, or put an agent on this machine";
     trace sample: |c| (!(0.0..=1.0).contains(&c.trace.sample.0)).then_some("is not between 0 and 1"),
         "write the share of requests that are traced, such as 0.01";
 }

@@ -1,6 +1,6 @@
 //! The forms of names, places, addresses and keys.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
 use http::Uri;
@@ -97,6 +97,14 @@ pub(super) fn url_fault(uri: &Uri) -> Option<&'static str> {
     } else {
         None
     }
+}
+
+/// Returns true if what goes to a URL passes a network unencrypted.
+pub(super) fn is_open_to_others(uri: &Uri) -> bool {
+    let is_local = uri.host().is_some_and(|host| {
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+    });
+    uri.scheme_str() == Some("http") && !is_local
 }
 
 /// Returns true if a URL names a port of this node.

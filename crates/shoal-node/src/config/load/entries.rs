@@ -4,20 +4,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use shoal_base::secret::Secret;
-use shoal_net::key_source;
+use shoal_net::secret_headers;
 use shoal_s3::identity::Account;
 
 use super::file::Entry;
-use super::{Loader, both_secrets};
+use super::{HEADERS_HINT, Loader, both_secrets};
 use crate::config::problem::Fault;
 use crate::config::value::Value;
 use crate::config::{
     FreshnessRule, HintRule, Identity, KeySourceConfig, KeySourceKind, LookupPlace, PackConfig, Table,
     WriteRule,
 };
-
-/// Maximum number of headers of a key source.
-const HEADERS_MAX: usize = 16;
 
 /// Reads the keys of one entry. The loader collects what is wrong with them.
 pub(super) struct EntryReader<'a> {
@@ -161,20 +158,17 @@ impl EntryReader<'_> {
 
     /// Reads the headers of a key source, which are one secret.
     fn headers(&mut self) -> Option<Secret> {
-        let text = match self.optional::<PathBuf>("headers_file") {
-            Some(path) if !self.entry.has("headers") => {
-                let provenance = self.entry.origin("headers_file");
-                let lines = self
-                    .loader
-                    .read_secrets("headers_file", &path, provenance, HEADERS_MAX);
-                let lines: Vec<&str> = lines.iter().map(Secret::expose).collect();
-                Some(Secret::new(lines.join("\n")))
-            }
-            _ => self.secret("headers", "headers_file"),
-        };
-        if let Some(Err(line)) = text.as_ref().map(|text| key_source::headers(text.expose())) {
+        if let (Some(path), false) = (
+            self.optional::<PathBuf>("headers_file"),
+            self.entry.has("headers"),
+        ) {
+            let origin = self.entry.origin("headers_file");
+            return self.loader.read_headers("headers_file", &path, origin);
+        }
+        let text = self.secret("headers", "headers_file");
+        if let Some(Err(line)) = text.as_ref().map(|text| secret_headers::read(text.expose())) {
             let what = format!("has headers whose line {line} is none");
-            self.refuse("headers", &what, "write a name, a colon and a value on each line");
+            self.refuse("headers", &what, HEADERS_HINT);
         }
         text
     }

@@ -11,17 +11,21 @@ use std::path::{Path, PathBuf};
 
 use shoal_base::secret::Secret;
 use shoal_base::small_file;
+use shoal_net::secret_headers::{self, HEADERS_MAX};
 
 use self::entries::EntryReader;
 use self::file::{Assignment, File};
 use super::check;
 use super::problem::{ConfigError, Problem, Provenance, Report};
-use super::settings::{ConfigDraft, REMOVED, SECRETS, SETTINGS, Setting, position, variable_of};
+use super::settings::{ConfigDraft, Holds, REMOVED, SECRETS, SETTINGS, Setting, position, variable_of};
 use super::value::RawValue;
 use super::{Config, Role};
 
 /// The environment variable with the path of the configuration file, used if no flag gives one.
 pub const FILE_VARIABLE: &str = "SHOAL_CONFIG";
+
+/// What to do about headers that cannot be read.
+const HEADERS_HINT: &str = "write a name, a colon and a value on each line";
 
 /// The sources of a configuration. They are not shown, because variables may hold secrets of this program or
 /// of others.
@@ -280,14 +284,37 @@ impl Loader {
             let Some(path) = (secret.of)(&mut self.draft).1.take() else {
                 continue;
             };
-            let (key, lines_max) = (secret.file_key, secret.lines_max);
+            let key = secret.file_key;
             let provenance = self.draft.provenance(secret.section, key).clone();
-            let mut secrets = self.read_secrets(key, &path, &provenance, lines_max).into_iter();
-            *(secret.of)(&mut self.draft).0 = secrets.next();
-            if let Some(previous) = secrets.next() {
-                self.draft.config.cooperation.previous_secret_key = Some(previous);
-            }
+            let read = match secret.holds {
+                Holds::Secret => self.read_secret(key, &path, &provenance),
+                Holds::Headers => self.read_headers(key, &path, &provenance),
+                Holds::SecretAndPrevious => {
+                    let mut secrets = self.read_secrets(key, &path, &provenance, 2).into_iter();
+                    let current = secrets.next();
+                    self.draft.config.cooperation.previous_secret_key = secrets.next();
+                    current
+                }
+            };
+            *(secret.of)(&mut self.draft).0 = read;
         }
+    }
+
+    /// Reads headers for a service from a file, as one secret.
+    fn read_headers(&mut self, key: &str, path: &Path, provenance: &Provenance) -> Option<Secret> {
+        let lines = self.read_secrets(key, path, provenance, HEADERS_MAX);
+        let lines: Vec<&str> = lines.iter().map(Secret::expose).collect();
+        if lines.is_empty() {
+            return None;
+        }
+        let text = lines.join("\n");
+        if let Err(line) = secret_headers::read(&text) {
+            let what = format!("{key} {} has headers whose line {line} is none", path.display());
+            self.report
+                .problems
+                .push(Problem::new(provenance, what, HEADERS_HINT));
+        }
+        Some(Secret::new(text))
     }
 
     /// Reads a secret from a file.

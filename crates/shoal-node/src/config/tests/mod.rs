@@ -12,6 +12,7 @@ mod shared;
 mod sts;
 mod syntax;
 mod tiers;
+mod trace;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -155,10 +156,12 @@ fn the_examples_in_the_reference_file_are_understood() {
         "keys-ca.pem",
         "admin-secret",
         "engine-tokens",
+        "collector-ca.pem",
     ] {
         desk.write(file, file, 0o600);
     }
     desk.write("keys-headers", "Authorization: Bearer x\nx-site: 1\n", 0o600);
+    desk.write("collector-headers", "Authorization: Bearer x\n", 0o600);
     let is_example = |line: &str| line.contains(" = ") || line.starts_with("[[");
     let uncommented = |line: &'static str| {
         line.strip_prefix("# ")

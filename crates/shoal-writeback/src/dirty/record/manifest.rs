@@ -286,6 +286,20 @@ pub(crate) mod tests {
         assert_eq!(decoded(&encoded(&record())), Ok(record()));
     }
 
+    /// Other bytes need another `FORMAT` of records (decision 0061).
+    #[test]
+    fn a_record_has_the_same_bytes_in_every_release() {
+        let digests = "\\x07".repeat(48);
+        assert_eq!(
+            encoded(&record()).escape_ascii().to_string(),
+            format!(
+                "\\xd2\\x02AK\\x06\\\"etag\\\"\\x00\\x00\\x01\\x0ex-amz-meta-raw\\x04caf\\xe9\\x00\\x03\\x01\\x01\\xc8\\x01\\x02\
+                 \\x01\\x00\\x03\\x012\\x80\\x80\\x10\\x02\\xca\\xc6\\xc2\\xf2\\xe3\\x8e\\x93\\xd6\\xba\\x01\\xf5\\xb8\\xd0\\xc4\\x92\\xf5\\xf6\\xf7/\
+                 \\x03{digests}\\x00"
+            )
+        );
+    }
+
     #[test]
     fn a_record_of_another_build_is_named_as_such() {
         let mut version = dirty(&record(), &["p1", "p3"]);

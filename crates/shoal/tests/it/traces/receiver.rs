@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -27,6 +28,8 @@ pub(crate) const SERVER: i32 = 2;
 pub(crate) struct Collector {
     address: SocketAddr,
     bodies: Arc<Mutex<Vec<Bytes>>>,
+    /// The number of requests that were refused for want of the right header.
+    refused: Arc<AtomicUsize>,
     /// Holds a port at which nobody answers.
     silent: Option<TcpListener>,
 }
@@ -66,12 +69,17 @@ impl Span {
 
 impl Collector {
     pub(crate) async fn start() -> Self {
-        Self::answering(StatusCode::OK).await
+        Self::answering(StatusCode::OK, None).await
+    }
+
+    /// Answers 401 to requests without this value of `authorization`.
+    pub(crate) async fn asking_for(authorization: &'static str) -> Self {
+        Self::answering(StatusCode::OK, Some(authorization)).await
     }
 
     /// Refuses all spans.
     pub(crate) async fn refusing() -> Self {
-        Self::answering(StatusCode::SERVICE_UNAVAILABLE).await
+        Self::answering(StatusCode::SERVICE_UNAVAILABLE, None).await
     }
 
     /// Nothing listens there.
@@ -80,6 +88,7 @@ impl Collector {
         Self {
             address: listener.local_addr().unwrap(),
             bodies: Arc::default(),
+            refused: Arc::default(),
             silent: None,
         }
     }
@@ -90,20 +99,30 @@ impl Collector {
         Self {
             address: listener.local_addr().unwrap(),
             bodies: Arc::default(),
+            refused: Arc::default(),
             silent: Some(listener),
         }
     }
 
-    async fn answering(status: StatusCode) -> Self {
+    async fn answering(status: StatusCode, authorization: Option<&'static str>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let bodies = Arc::new(Mutex::new(Vec::new()));
-        let shared = Arc::clone(&bodies);
+        let refused = Arc::<AtomicUsize>::default();
+        let (taken, turned_away) = (Arc::clone(&bodies), Arc::clone(&refused));
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                let bodies = Arc::clone(&shared);
-                let service = service_fn(move |request| answer(request, status, Arc::clone(&bodies)));
+                let (taken, turned_away) = (Arc::clone(&taken), Arc::clone(&turned_away));
+                let service = service_fn(move |request: Request<Incoming>| {
+                    let shown = request.headers().get("authorization");
+                    let may = authorization.is_none_or(|asked| shown.is_some_and(|value| value == asked));
+                    let status = if may { status } else { StatusCode::UNAUTHORIZED };
+                    if !may {
+                        turned_away.fetch_add(1, Ordering::Relaxed);
+                    }
+                    answer(request, status, Arc::clone(&taken))
+                });
                 let connection = hyper::server::conn::http1::Builder::new();
                 tokio::spawn(connection.serve_connection(TokioIo::new(stream), service));
             }
@@ -111,6 +130,7 @@ impl Collector {
         Self {
             address,
             bodies,
+            refused,
             silent: None,
         }
     }
@@ -121,6 +141,15 @@ impl Collector {
 
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// How many requests were refused for want of the right header.
+    pub(crate) fn refused(&self) -> usize {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// All that came, as bytes.
@@ -153,7 +182,9 @@ async fn answer(
     assert_eq!(request.uri().path(), "/v1/traces");
     assert_eq!(request.headers()["content-type"], "application/x-protobuf");
     let body = request.into_body().collect().await?.to_bytes();
-    bodies.lock().push(body);
+    if status != StatusCode::UNAUTHORIZED {
+        bodies.lock().push(body);
+    }
     let mut response = Response::new(Full::default());
     *response.status_mut() = status;
     Ok(response)

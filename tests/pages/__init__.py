@@ -1,0 +1,1 @@
+"""The pages about how to do something, as a reader types them."""

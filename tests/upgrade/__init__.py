@@ -1,0 +1,1 @@
+"""A rolling upgrade of a cluster from one build to another, and back."""
