@@ -10,6 +10,7 @@ pub mod held;
 pub mod job_reads;
 pub mod lake;
 pub mod nodes;
+pub mod quotas;
 pub mod read;
 pub mod single_flight;
 pub mod split;

@@ -15,6 +15,7 @@ use shoal_cache::gwf::Keeper;
 use shoal_cache::held::HeldObjects;
 use shoal_cache::job_reads::JobReads;
 use shoal_cache::messages::Messages;
+use shoal_cache::quotas::Quotas;
 use shoal_cache::split::Split;
 use shoal_cache::temporary_keys::SharedKeys;
 use shoal_cache::write::{WriteRules, WriteThrough};
@@ -133,6 +134,7 @@ impl Core {
             early: EarlyBlocks::default(),
             held: HeldObjects::default(),
             job_reads: JobReads::default(),
+            quotas: Quotas::new(&config.quotas, config.store.capacity_bytes, limits.fill_bytes),
             ahead: limits.read_ahead_blocks,
             block_bytes: config.store.block_bytes,
         };

@@ -14,6 +14,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use shoal_cache::cooperation::CooperationMode;
 use shoal_cache::directory::{BlockDirectory, Reports};
+use shoal_cache::quotas::QuotaConfig;
 use shoal_directory::redis::SettingsError;
 use shoal_net::clock;
 use shoal_net::collector::Collector;
@@ -326,6 +327,7 @@ const MAPPED_BYTES: u64 = 1 << 30;
 
 async fn open_store(config: &Config) -> Result<Arc<Store>, StoreError> {
     let mut store = config.store.clone();
+    store.quotas = QuotaConfig::rooms(&config.quotas, store.capacity_bytes);
     if config.cooperation.mode == CooperationMode::Directory {
         store.policy.get_or_insert(PolicyName::Gwf);
     }

@@ -15,7 +15,7 @@ mod room;
 mod sending;
 
 pub use homes::{nearest, ring, route};
-pub use room::{mrc, partition, residency};
+pub use room::{mrc, partition, quotas, residency};
 pub use sending::{circuit_breaker, cleaning, outbox, pace};
 
 use std::fmt;

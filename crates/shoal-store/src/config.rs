@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use shoal_policy::eviction::PolicyName;
+use shoal_policy::quotas::QuotaId;
 
 /// Where blocks are stored, how many bytes they may take, and which eviction policy applies.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +20,9 @@ pub struct StoreConfig {
     pub pinned_percent: u8,
     /// Size of a block. After a change, stored blocks of another size are discarded.
     pub block_bytes: u64,
+    /// The quotas at the start, each with its room in bytes. They are settings of their own, and change while
+    /// the store is open.
+    pub quotas: Vec<(QuotaId, u64)>,
 }
 
 impl Default for StoreConfig {
@@ -29,6 +33,7 @@ impl Default for StoreConfig {
             policy: None,
             pinned_percent: 50,
             block_bytes: 4 << 20,
+            quotas: Vec::new(),
         }
     }
 }

@@ -12,6 +12,8 @@ words! {
     pub enum RemovalReason {
         /// It was evicted to make room.
         Room = "room",
+        /// It was evicted to make room for another block of a quota that it counted in.
+        Quota = "quota",
         /// It was evicted to make room; other nodes have copies, to which its weight was added.
         Copied = "copied",
         /// It was evicted to make room and sent to another node, because it is worth more than that node's

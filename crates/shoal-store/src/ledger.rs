@@ -11,19 +11,21 @@ pub(crate) mod mapped_lru;
 pub(crate) mod mappings;
 pub(crate) mod pin_orders;
 mod pins;
+mod policy_time;
+pub(crate) mod quota_room;
 pub(crate) mod segments;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use shoal_base::clock;
-use shoal_base::moment::since_1970;
 use shoal_policy::admission::Refusal;
 use shoal_policy::eviction::layered::divide;
 use shoal_policy::eviction::{Gwf, Layered, Named, PolicyName};
+use shoal_policy::quotas::Quotas;
 use shoal_policy::residency::{FreeRoom, Leaving, Reservation, Residency};
 use shoal_policy::route::Hierarchy;
 use shoal_policy::{BlockId, Layer, ObjectId, VersionId};
@@ -38,6 +40,7 @@ use self::index::{Index, Position};
 use self::mapped_lru::MappedLru;
 use self::mappings::Mappings;
 use self::pin_orders::Pins;
+use self::policy_time::PolicyTime;
 use self::segments::Segments;
 use super::counters::Counters;
 use super::files::footer::StoredBlock;
@@ -69,16 +72,9 @@ pub(super) struct State {
     /// The blocks that must not be evicted because they are being read from the disk.
     pub(super) readers: Counts<BlockId>,
     pub(super) pins: Pins,
+    pub(super) quotas: Quotas<BlockId>,
     pub(super) time: PolicyTime,
     pub(super) event_times: EventTimes,
-}
-
-/// The policies' time: since 1970, so that it continues across restarts, but monotonic while the process
-/// runs.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PolicyTime {
-    at_start: Duration,
-    started: Instant,
 }
 
 /// A block that was removed from the ledger, with its mapping, if any.
@@ -149,6 +145,7 @@ impl Ledger {
                 mapped: MappedLru::new(mapped_bytes_max),
                 readers: Counts::default(),
                 pins: Pins::default(),
+                quotas: Quotas::default(),
                 time: PolicyTime::begin(),
                 event_times: EventTimes::default(),
             }),
@@ -357,8 +354,9 @@ impl Ledger {
         debug_assert!(data_bytes <= room.bytes(), "room is at least what is on the disk");
         let mut state = self.state.lock();
         state.advance();
+        let charge_bytes = room.bytes();
         state.residency.commit(room, stored.id);
-        state.has_come(stored, location);
+        state.has_come(stored, location, charge_bytes);
         let bytes = self.mappings.insert(stored.id, mapping, clock::instant());
         let unmapped = state.mapped.insert(stored.id, data_bytes, &self.mappings);
         (bytes, unmapped)
@@ -379,7 +377,7 @@ impl Ledger {
         }
         state.advance();
         state.residency.restore(room, stored.id);
-        state.has_come(stored, location);
+        state.has_come(stored, location, bytes);
         true
     }
 
@@ -490,7 +488,7 @@ impl Ledger {
 
     /// Sets the policy's time ahead, as if the clock had been ahead when the store was opened.
     #[cfg(test)]
-    pub(super) fn started_ahead(&self, by: Duration) {
+    pub(super) fn started_ahead(&self, by: std::time::Duration) {
         self.state.lock().time.at_start += by;
     }
 }
@@ -502,6 +500,7 @@ impl State {
         for block in uses {
             self.residency.touch(block);
             self.mapped.touch(*block);
+            self.quotas.touch(block);
         }
     }
 
@@ -513,14 +512,16 @@ impl State {
         })
     }
 
-    /// Updates index, segments, policy and pins for a block that became resident.
-    fn has_come(&mut self, stored: &StoredBlock, location: &Location) {
+    /// Updates index, segments, policy, quotas and pins for a block that became resident and takes
+    /// `charge_bytes`.
+    fn has_come(&mut self, stored: &StoredBlock, location: &Location, charge_bytes: u64) {
         let position: Position = self.index.insert(stored, location.place());
         if let Location::Entry(entry) = location {
             self.segments.fill(entry, position, stored.id.index);
             self.give(Reservation::default());
         }
         self.observe(stored.id);
+        self.quotas.insert(stored.id, stored.quotas, charge_bytes);
         self.pin_arrived(stored.object, stored.id);
     }
 
@@ -529,12 +530,13 @@ impl State {
         self.residency.advance(self.time.now());
     }
 
-    /// Removes a block that leaves from index and mappings.
+    /// Removes a block that leaves from index, quotas and mappings.
     fn forget(&mut self, leaving: Leaving<BlockId>, mappings: &Mappings) -> Victim {
         let (block, bytes) = (leaving.key, leaving.bytes());
         let data_bytes = self.index.block_len(block);
         let place = self.index.remove(block).expect("what has room is in the index");
         self.mapped.remove(block);
+        self.quotas.remove(&block);
         let remains = match place {
             Place::File => Remains::File(leaving),
             Place::Entry(address) => {
@@ -573,19 +575,6 @@ impl State {
 
     pub(super) fn gwf_mut(&mut self) -> Option<&mut Gwf<BlockId>> {
         self.residency.policy_mut().policy_mut(Layer::L1)?.gwf_mut()
-    }
-}
-
-impl PolicyTime {
-    fn begin() -> Self {
-        Self {
-            at_start: since_1970(clock::utc_now()),
-            started: clock::instant(),
-        }
-    }
-
-    pub(super) fn now(&self) -> Duration {
-        self.at_start + clock::instant().saturating_duration_since(self.started)
     }
 }
 

@@ -62,11 +62,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use shoal_policy::quotas::{QuotaId, QuotaIds, QuotaRoom};
 use shoal_policy::{BlockId, ObjectId, VersionId};
 use shoal_s3::object::Version;
 
 pub use self::blocks::draft::Draft;
-pub use self::blocks::publish::Publisher;
+pub use self::blocks::publish::{Publisher, Storing};
 pub use self::blocks::writers::Urgency;
 pub use self::config::StoreConfig;
 pub use self::counters::{Counters, PinCounts, RemovalReason, ScrubCounts};
@@ -214,6 +215,26 @@ impl Store {
     /// Returns why a block is not stored; `None` if the store has no record of it.
     pub fn absence(&self, block: BlockId) -> Option<Absence> {
         self.ground.absences.lock().peek(&block).copied()
+    }
+}
+
+/// Quotas.
+impl Store {
+    /// Replaces the quotas and their room in bytes. A quota that stays keeps its blocks; a block of one that
+    /// is gone is like any other. Blocks of quotas that take more than their room leave in the background.
+    pub fn set_quotas(&self, rooms: &[(QuotaId, u64)]) {
+        self.ground.ledger.set_quotas(rooms);
+        self.ground.maintenance.wake();
+    }
+
+    /// Returns what each quota allows and holds.
+    pub fn quota_rooms(&self) -> Vec<QuotaRoom> {
+        self.ground.ledger.quota_rooms()
+    }
+
+    /// Returns the quotas that a block counts in; none if it is not stored.
+    pub fn quotas_of(&self, block: BlockId) -> QuotaIds {
+        self.ground.ledger.quotas_of(block)
     }
 }
 

@@ -26,7 +26,8 @@ impl Fetcher {
     /// from the lake to this node.
     pub(super) async fn fetch_block(&self, fetch: &WantedBlock) -> Result<Option<Claim>, FetchError> {
         let leader = &fetch.leader;
-        leader.hold_memory(self.reserve(fetch).await?);
+        let (transfer, bytes) = (fetch.transfer.as_ref(), leader.span().len);
+        leader.hold_memory(self.reserve(&fetch.context, transfer, bytes).await?);
         let claim = match (&fetch.obtain, fetch.obtain.layer()) {
             (Obtain::Handover(giver) | Obtain::Push(giver, _), _) => {
                 return self.peers.take_over(*giver, fetch).await.map(|()| None);
@@ -59,18 +60,28 @@ impl Fetcher {
         Ok(claim)
     }
 
-    /// Waits for memory for the block.
-    async fn reserve(&self, fetch: &WantedBlock) -> Result<Vec<OwnedSemaphorePermit>, FetchError> {
-        let len = fetch.leader.span().len;
-        let payer = fetch.context.caller.payer();
-        // One that may wait for the link or for its rate must not hold the memory that clients wait for.
-        if let Some(transfer) = fetch.unhurried() {
+    /// Waits for memory for a block of `bytes` that `transfer` carries for a read.
+    pub(super) async fn reserve(
+        &self,
+        context: &ReadContext,
+        transfer: Option<&Transfer>,
+        bytes: u64,
+    ) -> Result<Vec<OwnedSemaphorePermit>, FetchError> {
+        let payer = context.caller.payer();
+        // One that may wait for the link or for its rates must not hold the memory that clients wait for.
+        if let Some(transfer) = transfer.filter(|transfer| transfer.may_wait()) {
+            let quotas = self.quotas_of(context);
+            let in_background = async {
+                let mut memory = quotas.reserve(bytes).await;
+                memory.extend(self.memory.reserve_in_background(payer, bytes).await?);
+                Ok(memory)
+            };
             tokio::select! {
-                memory = self.memory.reserve_in_background(payer, len) => return memory,
+                memory = in_background => return memory,
                 () = transfer.hurried() => {}
             }
         }
-        Ok(vec![self.memory.reserve(payer, len).await?])
+        Ok(vec![self.memory.reserve(payer, bytes).await?])
     }
 
     /// Delivers the missing bytes of the block to the leader from the lake.

@@ -15,9 +15,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use shoal_policy::eviction::gwf::Worth;
+use shoal_policy::quotas::QuotaIds;
 use shoal_policy::{BlockId, Layer, Source};
 use shoal_s3::object::Version;
-use shoal_store::{Ranks, Store, Urgency};
+use shoal_store::{Ranks, Store, Storing, Urgency};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
 pub use self::body_reader::{range_header, sent_range};
@@ -25,6 +26,7 @@ pub use self::hops::HopOutcome;
 pub use self::response_stream::StreamHandle;
 pub use self::window::MemoryWindow;
 use shoal_net::endpoint::Endpoint;
+use shoal_net::link::Transfer;
 use shoal_net::metrics::WordCounts;
 use shoal_net::trace;
 
@@ -38,6 +40,7 @@ use crate::job_reads::JobReads;
 use crate::nodes::cooperation::Cooperation;
 use crate::nodes::directory::{BlockDirectory, Claim};
 use crate::nodes::obtain::Obtain;
+use crate::quotas::{ChargedQuotas, Quotas};
 use crate::single_flight::{Awaited, BlockSpan, Join, Leader, Sender, SingleFlight, Waiter};
 use crate::split::{MissTimer, Split};
 
@@ -74,6 +77,8 @@ pub struct CacheParts {
     pub job_reads: JobReads,
     /// Objects of tiers that runs still read.
     pub held: HeldObjects,
+    /// The quotas of identities and prefixes.
+    pub quotas: Quotas,
     /// Maximum read-ahead of one reader, in blocks; a response of the lake announces as many ahead of the one
     /// that it is filling.
     pub ahead: usize,
@@ -175,11 +180,11 @@ impl Fetcher {
                 if context.purpose.is_client() {
                     self.parts.early.requested(version.block(index), false);
                 }
-                Some(hurried(waiter, context))
+                Some(self.hurried(waiter, context))
             }
             Join::Lead(leader, mut waiter) => {
                 waiter.led = true;
-                let transfer = context.purpose.transfer();
+                let transfer = self.transfer(context);
                 if let Some(transfer) = &transfer {
                     leader.carried_by(transfer.clone());
                 }
@@ -204,7 +209,26 @@ impl Fetcher {
     /// Joins the fetch of a block that is in flight or waits to be written to disk, for a read in `context`.
     pub fn join_running(&self, block: BlockId, context: &ReadContext) -> Option<Waiter> {
         let waiter = self.parts.single_flight.join_running(block)?;
-        Some(hurried(waiter, context))
+        Some(self.hurried(waiter, context))
+    }
+
+    /// Returns the transfer that carries bytes from the lake for a read; `None` if a client waits for them
+    /// and they keep no rate.
+    pub fn transfer(&self, context: &ReadContext) -> Option<Transfer> {
+        let rates = self.quotas_of(context).rates();
+        context.purpose.transfer_within(rates)
+    }
+
+    /// Returns the quotas that a read falls under.
+    fn quotas_of(&self, context: &ReadContext) -> ChargedQuotas {
+        self.parts.quotas.of(&context.caller, context.name.as_ref())
+    }
+
+    /// Returns the waiter of a read that joined a fetch. If a client reads, the fetch continues in the
+    /// client's class, and at the rates of the quotas that both fall under.
+    fn hurried(&self, waiter: Waiter, context: &ReadContext) -> Waiter {
+        waiter.hurry_for(&context.purpose, &self.quotas_of(context).rates());
+        waiter
     }
 
     /// Takes a complete block that was written here: readers find it immediately, and it is on disk when the
@@ -217,7 +241,7 @@ impl Fetcher {
         version: &Arc<Version>,
         index: u32,
         (pieces, memory): (Vec<Bytes>, OwnedSemaphorePermit),
-        urgency: Urgency,
+        Storing { urgency, quotas }: Storing,
     ) -> Option<impl Future<Output = ()> + use<>> {
         let leader = match self.join_or_lead(span_of(version, index, 0), &Arc::default()) {
             Join::Lead(leader, _no_reader_yet) => leader,
@@ -237,7 +261,7 @@ impl Fetcher {
             let block = version.block(index);
             let stored = store
                 .publisher
-                .put(block, version, leader.pieces(), urgency)
+                .put(block, version, leader.pieces(), Storing { urgency, quotas })
                 .await;
             store.cache_events.added(block);
             // A block that was not stored costs time but fails no read; the store has counted the reason.
@@ -287,7 +311,13 @@ impl Fetcher {
                     _ => Urgency::Late,
                 };
                 let arrival = self.arrival(&fetch);
-                self.write_to_store(fetch.version, fetch.leader, urgency, arrival, claim);
+                let quotas = match fetch.obtain {
+                    // No caller of this node brings the block.
+                    Obtain::Handover(_) | Obtain::Push(..) => QuotaIds::default(),
+                    _ => self.quotas_of(&fetch.context).ids(),
+                };
+                let storing = Storing { urgency, quotas };
+                self.write_to_store(fetch.version, fetch.leader, storing, arrival, claim);
             }
             Err(error) => fetch.leader.fail(error),
         }
@@ -324,7 +354,7 @@ impl Fetcher {
         &self,
         version: Arc<Version>,
         leader: Leader,
-        urgency: Urgency,
+        storing: Storing,
         arrival: Arrival,
         claim: Option<Claim>,
     ) {
@@ -335,7 +365,7 @@ impl Fetcher {
         self.parts
             .store
             .publisher
-            .put_then(block, version, pieces, urgency, move |stored| {
+            .put_then(block, version, pieces, storing, move |stored| {
                 match arrival {
                     Arrival::Used => {}
                     Arrival::Copy => store.worths.weigh_as_copy(block),
@@ -350,13 +380,6 @@ impl Fetcher {
                 leader.complete(stored.ok());
             });
     }
-}
-
-/// Returns the waiter of a read that joined a fetch. If a client reads, the fetch continues in the client's
-/// class.
-fn hurried(waiter: Waiter, context: &ReadContext) -> Waiter {
-    waiter.hurry_for(&context.purpose);
-    waiter
 }
 
 /// Resolves once the last reader has left before the first byte arrived. After the first byte the fetch runs

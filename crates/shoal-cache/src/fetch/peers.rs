@@ -258,8 +258,8 @@ impl PeerSource {
         };
         let check = check.map_err(HopError::BrokeOff)?;
         self.hedges.earn();
-        let mut transfer = fetch.unhurried();
-        let sent = peer.get_block(&request, transfer).await?;
+        let mut transfer = fetch.unhurried_by_peer();
+        let sent = peer.get_block(&request, transfer.as_ref()).await?;
         if !sent.was_held {
             leader.set_far();
         }
@@ -272,7 +272,7 @@ impl PeerSource {
                 }
             };
             let hurried = async {
-                match transfer {
+                match &transfer {
                     Some(transfer) => transfer.hurried().await,
                     None => std::future::pending().await,
                 }

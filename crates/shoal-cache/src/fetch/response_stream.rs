@@ -11,7 +11,7 @@ use shoal_net::trace;
 use shoal_policy::BlockId;
 use shoal_s3::object::Version;
 use shoal_s3::range::ByteRange;
-use shoal_store::Urgency;
+use shoal_store::{Storing, Urgency};
 use tokio::sync::Notify;
 
 use super::body_reader::{BodyReader, resumption};
@@ -178,7 +178,7 @@ impl ResponseStream {
                 self.fetcher.write_to_store(
                     Arc::clone(&self.version),
                     leader,
-                    Urgency::Late,
+                    self.storing(),
                     Arrival::Used,
                     None,
                 );
@@ -187,10 +187,17 @@ impl ResponseStream {
         self.complete_first();
     }
 
+    fn storing(&self) -> Storing {
+        Storing {
+            urgency: Urgency::Late,
+            quotas: self.fetcher.quotas_of(&self.context).ids(),
+        }
+    }
+
     async fn bring(&mut self, leader: &Leader) -> Result<(), FetchError> {
         let BlockSpan { len, first, .. } = leader.span();
-        let payer = self.context.caller.payer();
-        leader.hold_memory(vec![self.fetcher.memory.reserve(payer, len).await?]);
+        let memory = self.fetcher.reserve(&self.context, self.transfer.as_ref(), len);
+        leader.hold_memory(memory.await?);
         let check = self.fetcher.peers.integrity.of(&self.version, &self.context)?;
         self.body.fill(leader, len - first, check.as_ref()).await
     }
@@ -202,20 +209,21 @@ impl ResponseStream {
             return;
         };
         let (fetcher, version) = (Arc::clone(&self.fetcher), Arc::clone(&self.version));
-        let context = Arc::clone(&self.context);
+        let (context, storing) = (Arc::clone(&self.context), self.storing());
+        let transfer = self.transfer.clone();
         trace::spawn(async move {
             let BlockSpan { id, first, .. } = leader.span();
             let head = ByteRange { start: 0, end: first };
             let brought = async {
                 let check = fetcher.peers.integrity.of(&version, &context)?;
                 fetcher
-                    .ask_lake(&version, id.index, head, &context, None)
+                    .ask_lake(&version, id.index, head, &context, transfer.as_ref())
                     .await?
                     .fill(&leader, first, check.as_ref())
                     .await
             };
             match brought.await {
-                Ok(()) => fetcher.write_to_store(version, leader, Urgency::Late, Arrival::Used, None),
+                Ok(()) => fetcher.write_to_store(version, leader, storing, Arrival::Used, None),
                 Err(error) => leader.fail(error),
             }
         });

@@ -27,10 +27,16 @@ impl WantedBlock {
         self.leader.span().id.index
     }
 
-    /// Returns the transfer while it may wait: no client waits for the block, or only the job at whose rate
+    /// Returns the transfer while it may wait: no client waits for the block, or only readers at whose rate
     /// it comes.
     pub(super) fn unhurried(&self) -> Option<&Transfer> {
-        self.transfer.as_ref().filter(|transfer| !transfer.is_hurried())
+        self.transfer.as_ref().filter(|transfer| transfer.may_wait())
+    }
+
+    /// As [`Self::unhurried`], for bytes that another node sends: that node charges its own quotas.
+    pub(super) fn unhurried_by_peer(&self) -> Option<Transfer> {
+        let transfer = self.transfer.as_ref().and_then(Transfer::beside_quotas);
+        transfer.filter(Transfer::may_wait)
     }
 
     /// Returns the bytes of the block that have not arrived.

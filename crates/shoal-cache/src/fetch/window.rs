@@ -56,7 +56,7 @@ impl MemoryWindow {
         }
     }
 
-    /// Waits for memory for a block of the background, or of a job that keeps a rate. All of these share a
+    /// Waits for memory for a block of the background, or of a client that keeps a rate. All of these share a
     /// quarter of the window, for which this waits without a limit: they may wait long for the link or for
     /// their rate, and clients must not wait for them.
     ///

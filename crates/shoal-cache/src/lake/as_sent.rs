@@ -14,8 +14,9 @@ use http::header::{
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt as _;
-use shoal_net::endpoint::{EndpointRequest, LakeAccount, LakeBody, RequestBody};
+use shoal_net::endpoint::{EndpointRequest, LakeAccount, LakeBody, RequestBody, SendOptions};
 use shoal_net::http::connection::ClientBody;
+use shoal_net::link::Transfer;
 use shoal_s3::auth::SignedHeaders;
 use shoal_s3::conditions::CONDITIONAL_HEADERS;
 use shoal_s3::error::{ErrorCode, S3Error};
@@ -201,8 +202,10 @@ impl PlainLake {
         {
             return Ok(outcome);
         }
-        let response = self.send(request, sent.read()).await?;
-        Ok(self.answered(request, response, stamp, &sent).await)
+        let transfer = self.fetcher.transfer(&request.context);
+        let options = SendOptions::within(transfer.as_ref());
+        let response = self.send_with(request, sent.read(), options).await?;
+        Ok(self.answered(request, response, stamp, &sent, transfer).await)
     }
 
     /// Asks the lake if a version is current. Returns `None` if its answer does not say so, and brings no
@@ -221,7 +224,9 @@ impl PlainLake {
                 return Ok(None);
             };
             let is_dated = question.request.headers.contains_key(IF_UNMODIFIED_SINCE);
-            let response = self.send(request, question.request).await?;
+            let transfer = self.fetcher.transfer(&request.context);
+            let options = SendOptions::within(transfer.as_ref());
+            let response = self.send_with(request, question.request, options).await?;
             let headers = response.headers();
             match response.status() {
                 StatusCode::NOT_MODIFIED if !is_dated && !headers.contains_key(LAST_MODIFIED) => {
@@ -244,7 +249,9 @@ impl PlainLake {
                     if question.is_pair && status.is_success() && is_same {
                         lake.ignores_pairs.store(true, Ordering::Relaxed);
                     }
-                    return Ok(Some(self.answered(request, response, stamp, sent).await));
+                    return Ok(Some(
+                        self.answered(request, response, stamp, sent, transfer).await,
+                    ));
                 }
             }
         }
@@ -330,13 +337,15 @@ impl PlainLake {
         grants.learn(request.caller, name, version, checksums, stamp, false);
     }
 
-    /// Passes the lake's answer on, by way of the cache if it brings whole blocks.
+    /// Passes the lake's answer on, by way of the cache if it brings whole blocks. `transfer` carries it if
+    /// it keeps a rate.
     async fn answered(
         &self,
         request: &ReadRequest,
         response: Response<LakeBody>,
         stamp: QuestionStamp,
         sent: &SignedRequest<'_>,
+        transfer: Option<Transfer>,
     ) -> PinOutcome {
         let (status, headers) = (response.status(), response.headers());
         if !matches!(status, StatusCode::OK | StatusCode::PARTIAL_CONTENT) || sent.may_be_encoded() {
@@ -349,7 +358,7 @@ impl PlainLake {
         let ends_with_block =
             range.end.is_multiple_of(version.block_bytes) || range.end == version.size_bytes;
         if !request.context.is_signable() {
-            return PinOutcome::Relay(Box::new(self.copied(version, range, response)));
+            return PinOutcome::Relay(Box::new(self.copied(request, version, range, response)));
         }
         let has_some = self.holds(&version, range).any(|is_held| is_held);
         if !ends_with_block || (has_some && !self.may_bring(request, &version).await) {
@@ -359,7 +368,7 @@ impl PlainLake {
         let caller_headers = Some(Box::new(of_caller(headers)));
         let stream_handle =
             self.fetcher
-                .stream(&version, range, response.into_body(), &request.context, None);
+                .stream(&version, range, response.into_body(), &request.context, transfer);
         PinOutcome::Version(Pinned {
             caller_headers,
             stream_handle,
@@ -373,12 +382,15 @@ impl PlainLake {
     /// Copies a response that has all of a version into the cache while it passes.
     fn copied(
         &self,
+        request: &ReadRequest,
         version: Arc<Version>,
         range: ByteRange,
         response: Response<LakeBody>,
     ) -> Response<LakeBody> {
         let is_whole = range.len() == version.size_bytes;
-        let Some(copy) = self.through.copy(version.size_bytes).ok().filter(|_| is_whole) else {
+        let (caller, name) = (&request.context.caller, request.name());
+        let copy = self.through.copy(version.size_bytes, caller, name);
+        let Some(copy) = copy.ok().filter(|_| is_whole) else {
             return response;
         };
         let through = Arc::clone(&self.through);

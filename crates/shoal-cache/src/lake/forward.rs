@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderValue, Response, header};
+use http::{HeaderMap, HeaderValue, Method, Response, header};
 use http_body_util::BodyExt;
 use shoal_net::endpoint::{
     Endpoint, EndpointRequest, LakeBody, OnContradiction, RepeatableGet, RequestBody, SendOptions,
 };
 use shoal_net::http::connection::ClientBody;
 use shoal_net::http::expectation::expects_continue;
+use shoal_net::link::Purpose;
 use shoal_s3::auth::Verified;
 use shoal_s3::error::S3Error;
 use shoal_s3::etag::names_version;
@@ -83,11 +84,24 @@ impl PlainLake {
         } = *admitted;
         let CacheParts { lake, grants, .. } = self.cache();
         let _forgotten = Forget::of(grants, &classified);
+        // Reads that are not cached are charged to quotas, too.
+        let quotas = self
+            .cache()
+            .quotas
+            .of(&verified.caller, classified.object.as_ref());
+        let is_read = parts.method == Method::GET;
+        let transfer = is_read
+            .then(|| Purpose::Client.transfer_within(quotas.rates()))
+            .flatten();
         if matches!(verified.caller, Caller::Unverified) {
             let expects_continue = expects_continue(parts.version, &parts.headers);
             let mut request = self.as_sent.request(&parts, classified.operation, body)?;
             request.expects_continue = expects_continue && !matches!(request.body, RequestBody::Empty);
-            let answered = lake.send_with(request, SendOptions::permitted_by(permit.as_ref()));
+            let options = SendOptions {
+                permit: permit.as_ref(),
+                transfer: transfer.as_ref(),
+            };
+            let answered = lake.send_with(request, options);
             return answered.await.map_err(|error| errors::unanswered(&error));
         }
         let caller = verified.caller.id();
@@ -109,8 +123,12 @@ impl PlainLake {
             account,
             payer,
         };
-        let question = is_resumable(&classified).then(|| RepeatableGet::of(lake, &request));
-        let options = SendOptions::permitted_by(permit.as_ref());
+        let question =
+            is_resumable(&classified).then(|| RepeatableGet::of(lake, &request).within(transfer.as_ref()));
+        let options = SendOptions {
+            permit: permit.as_ref(),
+            transfer: transfer.as_ref(),
+        };
         let answered = lake.send_with(request, options).await;
         let contradicted = classified
             .object

@@ -306,7 +306,7 @@ impl PlainLake {
             .await
     }
 
-    async fn send_with(
+    pub(super) async fn send_with(
         &self,
         request: &ReadRequest,
         lake_request: EndpointRequest,
@@ -326,7 +326,7 @@ impl PlainLake {
         if let Some(range) = opening_range(request.range, self.cache().block_bytes, self.cache().ahead) {
             lake_request.headers.insert(header::RANGE, range);
         }
-        let transfer = request.context.purpose.transfer();
+        let transfer = self.fetcher.transfer(&request.context);
         let options = SendOptions::within(transfer.as_ref());
         let response = self.send_with(request, lake_request, options).await?;
         if !matches!(response.status(), StatusCode::OK | StatusCode::PARTIAL_CONTENT) {

@@ -25,9 +25,12 @@ impl PlainLake {
             _ => {}
         }
         let Admitted {
-            parts, classified, ..
+            parts,
+            classified,
+            verified,
+            ..
         } = &*admitted;
-        let gathering = self.through.gather(classified, parts);
+        let gathering = self.through.gather(classified, parts, &verified.caller, name);
         let mut relayed = relay(
             self.send_admitted(admitted, gathering.as_ref().ok().cloned())
                 .await?,
@@ -51,10 +54,15 @@ impl PlainLake {
         admitted: Box<Admitted>,
         name: &ObjectName,
     ) -> Result<Response<ResponseBody>, S3Error> {
-        let object = name.id(self.cache().lake.url());
+        let Admitted {
+            parts,
+            classified,
+            verified,
+            ..
+        } = &*admitted;
         let gathered = self
             .through
-            .gather_part(object, &admitted.classified, &admitted.parts.headers);
+            .gather_part(classified, &parts.headers, &verified.caller, name);
         let gathering = gathered.as_ref().ok().map(|(_, gathering)| gathering.clone());
         let mut relayed = relay(self.send_admitted(admitted, gathering).await?);
         if relayed.status() == StatusCode::OK {

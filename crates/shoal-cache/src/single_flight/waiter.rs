@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use shoal_net::link::Purpose;
+use shoal_net::link::{Purpose, QuotaRate};
 use shoal_policy::{BlockId, Source};
 
 use super::{BlockSpan, Fetch, FetchError, FetchPhase, Sender};
@@ -44,11 +44,11 @@ impl Waiter {
         self.fetch.span.id
     }
 
-    /// Marks the fetch as awaited by a read for this purpose.
-    pub fn hurry_for(&self, purpose: &Purpose) {
+    /// Marks the fetch as awaited by a read for this purpose, which is charged to quotas with these rates.
+    pub fn hurry_for(&self, purpose: &Purpose, quotas: &[Arc<QuotaRate>]) {
         let mut state = self.fetch.state.lock();
         match &state.transfer {
-            Some(transfer) => transfer.hurry_for(purpose),
+            Some(transfer) => transfer.hurry_for(purpose, quotas),
             None => state.is_hurried |= purpose.is_client(),
         }
     }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use shoal_base::piece_buffer::PieceBuffer;
 use shoal_policy::admission::Refusal;
+use shoal_policy::quotas::QuotaIds;
 use shoal_store::Draft;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
@@ -59,6 +60,8 @@ pub(super) struct InMemory {
 pub(crate) struct CopiedBody {
     /// The number of bytes that it has once it is complete.
     pub(super) size_bytes: u64,
+    /// The quotas of its writer and of its name.
+    pub(super) quotas: QuotaIds,
     /// The blocks that are on disk or being written there.
     pub(super) drafts: Drafts,
     /// The blocks after the drafts.
@@ -66,13 +69,14 @@ pub(crate) struct CopiedBody {
 }
 
 impl BodyCopy {
-    /// Copies an object of `size_bytes` in blocks.
-    pub(super) fn new(fetcher: Arc<Fetcher>, size_bytes: u64) -> Self {
+    /// Copies an object of `size_bytes` in blocks that count in these quotas.
+    pub(super) fn new(fetcher: Arc<Fetcher>, size_bytes: u64, quotas: QuotaIds) -> Self {
         Self(Arc::new(Mutex::new(State {
             fetcher,
             received_bytes: 0,
             copied: CopiedBody {
                 size_bytes,
+                quotas,
                 ..CopiedBody::default()
             },
             lost: None,

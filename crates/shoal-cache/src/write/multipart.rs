@@ -14,12 +14,12 @@ use http::{HeaderMap, HeaderValue, header};
 use shoal_base::chance;
 use shoal_base::hex;
 use shoal_net::clock;
-use shoal_policy::ObjectId;
 use shoal_s3::etag;
+use shoal_s3::identity::Caller;
 use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::operation::Classified;
 use shoal_s3::range::ByteRange;
-use shoal_store::Urgency;
+use shoal_store::{Storing, Urgency};
 
 use super::Uncached;
 use super::body_copy::{BodyCopy, CopiedBody};
@@ -34,10 +34,12 @@ impl WriteThrough {
     /// The reason why the part is not cached. The write itself continues.
     pub fn gather_part(
         &self,
-        object: ObjectId,
         classified: &Classified,
         headers: &HeaderMap,
+        caller: &Caller,
+        name: &ObjectName,
     ) -> Result<(UploadPart, BodyCopy), Uncached> {
+        let object = name.id(self.fetcher.parts.lake.url());
         let upload = Upload::named(object, classified).ok_or(Uncached::Dialect)?;
         let number = classified
             .query
@@ -45,7 +47,8 @@ impl WriteThrough {
             .and_then(|number| number.parse().ok());
         let number = number.ok_or(Uncached::Dialect)?;
         let size_bytes = size_of_body(headers)?;
-        Ok((UploadPart { upload, number }, self.copy(size_bytes)?))
+        let copy = self.copy(size_bytes, caller, name)?;
+        Ok((UploadPart { upload, number }, copy))
     }
 
     /// Keeps the bytes of a part that the lake has accepted.
@@ -62,8 +65,14 @@ impl WriteThrough {
         let copied = copy.finish()?;
         let (etag, md5) = etag.and_then(digest_in).ok_or(Uncached::NoEtag)?;
         let version = Arc::new(self.version_of_part(&part, etag, copied.size_bytes)?);
+        let quotas = copied.quotas;
         let landed = tokio::spawn(Arc::clone(self).land_part(copied, Arc::clone(&version)));
-        let kept = Part { md5, version, landed };
+        let kept = Part {
+            md5,
+            version,
+            quotas,
+            landed,
+        };
         let forgotten = self
             .aside
             .keep(part, kept, self.object_bytes_max, clock::instant());
@@ -147,6 +156,11 @@ impl WriteThrough {
             // A block that failed to reach the disk is not found below.
             let _ = (&mut part.landed).await;
         }
+        // Whoever sends the last part brings the object.
+        let storing = Storing {
+            urgency: Urgency::Now,
+            quotas: parts.last().map(|part| part.quotas).unwrap_or_default(),
+        };
         let parts: Vec<Arc<Version>> = parts.into_iter().map(|part| part.version).collect();
         for index in 0..version.block_count() {
             if let Some(pieces) = self.cut(&parts, version, index).await {
@@ -157,7 +171,7 @@ impl WriteThrough {
                     .parts
                     .store
                     .publisher
-                    .put(block, Arc::clone(version), pieces, Urgency::Now)
+                    .put(block, Arc::clone(version), pieces, storing)
                     .await;
             }
         }

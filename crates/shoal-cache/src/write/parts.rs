@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use shoal_policy::ObjectId;
+use shoal_policy::quotas::QuotaIds;
 use shoal_s3::object::Version;
 use shoal_s3::operation::Classified;
 use tokio::task::JoinHandle;
@@ -45,6 +46,8 @@ struct UploadedParts {
 pub(super) struct Part {
     pub(super) md5: [u8; 16],
     pub(super) version: Arc<Version>,
+    /// The quotas of its writer and of the object.
+    pub(super) quotas: QuotaIds,
     /// Ends when the part's blocks are on disk.
     pub(super) landed: JoinHandle<()>,
 }

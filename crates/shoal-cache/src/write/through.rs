@@ -9,9 +9,10 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, header};
 use shoal_policy::route::Stop;
 use shoal_policy::{Layer, ObjectId};
-use shoal_s3::object::Version;
+use shoal_s3::identity::Caller;
+use shoal_s3::object::{ObjectName, Version};
 use shoal_s3::operation::{Classified, Operation};
-use shoal_store::Urgency;
+use shoal_store::{Storing, Urgency};
 
 use super::Uncached;
 use super::body_copy::{BodyCopy, CopiedBody};
@@ -68,20 +69,27 @@ impl WriteThrough {
     /// # Errors
     ///
     /// The reason why the object is not cached. The write itself continues.
-    pub fn gather(&self, classified: &Classified, parts: &Parts) -> Result<BodyCopy, Uncached> {
-        self.copy(size_to_copy(classified, parts)?)
+    pub fn gather(
+        &self,
+        classified: &Classified,
+        parts: &Parts,
+        caller: &Caller,
+        name: &ObjectName,
+    ) -> Result<BodyCopy, Uncached> {
+        self.copy(size_to_copy(classified, parts)?, caller, name)
     }
 
-    /// Prepares to copy the bytes of an object of `size_bytes`.
+    /// Prepares to copy the bytes of an object of `size_bytes`, which `caller` brings under `name`.
     ///
     /// # Errors
     ///
     /// The object is too large for the cache.
-    pub fn copy(&self, size_bytes: u64) -> Result<BodyCopy, Uncached> {
+    pub fn copy(&self, size_bytes: u64, caller: &Caller, name: &ObjectName) -> Result<BodyCopy, Uncached> {
         if size_bytes > self.object_bytes_max {
             return Err(Uncached::TooLarge);
         }
-        Ok(BodyCopy::new(Arc::clone(&self.fetcher), size_bytes))
+        let quotas = self.fetcher.parts.quotas.of(caller, Some(name)).ids();
+        Ok(BodyCopy::new(Arc::clone(&self.fetcher), size_bytes, quotas))
     }
 
     /// Starts a task that caches a committed object. The headers in `answer` identify its version. Until the
@@ -155,6 +163,7 @@ impl WriteThrough {
         urgency: Urgency,
     ) -> impl Future<Output = ()> + use<> {
         let CopiedBody {
+            quotas,
             mut drafts,
             in_memory,
             ..
@@ -169,12 +178,13 @@ impl WriteThrough {
         for (index, drafting) in (0..).zip(std::mem::take(&mut drafts.0)) {
             // A missing block costs a request to the lake; the store has counted the reason.
             if let Ok(Ok(draft)) = drafting.await {
-                let _refused = draft.name(Arc::clone(version), index).await;
+                let _refused = draft.name(Arc::clone(version), index, quotas).await;
             }
         }
+        let storing = Storing { urgency, quotas };
         let landings = (behind..).zip(in_memory).filter_map(|(index, block)| {
             self.fetcher
-                .insert_written(version, index, block.into_pieces(), urgency)
+                .insert_written(version, index, block.into_pieces(), storing)
         });
         let landings: Vec<_> = landings.collect();
         async move {

@@ -12,7 +12,7 @@ use tokio::time::{Sleep, sleep};
 use super::lane::{Lane, Ticket};
 use super::{JobRate, Transfer, class_of};
 
-/// Bytes that a transfer with a planned rate takes at a time, on a node without a metered link.
+/// Bytes that a transfer with a rate takes at a time, on a node without a metered link.
 const QUANTUM_WITHOUT_LINK: u64 = 64 << 10;
 
 /// The permission of one body to move its next bytes.
@@ -22,7 +22,7 @@ const QUANTUM_WITHOUT_LINK: u64 = 64 << 10;
 /// flight.
 #[derive(Debug)]
 pub struct Flow {
-    /// `None` if only the rate of a plan applies.
+    /// `None` if only the rates of a plan and of quotas apply.
     lane: Option<Arc<Lane>>,
     transfer: Option<Transfer>,
     /// The rates of jobs that read this body by plan, if the client does not say which job it is.
@@ -45,8 +45,8 @@ pub struct Flow {
 #[derive(Debug)]
 enum Wait {
     No,
-    /// Until the plan's rate allows this number of bytes.
-    ForRate(Pin<Box<Sleep>>, u64),
+    /// Until the rates of the transfer, of which there were so many, allow this number of bytes.
+    ForRate(Pin<Box<Sleep>>, usize, u64),
     /// Until the link has room for this number of bytes of the class.
     ForRoom(Ticket, Class, u64),
 }
@@ -67,10 +67,10 @@ impl Flow {
         }
     }
 
-    /// Creates a flow that only enforces the rate of a plan, for connections that are not metered. Returns
-    /// `None` for a transfer without a rate.
+    /// Creates a flow that only enforces the rates of a plan and of quotas, for connections that are not
+    /// metered. Returns `None` for a transfer without a rate.
     pub fn unmetered(transfer: Option<&Transfer>, payer: Payer) -> Option<Self> {
-        let transfer = transfer.filter(|transfer| transfer.keeps_rate())?;
+        let transfer = transfer.filter(|transfer| transfer.rates() > 0)?;
         Some(Self::new(None, Some(transfer.clone()), payer))
     }
 
@@ -106,11 +106,12 @@ impl Flow {
             if has(self, needed.max(wanted)) {
                 return Poll::Ready(());
             }
+            let rates = self.rates();
             if let Some(transfer) = &self.transfer
-                && !transfer.is_hurried()
+                && transfer.may_wait()
             {
                 transfer.wake_when_hurried(cx);
-                if transfer.is_hurried() {
+                if class_of(Some(transfer)) != class || transfer.rates() != rates {
                     continue;
                 }
             }
@@ -126,13 +127,13 @@ impl Flow {
                         // The transfer waits for its rate. Permitted bytes arrive meanwhile, or have not been
                         // requested yet, so others need not wait for them.
                         self.arrived(self.ahead);
-                        Wait::ForRate(Box::pin(sleep(pause)), bytes)
+                        Wait::ForRate(Box::pin(sleep(pause)), rates, bytes)
                     };
                 }
-                Wait::ForRate(mut sleep, bytes) => {
-                    let keeps_rate = self.transfer.as_ref().is_some_and(Transfer::keeps_rate);
-                    if keeps_rate && sleep.as_mut().poll(cx).is_pending() {
-                        self.wait = Wait::ForRate(sleep, bytes);
+                // If one of several rates has ended, these bytes have been paid for to the others.
+                Wait::ForRate(mut sleep, before, bytes) => {
+                    if rates == before && sleep.as_mut().poll(cx).is_pending() {
+                        self.wait = Wait::ForRate(sleep, rates, bytes);
                         return if has(self, needed) {
                             Poll::Ready(())
                         } else {
@@ -184,6 +185,9 @@ impl Flow {
         self.arrived(arrived);
         if let Some(lane) = &self.lane {
             lane.moved(class_of(self.transfer.as_ref()), bytes as u64);
+        }
+        if let Some(transfer) = &self.transfer {
+            transfer.moved(bytes as u64);
         }
         if let Some(job) = self.job() {
             job.moved_for_job(bytes as u64);
@@ -248,6 +252,11 @@ impl Flow {
         rates.any(|rate| rate.take_promised(bytes))
     }
 
+    /// Returns the number of rates that the transfer keeps now.
+    fn rates(&self) -> usize {
+        self.transfer.as_ref().map_or(0, Transfer::rates)
+    }
+
     fn job(&self) -> Option<&Arc<JobRate>> {
         self.transfer.as_ref()?.job()
     }
@@ -257,7 +266,7 @@ impl Drop for Flow {
     fn drop(&mut self) {
         let awaited = match &self.wait {
             Wait::No => 0,
-            Wait::ForRate(_, bytes) | Wait::ForRoom(_, _, bytes) => *bytes,
+            Wait::ForRate(_, _, bytes) | Wait::ForRoom(_, _, bytes) => *bytes,
         };
         if let Some(transfer) = &self.transfer {
             let taken = self.permitted + awaited;

@@ -106,9 +106,7 @@ impl JobRate {
             *ceiling = None;
             return;
         };
-        let rate = rate.clamp(1, RATE_MAX);
-        let burst = (u128::from(rate) * BURST_TIME.as_millis() / 1_000) as u64;
-        let burst = burst.max(BURST_BYTES_MIN);
+        let (rate, burst) = ceiling_of(rate);
         match &mut *ceiling {
             Some(bucket) => bucket.set(rate, burst, now),
             None => *ceiling = Some(Bucket::new(rate, burst, now)),
@@ -151,4 +149,11 @@ impl JobRate {
     pub(super) fn moved_for_others(&self, bytes: u64) {
         self.unnamed_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
+}
+
+/// Returns the rate and the burst of a ceiling of `rate` bytes per second.
+pub(super) fn ceiling_of(rate: u64) -> (u64, u64) {
+    let rate = rate.clamp(1, RATE_MAX);
+    let burst = (u128::from(rate) * BURST_TIME.as_millis() / 1_000) as u64;
+    (rate, burst.max(BURST_BYTES_MIN))
 }

@@ -3,8 +3,9 @@
 //!
 //! [`shoal_policy::link`] has the policy; this module implements it. A [`Transfer`] has the purpose of a
 //! request to the lake, a [`Flow`] paces one body, a [`Lane`] is one direction of the link, [`Sharing`]
-//! tracks the demands of other nodes, and [`Promises`] holds the rates that plans promise to jobs' reads. A
-//! node without `[lake] bandwidth` has no link: only the rates of plans apply there.
+//! tracks the demands of other nodes, [`Promises`] holds the rates that plans promise to jobs' reads, and a
+//! [`QuotaRate`] is that of a quota. A node without `[lake] bandwidth` has no link: only the rates of plans
+//! and quotas apply there.
 
 mod config;
 mod figures;
@@ -13,6 +14,7 @@ mod job_rate;
 mod lane;
 mod planned_rate;
 mod promises;
+mod quota_rate;
 mod sharing;
 mod transfer;
 
@@ -30,6 +32,7 @@ pub use self::flow::Flow;
 pub use self::job_rate::{JobBytes, JobId, JobNames, JobRate, JobRates};
 pub use self::planned_rate::PlannedRate;
 pub use self::promises::{PromiseToJob, Promises, TooManyPromises};
+pub use self::quota_rate::QuotaRate;
 pub use self::sharing::{LOOK_EVERY, Sharing};
 pub use self::transfer::{Purpose, Transfer};
 

@@ -1,5 +1,7 @@
 //! Bodies on a metered link, in virtual time.
 
+mod quotas;
+
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
@@ -206,11 +208,11 @@ async fn a_reader_who_is_not_the_job_does_not_wait_for_its_rate() {
     let job = Purpose::Job(rate);
     let transfer = job.transfer().unwrap();
     let mut body = tokio::spawn(moves(link.down(Some(transfer.clone()), SOMEONE), 10 * MB));
-    transfer.hurry_for(&job);
-    transfer.hurry_for(&Purpose::Prefetch);
+    transfer.hurry_for(&job, &[]);
+    transfer.hurry_for(&Purpose::Prefetch, &[]);
     let slow = tokio::time::timeout(Duration::from_secs(1), &mut body).await;
     assert!(slow.is_err(), "it keeps the rate of the job");
-    transfer.hurry_for(&Purpose::Client);
+    transfer.hurry_for(&Purpose::Client, &[]);
     let took = time_of(async { body.await.unwrap() }).await;
     assert!(took < Duration::from_millis(150), "{took:?}");
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use shoal_policy::link::Class;
 
-use super::{JobRate, PlannedRate};
+use super::{JobRate, PlannedRate, QuotaRate};
 
 /// The purpose of reading blocks.
 #[derive(Clone, Debug, Default)]
@@ -57,12 +57,24 @@ impl Purpose {
     /// Returns a transfer for this purpose, or `None` for that of a client without a rate, which is the
     /// default for requests.
     pub fn transfer(&self) -> Option<Transfer> {
-        (!matches!(self, Self::Client)).then(|| {
-            Transfer(Arc::new(Inner {
+        self.transfer_within(Vec::new())
+    }
+
+    /// Returns a transfer for this purpose that is charged to quotas with these rates. `None` for that of a
+    /// client without any rate.
+    pub fn transfer_within(&self, quotas: Vec<Arc<QuotaRate>>) -> Option<Transfer> {
+        let has_rate = !quotas.is_empty() || !matches!(self, Self::Client);
+        let charge = |rate| QuotaCharge {
+            rate,
+            has_ended: AtomicBool::new(false),
+        };
+        has_rate.then(|| Transfer {
+            inner: Arc::new(Inner {
                 purpose: self.clone(),
                 is_hurried: AtomicBool::new(false),
                 waiting: Mutex::default(),
-            }))
+            }),
+            quotas: quotas.into_iter().map(charge).collect(),
         })
     }
 }
@@ -70,13 +82,22 @@ impl Purpose {
 /// A transfer that keeps a rate, or that no client waited for when it began. All requests for it share this
 /// value.
 #[derive(Clone)]
-pub struct Transfer(Arc<Inner>);
+pub struct Transfer {
+    inner: Arc<Inner>,
+    quotas: Arc<[QuotaCharge]>,
+}
 
 struct Inner {
     purpose: Purpose,
     is_hurried: AtomicBool,
     /// Tasks to wake when a client starts to wait.
     waiting: Mutex<Vec<Waker>>,
+}
+
+/// A quota that a transfer is charged to, until a read outside of the quota waits for the transfer.
+struct QuotaCharge {
+    rate: Arc<QuotaRate>,
+    has_ended: AtomicBool,
 }
 
 impl Transfer {
@@ -91,12 +112,17 @@ impl Transfer {
 
     /// Returns the class before a client started to wait for it.
     pub(super) fn began_as(&self) -> Class {
-        self.0.purpose.class()
+        self.inner.purpose.class()
     }
 
     /// Returns true if a client has waited for the transfer from the start.
     pub fn is_of_client(&self) -> bool {
-        self.0.purpose.is_client()
+        self.inner.purpose.is_client()
+    }
+
+    /// Returns true if the transfer is a client's that names no job of a plan.
+    pub fn names_no_job(&self) -> bool {
+        matches!(self.inner.purpose, Purpose::Client)
     }
 
     /// Returns true while no client waits for the transfer.
@@ -106,79 +132,124 @@ impl Transfer {
 
     /// Returns the rate of the job that the transfer is for, while no other client waits for it.
     pub fn job(&self) -> Option<&Arc<JobRate>> {
-        match &self.0.purpose {
+        match &self.inner.purpose {
             Purpose::Job(rate) if !self.is_hurried() => Some(rate),
             _ => None,
         }
     }
 
-    /// Raises the transfer to the class of clients if a read for this purpose has to wait for it: a client's
-    /// read, unless it is the same job's.
-    pub fn hurry_for(&self, purpose: &Purpose) {
-        let is_same_job = match (&self.0.purpose, purpose) {
+    /// Returns the same transfer for bytes that do not come from the lake, which no quota is charged for.
+    /// `None` if it keeps no other rate.
+    pub fn beside_quotas(&self) -> Option<Self> {
+        (!self.names_no_job()).then(|| Self {
+            inner: Arc::clone(&self.inner),
+            quotas: Arc::default(),
+        })
+    }
+
+    /// Records that a read for this purpose, charged to quotas with these rates, has to wait for the
+    /// transfer. If it is a client's, the transfer rises to the class of clients, unless the read is the same
+    /// job's, and it is no longer charged to quotas that the read is not charged to.
+    pub fn hurry_for(&self, purpose: &Purpose, quotas: &[Arc<QuotaRate>]) {
+        if !purpose.is_client() {
+            return;
+        }
+        for charge in &*self.quotas {
+            if !quotas.iter().any(|rate| Arc::ptr_eq(rate, &charge.rate)) {
+                charge.has_ended.store(true, Ordering::SeqCst);
+            }
+        }
+        let is_same_job = match (&self.inner.purpose, purpose) {
             (Purpose::Job(one), Purpose::Job(other)) => one.id == other.id,
             _ => false,
         };
-        if purpose.is_client() && !is_same_job {
-            self.hurry();
+        if !is_same_job {
+            self.inner.is_hurried.store(true, Ordering::SeqCst);
         }
+        self.wake();
     }
 
-    /// Raises the transfer to the class of clients, because a client now waits for it, and ends its rate.
+    /// Raises the transfer to the class of clients, because a client now waits for it, and ends its rates.
     pub fn hurry(&self) {
-        if !self.0.is_hurried.swap(true, Ordering::SeqCst) {
-            let waiting = std::mem::take(&mut *self.0.waiting.lock());
-            waiting.into_iter().for_each(Waker::wake);
-        }
+        self.hurry_for(&Purpose::Client, &[]);
     }
 
     /// Returns true if a client waits for the transfer.
     pub fn is_hurried(&self) -> bool {
-        self.0.is_hurried.load(Ordering::SeqCst)
+        self.inner.is_hurried.load(Ordering::SeqCst)
     }
 
-    /// Waits until a client waits for the transfer.
+    /// Returns true while the transfer may wait: no client waits for it, or only readers whose rates it
+    /// keeps.
+    pub fn may_wait(&self) -> bool {
+        (!self.names_no_job() && !self.is_hurried()) || self.charged().next().is_some()
+    }
+
+    /// Waits until the transfer may no longer wait.
     pub async fn hurried(&self) {
         std::future::poll_fn(|cx| {
             self.wake_when_hurried(cx);
-            if self.is_hurried() {
-                std::task::Poll::Ready(())
-            } else {
+            if self.may_wait() {
                 std::task::Poll::Pending
+            } else {
+                std::task::Poll::Ready(())
             }
         })
         .await;
     }
 
-    /// Returns true if the transfer keeps a rate now.
-    pub(super) fn keeps_rate(&self) -> bool {
-        !self.is_hurried() && matches!(self.0.purpose, Purpose::Planned(_) | Purpose::Job(_))
+    /// Returns the number of rates that the transfer keeps now.
+    pub(super) fn rates(&self) -> usize {
+        let of_purpose =
+            !self.is_hurried() && matches!(self.inner.purpose, Purpose::Planned(_) | Purpose::Job(_));
+        usize::from(of_purpose) + self.charged().count()
     }
 
-    /// Takes permission to move `bytes` at the rate of the transfer. Returns how long to wait before they may
-    /// move; zero if it keeps no rate.
+    /// Takes permission to move `bytes` at the rates of the transfer. Returns how long to wait before they
+    /// may move; zero if it keeps no rate.
     pub(super) fn take(&self, bytes: u64) -> Duration {
-        match &self.0.purpose {
+        let of_purpose = match &self.inner.purpose {
             _ if self.is_hurried() => Duration::ZERO,
             Purpose::Planned(rate) => rate.take(bytes),
             Purpose::Job(rate) => rate.take(bytes),
             Purpose::Client | Purpose::Prefetch | Purpose::Cleaning => Duration::ZERO,
-        }
+        };
+        let of_quotas = self.charged().map(|rate| rate.take(bytes)).max();
+        of_purpose.max(of_quotas.unwrap_or_default())
     }
 
-    /// Returns unused permission to move bytes at the rate of the transfer.
+    /// Returns unused permission to move bytes at the rates of the transfer.
     pub(super) fn give_back(&self, bytes: u64) {
-        match &self.0.purpose {
+        match &self.inner.purpose {
             _ if self.is_hurried() => {}
             Purpose::Planned(rate) => rate.give_back(bytes),
             Purpose::Job(rate) => rate.give_back(bytes),
             Purpose::Client | Purpose::Prefetch | Purpose::Cleaning => {}
         }
+        self.charged().for_each(|rate| rate.give_back(bytes));
     }
 
-    /// Wakes the task when a client starts to wait. The caller must check afterwards if one already does.
+    /// Counts bytes that have moved.
+    pub(super) fn moved(&self, bytes: u64) {
+        self.charged().for_each(|rate| rate.moved(bytes));
+    }
+
+    /// Returns the rates of the quotas that the transfer is charged to now.
+    fn charged(&self) -> impl Iterator<Item = &Arc<QuotaRate>> {
+        let charges = self.quotas.iter();
+        let charges = charges.filter(|charge| !charge.has_ended.load(Ordering::SeqCst));
+        charges.map(|charge| &charge.rate)
+    }
+
+    fn wake(&self) {
+        let waiting = std::mem::take(&mut *self.inner.waiting.lock());
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    /// Wakes the task when a client starts to wait, or a rate ends. The caller must check afterwards if that
+    /// has happened already.
     pub(super) fn wake_when_hurried(&self, cx: &Context<'_>) {
-        let mut waiting = self.0.waiting.lock();
+        let mut waiting = self.inner.waiting.lock();
         if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
             waiting.push(cx.waker().clone());
         }

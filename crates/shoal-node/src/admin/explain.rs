@@ -1,7 +1,7 @@
 //! The page `/explain`: the location and the worth of an object's blocks, with reasons. It shows no content,
 //! and sends no request to the lake or to other nodes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use futures_util::stream::{self, StreamExt};
@@ -57,6 +57,10 @@ pub struct Explanation {
     /// The orders that pin the object on this node; empty if it is not pinned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pins: Vec<PinEnd>,
+    /// The quotas that the object and these blocks fall under: of the object's prefix, and of the identities
+    /// that have brought the blocks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quotas: Vec<String>,
     /// Directory entries of the first of these blocks; empty without a directory, or if it does not answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub entries: Vec<DirectoryEntry>,
@@ -241,6 +245,7 @@ impl Explainer<'_> {
         Explanation {
             node: self.0.config.node.name.clone(),
             pins: self.pins(&query.object),
+            quotas: self.quotas(&query.object, &ids),
             version: known.as_deref().map(KnownVersion::from),
             blocks: ids
                 .iter()
@@ -353,13 +358,22 @@ impl Explainer<'_> {
         pins.collect()
     }
 
+    fn quotas(&self, object: &S3Uri, blocks: &[BlockId]) -> Vec<String> {
+        let of_prefix = self.0.quotas.of_object(&name(object));
+        let all = self.0.quotas.all();
+        let mut brought = BTreeSet::new();
+        for block in blocks {
+            let counted = self.0.store.quotas_of(*block);
+            let quotas = all.iter().filter(|quota| counted.iter().any(|id| id == quota.id));
+            brought.extend(quotas.map(|quota| quota.scope.name().to_owned()));
+        }
+        let of_prefix = of_prefix.map(|quota| quota.scope.name().to_owned());
+        brought.extend(of_prefix);
+        brought.into_iter().collect()
+    }
+
     fn object_id(&self, object: &S3Uri) -> ObjectId {
-        let name = ObjectName {
-            bucket: object.bucket.as_str().into(),
-            key: object.key.as_bytes().into(),
-            version: None,
-        };
-        name.id(self.0.lake.url())
+        name(object).id(self.0.lake.url())
     }
 
     async fn known(&self, object: &S3Uri) -> Option<Arc<Version>> {
@@ -407,6 +421,14 @@ impl Explainer<'_> {
                 self.0.cooperation.homes(block)
             },
         }
+    }
+}
+
+fn name(object: &S3Uri) -> ObjectName {
+    ObjectName {
+        bucket: object.bucket.as_str().into(),
+        key: object.key.as_bytes().into(),
+        version: None,
     }
 }
 

@@ -40,6 +40,9 @@ pub struct Status {
     pub store: StorePage,
     /// How the layers share the disk.
     pub layers: Vec<LayerPage>,
+    /// Quotas, in the order of the configuration.
+    #[serde(default)]
+    pub quotas: Vec<QuotaPage>,
     /// Reads of clients.
     pub reads: ReadsPage,
     /// Writes through the cache.
@@ -138,6 +141,24 @@ pub struct LayerPage {
     /// The share of its requests that it would have missed lately with nothing, a twentieth of the node's
     /// room, and so on up to all of it. Empty if the split is fixed.
     pub miss_ratios: Vec<f64>,
+}
+
+/// A quota: what it allows on this node, and what of that is used.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct QuotaPage {
+    /// The name of the identity, or the prefix.
+    pub name: String,
+    /// The most bytes of this node's disk; `None` if they are not limited.
+    pub room_bytes: Option<u64>,
+    /// The bytes of disk that its blocks take; 0 if they are not limited.
+    pub used_bytes: u64,
+    /// The most bytes that this node reads from the lake in a second; `None` if they are not limited.
+    pub bandwidth_bytes_per_second: Option<u64>,
+    /// The bytes that it has read from the lake; 0 if they are not limited.
+    pub lake_bytes: u64,
+    /// How often bytes from the lake had to wait for the quota.
+    pub lake_waits: u64,
 }
 
 /// Reads of clients.

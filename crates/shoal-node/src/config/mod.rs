@@ -36,6 +36,7 @@ pub use shoal_s3::identity::Identity;
 pub use shoal_cache::cooperation::{CooperationConfig, CooperationMode};
 pub use shoal_cache::directory::DirectoryConfig;
 pub use shoal_cache::freshness::{FreshnessConfig, FreshnessMode, FreshnessRule};
+pub use shoal_cache::quotas::{QuotaConfig, QuotaScope, QuotaSize};
 pub use shoal_cache::split::SplitRule;
 pub use shoal_cache::write::{Fallback, PackConfig, WriteConfig, WriteMode, WriteRule};
 pub use shoal_hints::Table;
@@ -91,4 +92,6 @@ pub struct Config {
     pub identities: Vec<Identity>,
     /// Services that know the secrets of further clients.
     pub key_sources: Vec<KeySourceConfig>,
+    /// `[[quota]]`: what identities and the objects below prefixes may use.
+    pub quotas: Vec<QuotaConfig>,
 }

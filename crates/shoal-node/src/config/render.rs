@@ -6,8 +6,8 @@ use toml::Value as Toml;
 use super::settings::{ConfigDraft, LISTS, SECTIONS, of_section};
 use super::value::Value;
 use super::{
-    Config, FreshnessRule, HintRule, Identity, KeySourceConfig, LookupPlace, RegistryConfig, Role, Table,
-    TierConfig, TierStoreConfig, WriteMode, WriteRule,
+    Config, FreshnessRule, HintRule, Identity, KeySourceConfig, LookupPlace, QuotaConfig, QuotaScope,
+    RegistryConfig, Role, Table, TierConfig, TierStoreConfig, WriteMode, WriteRule,
 };
 
 type Pairs = Vec<(&'static str, Option<Toml>)>;
@@ -80,6 +80,7 @@ impl Config {
             list("tier", &self.tiers, tier_pairs),
             list("identity", &self.identities, identity_pairs),
             list("key_source", &self.key_sources, key_source_pairs),
+            list("quota", &self.quotas, quota_pairs),
         ];
         let mut all = Vec::new();
         for name in read_by(role) {
@@ -222,6 +223,15 @@ fn key_source_pairs(source: &KeySourceConfig) -> Pairs {
     ))
 }
 
+fn quota_pairs(quota: &QuotaConfig) -> Pairs {
+    let mut pairs = match &quota.scope {
+        QuotaScope::Identity(name) => Pairs::from(pairs!("identity": name)),
+        QuotaScope::Prefix(prefix) => Pairs::from(pairs!("prefix": prefix)),
+    };
+    pairs.extend(pairs!("room": quota.room, "bandwidth": quota.bandwidth));
+    pairs
+}
+
 fn to_json(pairs: Pairs) -> Json {
     pairs
         .into_iter()
@@ -253,6 +263,7 @@ pub(crate) fn differences(one: &Config, other: &Config) -> Vec<String> {
         ("[[tier]]", one.tiers != other.tiers),
         ("[[identity]]", one.identities != other.identities),
         ("[[key_source]]", one.key_sources != other.key_sources),
+        ("[[quota]]", one.quotas != other.quotas),
     ];
     let others = others.into_iter().filter(|(_, differ)| *differ);
     names.chain(others.map(|(name, _)| name.into())).collect()

@@ -178,7 +178,7 @@ settings! {
 }
 
 /// The sections of the file in the order in which they are printed.
-pub(super) const SECTIONS: [&str; 19] = [
+pub(super) const SECTIONS: [&str; 20] = [
     "node",
     "s3",
     "sts",
@@ -198,10 +198,11 @@ pub(super) const SECTIONS: [&str; 19] = [
     "trace",
     "identity",
     "key_source",
+    "quota",
 ];
 
 /// The sections that are lists of tables.
-pub(super) const LISTS: [&str; 3] = ["tier", "identity", "key_source"];
+pub(super) const LISTS: [&str; 4] = ["tier", "identity", "key_source", "quota"];
 
 macro_rules! removed {
     ($($section:ident $key:ident => $hint:literal;)*) => {

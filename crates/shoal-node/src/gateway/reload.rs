@@ -1,9 +1,10 @@
-//! Reloads the settings that can change while a node runs: identities, rules, certificates, bandwidth,
-//! operators' tokens and the access log. Other settings need a restart.
+//! Reloads the settings that can change while a node runs: identities, quotas, rules, certificates,
+//! bandwidth, operators' tokens and the access log. Other settings need a restart.
 
 use std::sync::Arc;
 
 use shoal_cache::freshness::FreshnessRules;
+use shoal_cache::quotas::QuotaConfig;
 use shoal_cache::write::{WriteConfig, WriteMode, WriteRules};
 use shoal_net::clock;
 use tokio::task::spawn_blocking;
@@ -24,6 +25,7 @@ impl Plan {
     fn of(old: &Config, new: &Config) -> Self {
         let mut in_force = old.clone();
         in_force.identities.clone_from(&new.identities);
+        in_force.quotas.clone_from(&new.quotas);
         in_force.log.filter.clone_from(&new.log.filter);
         in_force.log.access = new.log.access;
         in_force.log.access_file.clone_from(&new.log.access_file);
@@ -116,6 +118,11 @@ impl Gateway {
         let access_log = OpenLog::aside(&config.log).await?;
         self.core.access_log.change(access_log)?;
         self.core.identities.replace(config.identities.iter().cloned());
+        let capacity_bytes = config.store.capacity_bytes;
+        let rooms = QuotaConfig::rooms(&config.quotas, capacity_bytes);
+        self.core.store.set_quotas(&rooms);
+        let fill_bytes = config.limits.fill_bytes;
+        self.core.quotas.set(&config.quotas, capacity_bytes, fill_bytes);
         if let (Some(link), Some(bandwidth)) = (self.core.lake.link(), config.lake.bandwidth) {
             link.set_bandwidth(bandwidth);
         }
@@ -134,7 +141,8 @@ mod tests {
 
     use super::{Config, Plan, WriteMode};
     use crate::config::{
-        AccessFormat, FreshnessMode, RegistryConfig, TierConfig, TierStoreConfig, WriteRule,
+        AccessFormat, FreshnessMode, QuotaConfig, QuotaScope, QuotaSize, RegistryConfig, TierConfig,
+        TierStoreConfig, WriteRule,
     };
 
     fn rule(mode: WriteMode) -> Vec<WriteRule> {
@@ -149,6 +157,11 @@ mod tests {
         new.log.filter = "debug".into();
         new.log.access = AccessFormat::S3;
         new.log.access_file = Some("/log".into());
+        new.quotas = vec![QuotaConfig {
+            scope: QuotaScope::Identity("AK".into()),
+            room: Some(QuotaSize::Percent(20)),
+            bandwidth: None,
+        }];
         let plan = Plan::of(&old, &new);
         assert_eq!((&plan.in_force, plan.need_restart.len()), (&new, 0));
 

@@ -70,6 +70,9 @@ words! {
         Scan = "scan",
         /// It was to be pinned, and pinned blocks have reached their limit.
         PinsFull = "pins-full",
+        /// It counts in a quota, and the blocks of the quota that are pinned, in use or on their way leave no
+        /// room for it.
+        QuotaFull = "quota-full",
     }
 }
 

@@ -2,4 +2,5 @@
 
 pub mod mrc;
 pub mod partition;
+pub mod quotas;
 pub mod residency;

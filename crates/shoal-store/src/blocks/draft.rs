@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use shoal_policy::admission::Refusal;
+use shoal_policy::quotas::QuotaIds;
 use shoal_s3::object::Version;
 
 use super::publish::{Publisher, StagedFile};
@@ -53,20 +54,21 @@ impl Publisher {
 }
 
 impl Draft {
-    /// Turns the draft into block `index` of `version`. Returns when the block is stored.
+    /// Turns the draft into block `index` of `version`, which counts in these quotas from now on. Returns
+    /// when the block is stored.
     ///
     /// # Errors
     ///
     /// Fails as [`Publisher::put`] does, and removes the bytes from the disk.
-    pub async fn name(self, version: Arc<Version>, index: u32) -> Result<(), Refusal> {
+    pub async fn name(self, version: Arc<Version>, index: u32, quotas: QuotaIds) -> Result<(), Refusal> {
         let ground = Arc::clone(&self.staged.publisher.ground);
-        let named = run_blocking(move || self.name_now(&version, index)).await;
+        let named = run_blocking(move || self.name_now(&version, index, quotas)).await;
         let named = named.unwrap_or(Err(Refusal::Exhausted));
         named.inspect_err(|&refusal| ground.counters.refusals.count(refusal))
     }
 
-    fn name_now(mut self, version: &Version, index: u32) -> Result<(), Refusal> {
-        let publisher = &self.staged.publisher;
+    fn name_now(mut self, version: &Version, index: u32, quotas: QuotaIds) -> Result<(), Refusal> {
+        let publisher = Arc::clone(&self.staged.publisher);
         publisher.check(version.block(index), version, self.data_bytes)?;
         let footer = Footer {
             index,
@@ -75,10 +77,13 @@ impl Draft {
             // Assigned now, because sequence numbers determine which version of an object was stored last.
             sequence: publisher.next_sequence(),
             version: version.clone(),
+            quotas,
         };
         let encoded = footer.encode().ok_or(Refusal::TooLarge)?;
         self.staged.append(self.data_bytes, &encoded)?;
         let mapping = self.staged.map(self.data_bytes)?;
+        let charge_bytes = self.staged.room_bytes();
+        let _in_quotas = publisher.evictor.reserve_in_quotas(quotas, charge_bytes)?;
         self.staged.publish(&footer, mapping).map(drop)
     }
 }

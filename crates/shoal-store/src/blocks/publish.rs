@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use shoal_policy::BlockId;
 use shoal_policy::admission::Refusal;
+use shoal_policy::quotas::QuotaIds;
 use shoal_policy::residency::Reservation;
 use shoal_s3::object::Version;
 use tokio::sync::oneshot;
@@ -24,6 +25,23 @@ use crate::files::mapping::Mapping;
 use crate::files::segment_file::NewEntry;
 use crate::ground::{BlockEvent, Ground};
 use crate::ledger::segments::charge_bytes;
+
+/// How a block is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Storing {
+    /// How soon it has to be written.
+    pub urgency: Urgency,
+    /// The quotas that it counts in; those that the store does not have are ignored.
+    pub quotas: QuotaIds,
+}
+
+impl From<Urgency> for Storing {
+    /// The block counts in no quota.
+    fn from(urgency: Urgency) -> Self {
+        let quotas = QuotaIds::default();
+        Self { urgency, quotas }
+    }
+}
 
 /// Stores blocks.
 pub struct Publisher {
@@ -62,8 +80,8 @@ impl Publisher {
     /// Stores a block and returns it mapped.
     ///
     /// The `pieces` together are the whole block. If the block is already stored, `put` does nothing and
-    /// returns the stored one. `put` returns when the block is on disk. Depending on `urgency`, it is written
-    /// at once or when readers leave time for it.
+    /// returns the stored one, which counts in the quotas of whoever stored it first. `put` returns when the
+    /// block is on disk.
     ///
     /// # Errors
     ///
@@ -73,10 +91,10 @@ impl Publisher {
         block: BlockId,
         version: Arc<Version>,
         pieces: Vec<Bytes>,
-        urgency: Urgency,
+        storing: impl Into<Storing>,
     ) -> Result<Bytes, Refusal> {
         let (done, outcome) = oneshot::channel();
-        self.put_then(block, version, pieces, urgency, move |stored| {
+        self.put_then(block, version, pieces, storing, move |stored| {
             // The caller may be gone, but the block was also stored for later readers.
             let _ = done.send(stored);
         });
@@ -90,9 +108,10 @@ impl Publisher {
         block: BlockId,
         version: Arc<Version>,
         pieces: Vec<Bytes>,
-        urgency: Urgency,
+        storing: impl Into<Storing>,
         then: impl FnOnce(Result<Bytes, Refusal>) + Send + 'static,
     ) {
+        let Storing { urgency, quotas } = storing.into();
         let data_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
         if let Err(refusal) = self.check(block, &version, data_bytes) {
             self.ground.refused(block, refusal);
@@ -100,7 +119,7 @@ impl Publisher {
         }
         let publisher = Arc::clone(self);
         let submitted = self.writers.submit(urgency, data_bytes, move || {
-            let stored = publisher.put_now(block, &version, &pieces);
+            let stored = publisher.put_now(block, &version, &pieces, quotas);
             // Drop the pieces first, because the callback releases their share of the memory window.
             drop(pieces);
             then(stored.inspect_err(|&refusal| publisher.ground.refused(block, refusal)));
@@ -128,6 +147,7 @@ impl Publisher {
         block: BlockId,
         version: &Version,
         pieces: &[Bytes],
+        quotas: QuotaIds,
     ) -> Result<Bytes, Refusal> {
         if let Some(bytes) = self.loader.load(block, true) {
             return Ok(bytes);
@@ -140,16 +160,22 @@ impl Publisher {
             data_checksum: Checksum::compute(pieces),
             sequence,
             version: version.clone(),
+            quotas,
         };
         let encoded = footer.encode().ok_or(Refusal::TooLarge)?;
         if self.appender.takes(footer.data_bytes, encoded.len() as u64) {
-            return self.append(&NewEntry {
+            let entry = NewEntry {
                 stored: &footer.stored(),
                 footer: &encoded,
                 data: pieces,
-            });
+            };
+            let charge_bytes = charge_bytes(entry.entry_bytes());
+            let _in_quotas = self.evictor.reserve_in_quotas(quotas, charge_bytes)?;
+            return self.append(&entry);
         }
         let file_bytes = footer.data_bytes + encoded.len() as u64;
+        let charge_bytes = self.ground.disk.charge_bytes(file_bytes);
+        let _in_quotas = self.evictor.reserve_in_quotas(quotas, charge_bytes)?;
         let staged = StagedFile::write(self, sequence, pieces, &encoded, file_bytes)?;
         let mapping = staged.map(footer.data_bytes)?;
         staged.publish(&footer, mapping)
@@ -269,6 +295,12 @@ impl StagedFile {
         ground.ledger.extend_to(room, charge_bytes)?;
         let appended = ground.disk.append(file, footer);
         appended.map_err(|error| ground.health.write_failed("write", &error))
+    }
+
+    /// Returns the room that the file takes, in bytes.
+    pub(crate) fn room_bytes(&self) -> u64 {
+        let (_, room) = self.staged.as_ref().expect(STAGED);
+        room.bytes()
     }
 
     /// Maps the first `data_bytes` of the file.

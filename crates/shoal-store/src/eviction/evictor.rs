@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use shoal_base::clock;
 use shoal_policy::admission::Refusal;
+use shoal_policy::quotas::QuotaIds;
 use shoal_policy::residency::{FreeRoom, Reservation};
 
 use super::emptying::Emptying;
@@ -13,6 +14,7 @@ use super::removal::Removal;
 use crate::counters::RemovalReason;
 use crate::ground::Ground;
 use crate::ground::blocking::run_blocking;
+use crate::ledger::quota_room::QuotaReservation;
 
 /// Number of blocks evicted ahead of demand per acquisition of the locks.
 const BATCH: usize = 16;
@@ -33,6 +35,23 @@ pub struct Evictor {
     by_worth: OnceLock<NodeEvictor>,
     /// True if a block timed out waiting for the evictor, until there is enough room again.
     node_evictor_is_late: AtomicBool,
+}
+
+/// Room in quotas for a block that is being written. The block itself counts from its admission on, so that
+/// until this value is dropped it counts twice, and never not at all.
+#[must_use = "the room is given back when this is dropped"]
+pub(crate) struct RoomInQuotas<'a> {
+    ground: &'a Ground,
+    ids: QuotaIds,
+    bytes: u64,
+}
+
+impl Drop for RoomInQuotas<'_> {
+    fn drop(&mut self) {
+        if !self.ids.is_empty() {
+            self.ground.ledger.cancel_in_quotas(self.ids, self.bytes);
+        }
+    }
 }
 
 impl Evictor {
@@ -91,6 +110,35 @@ impl Evictor {
         }
     }
 
+    /// Reserves room in quotas for a block of `bytes` until the returned value is dropped. Blocks of a full
+    /// quota are evicted, and no others.
+    ///
+    /// # Errors
+    ///
+    /// Fails with [`Refusal::QuotaFull`] if the blocks of a quota that may leave do not suffice.
+    pub(crate) fn reserve_in_quotas(&self, ids: QuotaIds, bytes: u64) -> Result<RoomInQuotas<'_>, Refusal> {
+        while !ids.is_empty()
+            && let QuotaReservation::Freed(victim) = self.ground.ledger.reserve_in_quotas(ids, bytes)?
+        {
+            self.removal.remove_all([victim], RemovalReason::Quota);
+        }
+        Ok(RoomInQuotas {
+            ground: &self.ground,
+            ids,
+            bytes,
+        })
+    }
+
+    /// Evicts blocks of quotas that take more than their room, which was less when they came, or is less
+    /// since.
+    fn shrink_quotas(&self) {
+        while !self.ground.maintenance.is_stopped()
+            && let Some(victim) = self.ground.ledger.evict_over_quota()
+        {
+            self.removal.remove_all([victim], RemovalReason::Quota);
+        }
+    }
+
     /// Waits for the evictor, if there is one, and returns true if it made room by `until`. After a timeout
     /// no block waits until there is enough room again, so that a stuck evictor does not stop all writes.
     fn node_evictor_makes_room(&self, bytes: u64, until: Instant) -> bool {
@@ -106,6 +154,7 @@ impl Evictor {
 
     /// Evicts ahead of demand, through the node's evictor if there is one. Empties the segments that are due.
     pub(crate) fn make_room_ahead(&self) {
+        self.shrink_quotas();
         self.empty_segments();
         match self.by_worth.get() {
             None => self.evict_ahead_now(),

@@ -5,12 +5,18 @@
 //! |      |             | description length u32 | format u32 | CRC u64 | magic 8 |
 //! ```
 //!
+//! The description of a block that counts in quotas ends with their two digests, 0 for none; that of another
+//! block does not have them, nor did it in earlier builds.
+//!
 //! Fields are encoded as in [`shoal_base::encoding`]. The CRC covers the description and the part of the tail
 //! before it. The tail ends the file, so a truncated or extended file has no valid tail at its end. Recovery
 //! needs nothing but footer and file name.
 
+use std::num::NonZeroU64;
+
 use crc_fast::{CrcAlgorithm, Digest};
 use shoal_base::encoding::{Malformed, Reader};
+use shoal_policy::quotas::{QuotaId, QuotaIds};
 use shoal_policy::{BlockId, ObjectId};
 use shoal_s3::object::{Extent, Version};
 
@@ -34,6 +40,8 @@ pub(crate) struct StoredBlock {
     pub(crate) extent: Extent,
     /// Orders blocks, and the versions of an object, by age.
     pub(crate) sequence: u64,
+    /// The quotas that it counts in. The table of a segment does not have them.
+    pub(crate) quotas: QuotaIds,
 }
 
 /// The footer of a block file.
@@ -50,6 +58,8 @@ pub(crate) struct Footer {
     pub(crate) sequence: u64,
     /// The lake's description of the version.
     pub(crate) version: Version,
+    /// The quotas that the block counts in.
+    pub(crate) quotas: QuotaIds,
 }
 
 /// Why bytes are not a valid footer.
@@ -116,6 +126,7 @@ impl Footer {
             object: self.version.object,
             extent: self.version.extent(),
             sequence: self.sequence,
+            quotas: self.quotas,
         }
     }
 
@@ -127,6 +138,11 @@ impl Footer {
         out.extend_from_slice(&self.data_checksum.to_le_bytes());
         out.extend_from_slice(&self.sequence.to_le_bytes());
         self.version.write(&mut out);
+        if !self.quotas.is_empty() {
+            for id in [self.quotas.of_identity, self.quotas.of_prefix] {
+                out.extend_from_slice(&id.map_or(0, |id| id.0.get()).to_le_bytes());
+            }
+        }
         if out.len() + TAIL_BYTES > FOOTER_BYTES_MAX {
             return None;
         }
@@ -169,12 +185,30 @@ impl Footer {
             data_checksum: reader.u64()?,
             sequence: reader.u64()?,
             version: Version::read(reader)?,
+            quotas: read_quotas(reader)?,
         })
     }
 
     /// Returns true if index and length are consistent with the version.
     fn is_consistent(&self) -> bool {
         self.index < self.version.block_count() && self.data_bytes == self.version.block_len(self.index)
+    }
+}
+
+/// Reads the quotas at the end of a description, if they are there.
+fn read_quotas(reader: &mut Reader<'_>) -> Result<QuotaIds, Malformed> {
+    if reader.rest().is_empty() {
+        return Ok(QuotaIds::default());
+    }
+    let mut id = || Ok(NonZeroU64::new(reader.u64()?).map(QuotaId));
+    let quotas = QuotaIds {
+        of_identity: id()?,
+        of_prefix: id()?,
+    };
+    if quotas.is_empty() {
+        Err(Malformed)
+    } else {
+        Ok(quotas)
     }
 }
 
@@ -210,7 +244,7 @@ mod tests {
     use shoal_policy::ObjectId;
     use shoal_s3::object::Version;
 
-    use super::{FOOTER_BYTES_MAX, Footer, FooterError, Tail};
+    use super::{FOOTER_BYTES_MAX, Footer, FooterError, NonZeroU64, QuotaId, QuotaIds, Tail};
 
     fn footer() -> Footer {
         let object = ObjectId([7; 16]);
@@ -233,6 +267,7 @@ mod tests {
                 last_modified: Some(SystemTime::UNIX_EPOCH + Duration::new(1_700_000_000, 5)),
                 headers,
             },
+            quotas: QuotaIds::default(),
         }
     }
 
@@ -263,6 +298,22 @@ mod tests {
                 decode(&written.encode().unwrap()).unwrap().version.last_modified,
                 last_modified
             );
+        }
+    }
+
+    #[test]
+    fn a_footer_has_the_quotas_of_its_block_and_no_bytes_for_none() {
+        let without = footer().encode().unwrap();
+        let (identity, prefix) = (NonZeroU64::new(7), NonZeroU64::new(u64::MAX));
+        for (identity, prefix) in [(identity, None), (None, prefix), (identity, prefix)] {
+            let mut written = footer();
+            written.quotas = QuotaIds {
+                of_identity: identity.map(QuotaId),
+                of_prefix: prefix.map(QuotaId),
+            };
+            let bytes = written.encode().unwrap();
+            assert_eq!(bytes.len(), without.len() + 16);
+            assert!(same(&decode(&bytes).unwrap(), &written));
         }
     }
 

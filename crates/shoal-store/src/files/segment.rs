@@ -16,6 +16,7 @@
 //! but returns none.
 
 use shoal_base::encoding::{Malformed, Reader};
+use shoal_policy::quotas::QuotaIds;
 use shoal_policy::{BlockId, ObjectId, VersionId};
 use shoal_s3::object::Extent;
 
@@ -228,6 +229,7 @@ impl Layout {
             object,
             extent,
             sequence: reader.u64()?,
+            quotas: QuotaIds::default(),
         };
         let record = Record {
             stored,
@@ -370,6 +372,7 @@ mod tests {
                 last_modified: Some(SystemTime::UNIX_EPOCH),
                 headers: HeaderMap::new(),
             },
+            quotas: QuotaIds::default(),
         }
     }
 

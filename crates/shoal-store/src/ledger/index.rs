@@ -403,6 +403,7 @@ mod tests {
 
     use proptest::collection::vec;
     use proptest::prelude::{ProptestConfig, any, proptest};
+    use shoal_policy::quotas::QuotaIds;
     use shoal_policy::{BlockId, ObjectId, VersionId};
 
     use super::{Address, BlockSet, Extent, Index, Place, Record, StoredBlock};
@@ -427,6 +428,7 @@ mod tests {
             object: OBJECT,
             extent: EXTENT,
             sequence,
+            quotas: QuotaIds::default(),
         }
     }
 

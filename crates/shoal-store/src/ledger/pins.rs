@@ -83,7 +83,7 @@ impl State {
             return;
         }
         // If there is no room for the pin, the block is an ordinary one.
-        let _ = self.residency.pin(&block);
+        let _ = self.pin_block(block);
         if self.index.has_older(object) {
             self.unpin_blocks(object, Some(block.version));
         }
@@ -104,7 +104,7 @@ impl State {
             return kept;
         };
         for block in self.index.ids_of(version) {
-            if let Err(refusal) = self.residency.pin(&block) {
+            if let Err(refusal) = self.pin_block(block) {
                 // It may have been put back into a different layer.
                 self.observe(block);
                 kept.refusal = Some(refusal);
@@ -119,6 +119,13 @@ impl State {
         kept
     }
 
+    fn pin_block(&mut self, block: BlockId) -> Result<(), Refusal> {
+        if self.residency.pin(&block)?.is_some() {
+            self.quotas.set_aside(&block);
+        }
+        Ok(())
+    }
+
     /// Unpins the blocks of an object, except those of version `but`.
     fn unpin_blocks(&mut self, object: ObjectId, but: Option<VersionId>) -> Kept {
         let mut freed = Kept::default();
@@ -127,6 +134,7 @@ impl State {
                 continue;
             }
             if let Some(bytes) = self.residency.unpin(&block) {
+                self.quotas.take_back(&block);
                 // It may have been put back into a different layer.
                 self.observe(block);
                 freed.blocks += 1;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use shoal_policy::admission::Refusal;
+use shoal_policy::quotas::QuotaIds;
 use shoal_s3::object::Version;
 
 use super::{BLOCK, Lab, data, put, refusals, version};
@@ -33,7 +34,10 @@ async fn a_draft_becomes_a_block_like_any_other() {
             !store.contains(version.block(index)),
             "no reader finds it before it has a name"
         );
-        draft.name(Arc::clone(&version), index).await.unwrap();
+        draft
+            .name(Arc::clone(&version), index, QuotaIds::default())
+            .await
+            .unwrap();
         assert_eq!(
             store.resident(version.block(index), true).unwrap(),
             data(&version, index)
@@ -93,7 +97,10 @@ async fn a_draft_is_not_named_what_it_is_not() {
     let (store, _) = lab.open();
     let (short, long) = (version(1, "a", BLOCK - 1), version(2, "a", BLOCK));
     let drafted = draft(&store, &short, 0).await.unwrap();
-    assert_eq!(drafted.name(Arc::clone(&long), 0).await, Err(Refusal::Mismatched));
+    assert_eq!(
+        drafted.name(Arc::clone(&long), 0, QuotaIds::default()).await,
+        Err(Refusal::Mismatched)
+    );
     assert_eq!((store.counters().blocks, aside(&lab)), (0, 0));
 }
 
@@ -104,7 +111,9 @@ async fn a_draft_of_a_block_that_is_here_gives_way() {
     let version = version(1, "a", BLOCK);
     let late = draft(&store, &version, 0).await.unwrap();
     let held = put(&store, &version, 0).await.unwrap();
-    late.name(Arc::clone(&version), 0).await.unwrap();
+    late.name(Arc::clone(&version), 0, QuotaIds::default())
+        .await
+        .unwrap();
     assert_eq!((store.counters().blocks, aside(&lab)), (1, 0));
     assert_eq!(held, data(&version, 0), "readers of the first are not disturbed");
 }

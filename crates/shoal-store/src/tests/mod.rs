@@ -10,6 +10,7 @@ mod layers;
 mod listing;
 mod model;
 mod pins;
+mod quotas;
 mod reads;
 mod restart;
 mod segments;
@@ -67,6 +68,7 @@ impl Lab {
             policy: Some(PolicyName::Lru),
             pinned_percent: 50,
             block_bytes: BLOCK,
+            quotas: Vec::new(),
         };
         Self {
             _folder: folder,

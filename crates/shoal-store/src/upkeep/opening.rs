@@ -90,6 +90,7 @@ pub(crate) fn open(
         &hierarchy,
     );
     let segment_bytes = (conditions.segment_bytes)(room_bytes);
+    ledger.set_quotas(&config.quotas);
     ledger.keep_free(free_room(config, &disk, segment_bytes));
     let ground = Arc::new(Ground::new(disk, ledger));
     let appender = Appender::new(&ground, segment_bytes, config.block_bytes);
@@ -109,6 +110,8 @@ pub(crate) fn open(
     let store = Arc::new(store);
     let started = store.maintenance.start(&store);
     started.map_err(failed("start its threads"))?;
+    // The room of a quota may have become smaller.
+    store.ground.maintenance.wake();
     Ok((store, recovery))
 }
 

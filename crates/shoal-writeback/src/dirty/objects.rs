@@ -171,7 +171,8 @@ impl DirtyObjects {
             });
         }
         let key = new_key(size_bytes);
-        let copy = self.shared.parts.through.copy(size_bytes);
+        let through = &self.shared.parts.through;
+        let copy = through.copy(size_bytes, &write.caller, &write.name);
         let each = |data: &Bytes| {
             if let Ok(copy) = &copy {
                 copy.add(vec![data.clone()]);

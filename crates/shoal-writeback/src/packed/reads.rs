@@ -94,7 +94,7 @@ impl PackedLake {
                 return Ok(None);
             }
             let bytes = self.bytes(&member, &context.caller, HeaderMap::new());
-            let bytes = bytes.with_purpose(&context.purpose);
+            let bytes = bytes.within(self.fetcher.transfer(context));
             // A pack to which the object has been moved is not that of the task.
             let is_there = pack == Some(member.object.pack_name.id(self.fetcher.parts.lake.url()));
             if is_there && let Some(read) = self.read_from_blocks(&member.object, context).await? {
@@ -124,9 +124,9 @@ impl PackedLake {
             return Ok(None);
         }
         let version = &member.object.version;
-        let ReadContext { caller, purpose, .. } = &*request.context;
-        let bytes = self.bytes(&member, caller, about.context.headers().clone());
-        let mut bytes = bytes.with_purpose(purpose);
+        let context = &request.context;
+        let bytes = self.bytes(&member, &context.caller, about.context.headers().clone());
+        let mut bytes = bytes.within(self.fetcher.transfer(context));
         // A block is proven by the CRC-32 if it is all of the object.
         let is_shared = version.block_count() == 1 && !self.fetcher.parts.cooperation.is_alone();
         if is_shared {

@@ -34,6 +34,7 @@ mod node;
 mod openapi;
 mod plan;
 mod process;
+mod quotas;
 mod ranges;
 mod read;
 mod ready;

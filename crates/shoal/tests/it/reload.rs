@@ -123,6 +123,32 @@ fn load(client: Client) -> (Arc<AtomicBool>, JoinHandle<(usize, usize)>) {
 }
 
 #[tokio::test]
+async fn quotas_come_change_and_go() {
+    let story = Story::start(&[own("alice")]).await;
+    let shown = async || {
+        let admin = Client::anonymous(story.node.admin);
+        let metrics = admin.get("/metrics").send().await;
+        let lines = metrics.text().lines().map(str::to_owned);
+        let quotas = lines.filter(|line| line.starts_with("shoal_quota_"));
+        quotas.collect::<Vec<_>>()
+    };
+    assert_eq!(shown().await, Vec::<String>::new());
+    let quota = "[[quota]]\nidentity = \"alice\"\n";
+    let room = format!("{quota}room = \"1GiB\"\n");
+    story.becomes(&room, &[own("alice")]).await;
+    assert_eq!(story.status_of("alice").await, StatusCode::OK);
+    assert!(shown().await[1].ends_with("shoal_quota_room_bytes{quota=\"alice\"} 1073741824"));
+    let rate = format!("{quota}room = \"2GiB\"\nbandwidth = \"8Mbit\"\n");
+    story.becomes(&rate, &[own("alice")]).await;
+    let after = shown().await;
+    assert!(after.contains(&"shoal_quota_room_bytes{quota=\"alice\"} 2147483648".to_owned()));
+    assert!(after.contains(&"shoal_quota_bandwidth_bytes_per_second{quota=\"alice\"} 1000000".to_owned()));
+    story.becomes("", &[own("alice")]).await;
+    assert_eq!(shown().await, Vec::<String>::new());
+    assert_eq!(story.node.stop().await, Some(0));
+}
+
+#[tokio::test]
 async fn identities_come_and_go_under_load_and_no_request_is_lost() {
     let story = Story::start(&[own("alice"), own("bob")]).await;
     let (stop, reading) = load(story.node.client("alice", &secret("alice")));

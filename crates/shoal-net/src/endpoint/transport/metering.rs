@@ -17,8 +17,8 @@ impl Transport {
     /// Returns the rates of jobs that read the object of this request by plan, if the client does not say
     /// which job it is.
     fn promised_rates(&self, head: &Head) -> Vec<Arc<JobRate>> {
-        let may_be_promised =
-            self.promises.has_any() && head.transfer.is_none() && head.method == Method::GET;
+        let names_no_job = head.transfer.as_ref().is_none_or(Transfer::names_no_job);
+        let may_be_promised = self.promises.has_any() && names_no_job && head.method == Method::GET;
         let read = may_be_promised.then(|| target::object(&head.context.target));
         read.flatten().map_or_else(Vec::new, |name| {
             let newest = ObjectName {

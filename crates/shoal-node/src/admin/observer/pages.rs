@@ -38,6 +38,7 @@ impl Snapshot {
             link: self.link.clone(),
             store: self.store(),
             layers: self.layers(),
+            quotas: self.quotas.clone(),
             reads: ReadsPage {
                 flights: self.core.single_flight.count(),
                 coalesced_requests: self.core.single_flight.coalesced(),

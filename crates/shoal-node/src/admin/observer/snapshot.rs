@@ -13,6 +13,7 @@ use shoal_orders::tasks::{PlanFigures, TaskFigures};
 use shoal_store::Counters;
 
 use super::Observer;
+use crate::admin::status::QuotaPage;
 use crate::core::Core;
 
 /// The figures of a node at one moment. Figures that only one line needs are read from the parts themselves.
@@ -22,6 +23,8 @@ pub(super) struct Snapshot {
     /// `None` if the link is not metered.
     pub(super) link: Option<LinkFigures>,
     pub(super) store: Counters,
+    /// In the order of the configuration.
+    pub(super) quotas: Vec<QuotaPage>,
     /// `None` on a node that does not cooperate.
     pub(super) peers: Option<Vec<Arc<Peer>>>,
     pub(super) messages: MessageFigures,
@@ -44,6 +47,7 @@ impl Snapshot {
         Self {
             link: core.lake.link().map(|link| link.figures()),
             store: core.store.counters(),
+            quotas: quotas(&core),
             peers: cooperates.then(|| core.cooperation.peers()),
             messages: core.messages.figures(),
             directory: directory
@@ -57,4 +61,21 @@ impl Snapshot {
             node,
         }
     }
+}
+
+fn quotas(core: &Core) -> Vec<QuotaPage> {
+    let rooms = core.store.quota_rooms();
+    let quotas = core.quotas.all().into_iter().map(|quota| {
+        let rate = quota.rate.as_ref();
+        let room = rooms.iter().find(|room| room.id == quota.id);
+        QuotaPage {
+            name: quota.scope.name().to_owned(),
+            room_bytes: quota.room_bytes,
+            used_bytes: room.map_or(0, |room| room.used_bytes),
+            bandwidth_bytes_per_second: rate.map(|rate| rate.bytes_per_second()),
+            lake_bytes: rate.map_or(0, |rate| rate.bytes()),
+            lake_waits: rate.map_or(0, |rate| rate.waits()),
+        }
+    });
+    quotas.collect()
 }

@@ -17,6 +17,7 @@ use shoal_plan::execution::JobStatus;
 use shoal_store::Health;
 
 use super::snapshot::Snapshot;
+use crate::admin::status::QuotaPage;
 
 observed! {
     /// Every metric of a node, but for those of objects that are written back.
@@ -141,6 +142,18 @@ observed! {
         => |s| each(s.core.store.layers.rooms().iter().map(|room| (room.layer.to_string(), room.target_bytes)));
 
     // Other nodes.
+    // Quotas.
+    Gauge quota_bytes{quota} "Bytes of blocks on this node's disk that count in a quota of room, by the name of its identity or its prefix."
+        => |s| quotas(s, |quota| quota.room_bytes.map(|_| quota.used_bytes));
+    Gauge quota_room_bytes{quota} "The most bytes of this node's disk that the blocks of a quota may take."
+        => |s| quotas(s, |quota| quota.room_bytes);
+    Counter quota_lake_bytes{quota} "Bytes that this node has read from the lake for a quota of bandwidth."
+        => |s| quotas(s, |quota| quota.bandwidth_bytes_per_second.map(|_| quota.lake_bytes));
+    Counter quota_lake_waits{quota} "Times that bytes from the lake had to wait for a quota."
+        => |s| quotas(s, |quota| quota.bandwidth_bytes_per_second.map(|_| quota.lake_waits));
+    Gauge quota_bandwidth_bytes_per_second{quota} "The most bytes that this node reads from the lake for a quota in a second."
+        => |s| quotas(s, |quota| quota.bandwidth_bytes_per_second);
+
     Counter hops{result} "Requests for blocks to other nodes, by outcome."
         => |s| in_cluster(s, s.core.fetcher.hops());
     Counter peer_requests{peer} "Requests to another node." => |s| peers(s, |peer| peer.requests);
@@ -298,6 +311,11 @@ fn payers(s: &Snapshot, read: impl Fn(&PayerUsage) -> usize) -> Vec<Sample> {
         *amounts.entry(payer.name.clone()).or_default() += read(&payer) as u64;
     }
     each(amounts)
+}
+
+fn quotas(s: &Snapshot, figure: impl Fn(&QuotaPage) -> Option<u64>) -> Vec<Sample> {
+    let quotas = s.quotas.iter();
+    each(quotas.filter_map(|quota| Some((quota.name.clone(), figure(quota)?))))
 }
 
 fn lake(s: &Snapshot) -> &EndpointCounters {

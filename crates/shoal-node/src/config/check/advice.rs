@@ -57,6 +57,7 @@ impl<'a> Check<'a> {
                 .extend(faults.map(|fault| fault.of(rule, provenance)));
         }
         self.advise_on_tiers();
+        self.advise_on_quotas();
         self.advise_on_coherent_objects();
     }
 

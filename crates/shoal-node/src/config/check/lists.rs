@@ -188,14 +188,14 @@ fn rule_below<'c>(rule: &WriteRule, config: &'c Config) -> Option<&'c WriteRule>
 }
 
 /// Returns the hint for a rule that names no identity.
-fn known_identity(unknown: Option<&str>, config: &Config) -> String {
+pub(super) fn known_identity(unknown: Option<&str>, config: &Config) -> String {
     suggestion(unknown.unwrap_or_default(), access_keys(config)).map_or_else(
         || "add its [[identity]], or leave it out".into(),
         |known| format!("did you mean \"{known}\"?"),
     )
 }
 
-fn access_keys(config: &Config) -> impl Iterator<Item = &str> {
+pub(super) fn access_keys(config: &Config) -> impl Iterator<Item = &str> {
     config.identities.iter().map(|identity| &*identity.access_key)
 }
 
@@ -236,6 +236,7 @@ impl<'a> Check<'a> {
                 self.refuse(entry, row.key, (row.faults)(identity));
             }
         }
+        self.quotas();
         for (source, entry) in self.list("[[key_source]]", &config.key_sources) {
             for row in KEY_SOURCE_RULES {
                 self.refuse(entry, row.key, (row.faults)(source));
@@ -248,7 +249,7 @@ impl<'a> Check<'a> {
         );
     }
 
-    fn prefixes(&mut self, rules: impl Iterator<Item = (&'a str, &'a Entry)>) {
+    pub(super) fn prefixes(&mut self, rules: impl Iterator<Item = (&'a str, &'a Entry)>) {
         let mut uris = Vec::new();
         for (prefix, entry) in rules {
             match prefix.parse::<S3Uri>() {

@@ -1,10 +1,11 @@
 //! Validates the values of a configuration against each other and against the machine.
 //!
-//! `rules` is the table of what a single setting must not be, `lists` and `tier` have those for the entries
-//! of lists, `advice` warns about values that are valid and rarely intended.
+//! `rules` is the table of what a single setting must not be, `lists`, `quotas` and `tier` have those for the
+//! entries of lists, `advice` warns about values that are valid and rarely intended.
 
 mod advice;
 mod lists;
+mod quotas;
 mod rules;
 mod texts;
 mod tier;

@@ -12,8 +12,8 @@ use super::{HEADERS_HINT, Loader, both_secrets};
 use crate::config::problem::Fault;
 use crate::config::value::Value;
 use crate::config::{
-    FreshnessRule, HintRule, Identity, KeySourceConfig, KeySourceKind, LookupPlace, PackConfig, Table,
-    WriteRule,
+    FreshnessRule, HintRule, Identity, KeySourceConfig, KeySourceKind, LookupPlace, PackConfig, QuotaConfig,
+    QuotaScope, Table, WriteRule,
 };
 
 /// Reads the keys of one entry. The loader collects what is wrong with them.
@@ -153,6 +153,32 @@ impl EntryReader<'_> {
             headers,
             account,
             cache_time: cache_time.unwrap_or(KeySourceConfig::CACHE_TIME),
+        })
+    }
+
+    pub(super) fn quota(&mut self) -> Option<QuotaConfig> {
+        let (identity, prefix) = (self.optional("identity"), self.optional("prefix"));
+        match [self.entry.has("identity"), self.entry.has("prefix")] {
+            [true, true] => {
+                let hint = "keep one of the two, and write another [[quota]] for the other";
+                self.refuse("prefix", "has both an identity and a prefix", hint);
+            }
+            [false, false] => {
+                let hint = "add a line: identity = \"AK\", or prefix = \"s3://bucket/prefix/\"";
+                self.refuse("", "has neither an identity nor a prefix", hint);
+            }
+            _ => {}
+        }
+        if !self.entry.has("room") && !self.entry.has("bandwidth") {
+            let hint = "add a line: room = \"20%\", or bandwidth = \"1Gbit\"";
+            self.refuse("", "has neither room nor bandwidth", hint);
+        }
+        let (room, bandwidth) = (self.optional("room"), self.optional("bandwidth"));
+        let scope = identity.map(QuotaScope::Identity);
+        Some(QuotaConfig {
+            scope: scope.or_else(|| prefix.map(QuotaScope::Prefix))?,
+            room,
+            bandwidth,
         })
     }
 

@@ -44,6 +44,7 @@ lists! {
     "identity": access_key secret_key secret_key_file share lake_access_key lake_secret_key
         lake_secret_key_file;
     "key_source": kind url ca_file headers headers_file access_key secret_key secret_key_file cache_time;
+    "quota": identity prefix room bandwidth;
 }
 
 /// The raw value of the setting at `position` in the table, and its origin.

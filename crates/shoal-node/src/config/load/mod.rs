@@ -164,6 +164,7 @@ impl Loader {
         self.draft.config.lookup.places = self.list(file, "[[lookup.place]]", |entry| entry.place());
         self.draft.config.identities = self.list(file, "[[identity]]", |entry| entry.identity());
         self.draft.config.key_sources = self.list(file, "[[key_source]]", |entry| entry.key_source());
+        self.draft.config.quotas = self.list(file, "[[quota]]", |entry| entry.quota());
     }
 
     fn list<T>(&mut self, file: &File, title: &str, read: fn(&mut EntryReader<'_>) -> Option<T>) -> Vec<T> {

@@ -6,6 +6,7 @@ mod hints;
 mod key_source;
 mod link;
 mod lookup;
+mod quotas;
 mod refusals;
 mod removed;
 mod shared;

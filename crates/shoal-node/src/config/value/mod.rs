@@ -17,8 +17,8 @@ use toml::Value as Toml;
 
 use super::problem::Fault;
 use super::{
-    AccessFormat, Anonymous, Bandwidth, CooperationMode, Fallback, FreshnessMode, KeySourceKind, RolePattern,
-    Share, SplitRule, UnknownIdentities, WriteMode,
+    AccessFormat, Anonymous, Bandwidth, CooperationMode, Fallback, FreshnessMode, KeySourceKind, QuotaSize,
+    RolePattern, Share, SplitRule, UnknownIdentities, WriteMode,
 };
 use units::{format_size, format_time, parse_size, parse_time};
 
@@ -120,6 +120,8 @@ texts! {
     // Every `u64` of the configuration counts bytes.
     u64: parse_size, |bytes: &Self| format_size(*bytes),
         "write a size as a whole number and B, KiB, MiB, GiB or TiB (or KB, MB, GB, TB: powers of 1000), such as \"100GiB\"";
+    QuotaSize: parse_quota_size, format_quota_size,
+        "write a size such as \"100GiB\", or a part of [store] capacity such as \"20%\"";
     Duration: parse_time, |time: &Self| format_time(*time),
         "write a time as a whole number and ms, s, m, h or d, such as \"30s\"";
     Bandwidth: bandwidth::parse, bandwidth::format,
@@ -162,6 +164,20 @@ fn parse_network(text: &str) -> Option<IpNet> {
     let address = || Some(IpNet::from(text.parse::<IpAddr>().ok()?));
     let network = text.parse().ok().or_else(address);
     network.filter(|network| network.trunc() == *network)
+}
+
+fn parse_quota_size(text: &str) -> Option<QuotaSize> {
+    match text.strip_suffix('%') {
+        Some(percent) => percent.trim_end().parse().ok().map(QuotaSize::Percent),
+        None => parse_size(text).map(QuotaSize::Bytes),
+    }
+}
+
+fn format_quota_size(size: &QuotaSize) -> String {
+    match size {
+        QuotaSize::Bytes(bytes) => format_size(*bytes),
+        QuotaSize::Percent(percent) => format!("{percent}%"),
+    }
 }
 
 fn parse_freshness(text: &str) -> Option<FreshnessMode> {

@@ -7,11 +7,20 @@ use crate::eviction::Eviction;
 use crate::eviction::structures::slab::{List, Slab};
 
 /// Least recently used, every operation in O(1).
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Lru<K> {
     /// Each key with its bytes.
     keys: Slab<K, u64>,
     by_use: List,
+}
+
+impl<K> Default for Lru<K> {
+    fn default() -> Self {
+        Self {
+            keys: Slab::default(),
+            by_use: List::default(),
+        }
+    }
 }
 
 impl<K: Copy + Eq + Hash> Lru<K> {

@@ -13,7 +13,7 @@ use shoal_base::encoding::Malformed;
 use shoal_cache::obtain::{InPack, KeptBytes};
 use shoal_net::endpoint::s3::{CallError, S3Client, SendOptions};
 use shoal_net::endpoint::{BoxError, OnContradiction};
-use shoal_net::link::{Purpose, Transfer};
+use shoal_net::link::Transfer;
 use shoal_pack::table::Packed;
 use shoal_pack::{Description, Part};
 use shoal_policy::Source;
@@ -243,12 +243,9 @@ impl MemberBytes {
         }
     }
 
-    /// Returns a reader of the same bytes for a purpose.
-    pub(crate) fn with_purpose(self, purpose: &Purpose) -> Self {
-        Self {
-            transfer: purpose.transfer(),
-            ..self
-        }
+    /// Returns a reader of the same bytes that `transfer` carries from the lake.
+    pub(crate) fn within(self, transfer: Option<Transfer>) -> Self {
+        Self { transfer, ..self }
     }
 
     /// Returns a reader of bytes that are one block, which other nodes may obtain, too.

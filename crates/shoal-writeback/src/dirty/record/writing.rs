@@ -45,6 +45,7 @@ const OF_THE_OBJECT: [HeaderName; 6] = [
 #[derive(Clone, Debug)]
 pub struct PendingWrite {
     pub(crate) name: ObjectName,
+    pub(crate) caller: Caller,
     pub(crate) writer: Arc<str>,
     pub(crate) size_bytes: u64,
     /// The headers to send to the lake with the bytes.
@@ -102,6 +103,7 @@ impl PendingWrite {
         };
         Ok(Self {
             name: name.clone(),
+            caller: caller.clone(),
             writer: identity.name().into(),
             size_bytes,
             headers,

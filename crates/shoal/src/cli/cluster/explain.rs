@@ -202,6 +202,16 @@ fn to_text(found: &ClusterExplanation) -> String {
             };
         }
     }
+    for Explanation { node, quotas, .. } in &found.nodes {
+        if !quotas.is_empty() {
+            let quotas: Vec<_> = quotas.iter().map(|quota| terminal::line(quota)).collect();
+            let _ = writeln!(
+                text,
+                "{node}: under the quota of {}",
+                quotas.join(" and that of ")
+            );
+        }
+    }
     let shown = found.nodes[0].blocks.len();
     if shown == 0 {
         return text;

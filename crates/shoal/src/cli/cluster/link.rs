@@ -1,10 +1,11 @@
-//! The metered link to the lake, as one node sees it.
+//! The metered link to the lake and the quotas, as one node sees them.
 
 use std::fmt::Write as _;
 
-use shoal_node::admin::status::{BandwidthScope, LaneFigures, LinkFigures};
+use shoal_base::terminal;
+use shoal_node::admin::status::{BandwidthScope, LaneFigures, LinkFigures, QuotaPage};
 
-use crate::cli::output::{counted, scaled};
+use crate::cli::output::{bytes, counted, scaled};
 
 /// The classes in display order.
 const CLASSES: [&str; 4] = ["client", "planned", "prefetch", "cleaning"];
@@ -42,6 +43,21 @@ fn lane_words(lane: &LaneFigures) -> String {
     text
 }
 
+/// Describes what a quota allows, and what of that is used.
+pub(crate) fn quota_words(quota: &QuotaPage) -> String {
+    let mut text = format!("quota of {}", terminal::line(&quota.name));
+    let mut separator = ": ";
+    if let Some(room) = quota.room_bytes {
+        let _ = write!(text, "{separator}{} of {}", bytes(quota.used_bytes), bytes(room));
+        separator = "; ";
+    }
+    if let Some(most) = quota.bandwidth_bytes_per_second {
+        let (read, most) = (bytes(quota.lake_bytes), rate(most));
+        let _ = write!(text, "{separator}{read} from the lake, at most {most}");
+    }
+    text
+}
+
 /// Formats a rate in bits a second, the unit in which links are sold, with three digits.
 fn rate(bytes: u64) -> String {
     let units = ["kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"];
@@ -56,9 +72,9 @@ fn rate(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use shoal_node::admin::status::{BandwidthScope, ClassFigures, LaneFigures, LinkFigures};
+    use shoal_node::admin::status::{BandwidthScope, ClassFigures, LaneFigures, LinkFigures, QuotaPage};
 
-    use super::{link_words, rate};
+    use super::{link_words, quota_words, rate};
 
     #[test]
     fn rates_have_three_digits() {
@@ -71,6 +87,23 @@ mod tests {
         ] {
             assert_eq!(rate(bytes), text, "{bytes}");
         }
+    }
+
+    #[test]
+    fn a_quota_is_told_by_what_it_limits() {
+        let mut quota = QuotaPage {
+            name: "s3://b/x/".into(),
+            room_bytes: Some(2 << 30),
+            used_bytes: 1 << 30,
+            ..QuotaPage::default()
+        };
+        assert_eq!(quota_words(&quota), "quota of s3://b/x/: 1.0 GiB of 2.0 GiB");
+        quota.bandwidth_bytes_per_second = Some(125_000_000);
+        let both = "quota of s3://b/x/: 1.0 GiB of 2.0 GiB; 0 B from the lake, at most 1.00 Gbit/s";
+        assert_eq!(quota_words(&quota), both);
+        quota.room_bytes = None;
+        let rate = "quota of s3://b/x/: 0 B from the lake, at most 1.00 Gbit/s";
+        assert_eq!(quota_words(&quota), rate);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use shoal_node::HandoffProgress;
 use shoal_node::admin::client::{AdminClient, AdminError};
 use shoal_node::admin::members::Members;
 use shoal_node::admin::status::{
-    DirectoryPage, LakePage, LayerPage, LinkFigures, Status, StorePage, TaskFigures, TierPage,
+    DirectoryPage, LakePage, LayerPage, LinkFigures, QuotaPage, Status, StorePage, TaskFigures, TierPage,
 };
 use shoal_orders::{JobCounts, JobNote, Progress, Task, TaskList, TaskState};
 use shoal_policy::Source;
@@ -92,6 +92,8 @@ pub(crate) struct Numbers {
     pub(crate) directory: Option<DirectoryPage>,
     /// The link to the lake; `None` if it is not metered.
     pub(crate) link: Option<LinkFigures>,
+    /// The quotas.
+    pub(crate) quotas: Vec<QuotaPage>,
     /// Conditions that hold.
     pub(crate) conditions: Vec<Condition>,
     pub(crate) traffic: Traffic,
@@ -300,6 +302,7 @@ async fn numbers(client: &AdminClient, pages: &str, name: &str) -> Result<Number
         tiers: status.write_back.tiers,
         directory: status.directory,
         link: status.link,
+        quotas: status.quotas,
         conditions: status.conditions,
     })
 }

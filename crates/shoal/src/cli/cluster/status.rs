@@ -10,7 +10,7 @@ use shoal_node::admin::status::{CoherenceFigures, DirectoryPage, GwfFigures, Tie
 use shoal_orders::{JobStatus, TaskState};
 
 use super::admin::{AdminPort, failed};
-use super::link::link_words;
+use super::link::{link_words, quota_words};
 use super::overview::{Answer, NodeView, Numbers, Overview, TasksView, Traffic};
 use super::task::plan_state::job_counts;
 use super::task::progress::line;
@@ -238,6 +238,7 @@ fn remarks_on(numbers: &Numbers) -> Vec<String> {
         remarks.extend(directory.coherent.as_ref().map(coherent_words));
     }
     remarks.extend(numbers.link.as_ref().map(link_words));
+    remarks.extend(numbers.quotas.iter().map(quota_words));
     remarks.extend(numbers.tiers.iter().map(backlog));
     if let Some(drain) = numbers.drain.filter(|drain| drain.state != HandoffPhase::Serving) {
         remarks.push(format!(
@@ -315,7 +316,7 @@ pub(crate) mod tests {
     use shoal_net::Condition;
     use shoal_node::admin::status::{
         CoherenceFigures, Counters, DirectoryPage, DirectoryRequests, GwfFigures, LayerPage, LinkFigures,
-        PinCounts, StorePage, TaskFigures, TierPage,
+        PinCounts, QuotaPage, StorePage, TaskFigures, TierPage,
     };
     use shoal_node::{HandoffPhase, HandoffProgress};
     use shoal_orders::{JobCounts, Task};
@@ -385,6 +386,12 @@ pub(crate) mod tests {
                 bandwidth_bytes_per_second: 1_250_000_000,
                 ..LinkFigures::default()
             }),
+            quotas: vec![QuotaPage {
+                name: "AK".into(),
+                room_bytes: Some(1 << 20),
+                used_bytes: 512 << 10,
+                ..QuotaPage::default()
+            }],
             drain: Some(HandoffProgress {
                 state: HandoffPhase::Drained,
                 blocks_given: 4,
@@ -494,6 +501,7 @@ n0: pinned 3 objects, 512 KiB of at most 512 MiB
 n0: directory answers in 0.21 ms, 1.0 MiB from other nodes, 5 last copies kept, 2 pushed
 n0: coherent: 7 of 9 looks saved a question to the lake; not told of writes through n1
 n0: link of 10.0 Gbit/s each way; down 0.00 kbit/s; up 0.00 kbit/s
+n0: quota of AK: 512 KiB of 1.0 MiB
 n0: tier a: 12 dirty, the oldest for 41 s, due after 60 s, 2 that the lake did not take; 3.0 MiB of 1.0 GiB in its store
 n0: handed over 4 blocks (0 B), 0 left, 1 that no other node took
 n1: no numbers: connection refused
