@@ -110,7 +110,7 @@ impl Node {
         if writes_back && config.tiers.is_empty() {
             config.tiers = vec![tier(lake.tier_folder())];
         }
-        let gateway = Gateway::start(config.clone()).await.unwrap();
+        let gateway = Box::pin(Gateway::start(config.clone())).await.unwrap();
         Self {
             gateway,
             lake: lake.clone(),
