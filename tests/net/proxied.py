@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import subprocess
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,6 +25,7 @@ from .cluster import BACK, BUCKET, COOPERATION, LAKES
 from .hand import listing
 from .loopback import LoopbackCluster
 from .request_names import FOLDER
+from .stories import Broken
 
 # FENCE is twice as long.
 _STALL_S = 1
@@ -48,6 +51,8 @@ class Layout:
     quota_bytes: int = 0
     """Whether small objects go to the lake in packs."""
     is_packed: bool = False
+    """Whether the tier's store has receipts, from which a lost registry is made anew."""
+    has_receipts: bool = False
     """Variables of a node, by its number, beside those of all."""
     environment: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
@@ -105,10 +110,27 @@ class ProxiedCluster(LoopbackCluster):
             counts[letter] = int(str(answer.get("count", 0)))
         return {letter: count for letter, count in counts.items() if count}
 
+    def recover(self) -> str:
+        """Makes a lost registry anew, as an operator does, and returns what the command says."""
+        node = self.nodes[1]
+        command = [str(self.binary), "tier", "recover", "near", "--config", str(node.configuration)]
+        done = subprocess.run(
+            command, env={**os.environ, **node.environment}, capture_output=True, text=True, timeout=300, check=False
+        )
+        if done.returncode:
+            raise Broken(f"the tier is not recovered: {done.stderr}")
+        return done.stdout.splitlines()[0]
+
     def forget(self) -> None:
         """Removes all that the registry has, as if its disks were lost."""
         first = base64.b64encode(b"\0").decode()
         self.etcd.ask("kv/deleterange", {"key": first, "range_end": first})
+
+    def receipts(self) -> list[str]:
+        """Returns the keys of the receipts in the tier's store."""
+        query = {"list-type": "2", "prefix": "pieces/receipt-"}
+        answer = send(self.tier.url, self.tier.account, "GET", tier.BUCKET, query=query)
+        return sorted(listing(answer.body))
 
     def sizes_at_lake(self) -> dict[str, int]:
         """Returns the bytes of each object of the lake, packs and tables among them."""
@@ -184,6 +206,7 @@ class ProxiedCluster(LoopbackCluster):
         place = tier.Place(store, self.tier.account, registry)
         prefixes, quota = [f"s3://{BUCKET}/{BACK}"], layout.quota_bytes
         packing = {"keeper": self.account.access_key, "pack_below": PACK_BELOW} if layout.is_packed else {}
+        packing |= {"has_receipts": layout.has_receipts}
         tables = tier.tables(place, layout.age, prefixes, capacity=layout.capacity, quota_bytes=quota, **packing)
         others = ", ".join(f'"127.0.0.1:{port}"' for other, port in peers.items() if other != number)
         own = f"127.0.0.1:{peers[number]}"

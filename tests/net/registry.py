@@ -8,6 +8,7 @@ import time
 from real.processes import await_that
 from real.wire import send
 
+from . import kills
 from .cluster import BACK, BUCKET
 from .hand import body
 from .proxied import ProxiedCluster
@@ -17,6 +18,8 @@ from .stories import Broken
 QUOTA_BYTES = 64 << 20
 # How long a node may take for a write after it has started again: its earlier session lasts for longer.
 _SOON_S = 5
+# How long clients write before the registry is lost, and afterwards.
+_WRITTEN_S = 3
 
 
 def nearly_full(cluster: ProxiedCluster, seed: int) -> str:
@@ -64,6 +67,20 @@ def takeover(cluster: ProxiedCluster, seed: int) -> str:
     await_that("the name is free", lambda: hand.delete(held, other), 10 + 3 * cluster.fence_s)
     settle(cluster, hand.history)
     return f"a write back {took_s:.1f} s after the start; " + counted(hand.history)
+
+
+def lost(cluster: ProxiedCluster, seed: int) -> str:
+    """All members of etcd and their disks are gone under writers; receipts make the registry anew."""
+    working = kills.clients(cluster, seed)
+    time.sleep(_WRITTEN_S)
+    cluster.etcd.lose()
+    recovered = cluster.recover()
+    await_that("all nodes write back again", cluster.all_write_back, 60)
+    time.sleep(_WRITTEN_S)
+    history = kills.ended(working)
+    settle(cluster, history)
+    await_that("no receipt is left", lambda: not cluster.receipts(), 60)
+    return f"{recovered}; " + counted(history)
 
 
 def _condition(cluster: ProxiedCluster, node: int) -> str | None:

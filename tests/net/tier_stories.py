@@ -59,6 +59,9 @@ def stories(kills_asked: int = 0, freezes_asked: int = 0, is_long: bool = False)
         "a_node_that_was_killed_writes_back_as_soon_as_it_serves": _story(
             registry.takeover, lambda: Layout(nodes=2, age="1h")
         ),
+        "an_etcd_that_is_lost_with_its_disks_is_made_anew_from_receipts": _story(
+            registry.lost, lambda: Layout(members=3, age="2s", has_receipts=True)
+        ),
         "a_full_disk_below_a_tier_costs_no_write": LoopbackStory(full_disk.tell, full_disk.FolderTierCluster),
         "a_node_may_freeze_at_any_stage_of_a_change": _story(frozen, lambda: Layout(_NODES)),
         "a_node_may_freeze_at_any_stage_with_the_default_fence": _story(

@@ -94,6 +94,16 @@ class Etcd:
         """Starts a killed member again on its old folder."""
         self._members[member] = self._start(member)
 
+    def lose(self) -> None:
+        """Ends all members, removes their disks, and sets up empty ones at the same addresses."""
+        for number in range(len(self._clients)):
+            self.kill(number)
+        for number in range(len(self._clients)):
+            shutil.rmtree(self._folder / f"m{number}")
+            self.start_again(number)
+        for client in self._clients:
+            await_that("a new member has a leader", lambda client=client: _is_well(client), 30)  # type: ignore[misc]
+
     def fill(self, to_bytes: int = 0) -> None:
         """Puts keys that no node uses until etcd has no room, or uses so many bytes."""
         value = base64.b64encode(bytes(200_000)).decode()

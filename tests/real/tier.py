@@ -69,12 +69,14 @@ def tables(
     quota_bytes: int = 0,
     keeper: str = "",
     pack_below: str = "",
+    has_receipts: bool = False,
 ) -> str:
     """Returns tables of a node that writes back below these prefixes, and brings objects of this age to the lake.
 
     Below the prefixes of `kept`, objects stay for ten minutes, as all that their writers call short-lived. The node
     remembers the lake's permission to write for `permission`. The registry has a quota of `quota_bytes`, if that is not
     0. With a keeper, the access key of an identity, objects below `pack_below` (the node's default) are packed.
+    With receipts, a lost registry can be made anew.
     """
     large = classes.large if classes else ""
     quota = f"{quota_bytes}B" if quota_bytes else ""
@@ -89,7 +91,8 @@ def tables(
         bucket=BUCKET,
         capacity=capacity,
         registry=place.registry,
-        optional="".join(f'{setting} = "{value}"\n' for setting, value in optional.items() if value),
+        optional="".join(f'{setting} = "{value}"\n' for setting, value in optional.items() if value)
+        + ("receipts = true\n" if has_receipts else ""),
     )
     packed = PACKED.format(keeper=keeper) if keeper else ""
     packed += f'pack_below = "{pack_below}"\n' if pack_below else ""

@@ -40,7 +40,7 @@ pub struct ReceiptId {
 }
 
 /// The prefix of the keys of all receipts in a tier's store.
-pub const RECEIPTS: &str = "receipt/";
+pub const RECEIPTS: &str = "receipt-";
 
 impl ReceiptId {
     /// Returns the key of the receipt in the tier's store.
@@ -50,12 +50,12 @@ impl ReceiptId {
 
     /// Returns the prefix of the keys of a node's receipts.
     pub fn keys_of(node: u64) -> String {
-        format!("{RECEIPTS}{node:016x}/")
+        format!("{RECEIPTS}{node:016x}-")
     }
 
     /// Inverse of [`key`](Self::key).
     pub fn from_key(key: &str) -> Option<Self> {
-        let (node, id) = key.strip_prefix(RECEIPTS)?.split_once('/')?;
+        let (node, id) = key.strip_prefix(RECEIPTS)?.split_once('-')?;
         Some(Self {
             id: Ulid::from_string(id).ok()?,
             node: u64::from_str_radix(node, 16).ok()?,
@@ -259,13 +259,13 @@ mod tests {
             node: 0xabc,
         };
         let key = receipt.key();
-        assert_eq!(&*key, "receipt/0000000000000abc/00000000010000000000000002");
+        assert_eq!(&*key, "receipt-0000000000000abc-00000000010000000000000002");
         assert_eq!(ReceiptId::from_key(&key), Some(receipt));
         for other in [
-            "receipt/0abc",
-            "receipt//x",
+            "receipt-0abc",
+            "receipt--x",
             "7-00000000010000000000000002",
-            "receipt/x/00000000010000000000000002",
+            "receipt-x-00000000010000000000000002",
         ] {
             assert_eq!(ReceiptId::from_key(other), None, "{other}");
         }

@@ -2,50 +2,85 @@
 //!
 //! A registry that has just been set up, beside a store with receipts, replaces one that was lost. Until it
 //! is made anew from them, nothing is read from it: it would send readers to the lake for objects that are
-//! newer in the tier. Nodes look when they begin, and after each request that the registry has not answered:
-//! a registry does not go without that.
+//! newer in the tier. Nodes look when they begin, and after each request that the registry has not answered.
+//!
+//! An engine asks several servers in turn, so a request may begin before the registry is lost and end in the
+//! next one. Where versions get receipts, each request therefore finds out if it was answered by the registry
+//! that the node knows: reads bring the registry's beginning along, and transactions have it as a condition.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use parking_lot::Mutex;
 
-use super::{Engine, EngineError, Outcome, Page, Range, Room, SessionId, Stored, Transaction};
+use super::{
+    Condition, Engine, EngineError, Outcome, Page, Range, Revision, Room, SessionId, Stored, Transaction,
+};
+use crate::keys::BEGAN;
 use crate::names::Names;
-use crate::receipts::ReceiptStore;
+use crate::receipts::{ReceiptError, ReceiptStore};
 use crate::session::new_id;
 
 /// The engine of a registry, and the store of its receipts.
 #[derive(Debug)]
 pub struct Checked {
-    /// The names in the engine itself.
-    names: Names,
+    engine: Arc<dyn Engine>,
     receipts: Arc<dyn ReceiptStore>,
     /// The words with which an operator makes the registry anew.
     remedy: String,
-    is_whole: AtomicBool,
+    /// The revision of the beginning of the registry that may be used; `None` until it is looked at.
+    began: Mutex<Option<Revision>>,
 }
 
 impl Checked {
     /// Wraps an engine. `remedy` is the command that makes a lost registry anew.
     pub fn new(engine: Arc<dyn Engine>, receipts: Arc<dyn ReceiptStore>, remedy: String) -> Self {
         Self {
-            names: Names::new(engine, 0, Duration::ZERO),
+            engine,
             receipts,
             remedy,
-            is_whole: AtomicBool::new(false),
+            began: Mutex::default(),
         }
     }
 
-    /// Returns the engine itself, if the registry may be used.
-    async fn engine(&self) -> Result<&dyn Engine, EngineError> {
-        if !self.is_whole.load(Ordering::Acquire) {
-            self.check().await?;
-            self.is_whole.store(true, Ordering::Release);
+    /// Returns the revision of the registry's beginning, if it may be used.
+    async fn began(&self) -> Result<Revision, EngineError> {
+        let known = *self.began.lock();
+        if let Some(known) = known {
+            return Ok(known);
         }
-        Ok(&**self.names.engine())
+        loop {
+            if let Some(stored) = self.engine.get(BEGAN).await? {
+                *self.began.lock() = Some(stored.revision);
+                return Ok(stored.revision);
+            }
+            let unavailable = |error: ReceiptError| EngineError::Unavailable(error.to_string());
+            if self.receipts.exist().await.map_err(unavailable)? {
+                return Err(EngineError::Refused(format!(
+                    "it is new, and the tier's store has receipts of objects that another registry had: if that one \
+                     is lost, run `{}`; else correct the settings",
+                    self.remedy
+                )));
+            }
+            let names = Names::new(Arc::clone(&self.engine), 0, Duration::ZERO);
+            names.began(new_id()).await?;
+        }
+    }
+
+    /// Returns true if the registry still has this beginning. Otherwise the next request looks at it again.
+    async fn is_as_it_began(&self, began: Revision) -> Result<bool, EngineError> {
+        let stored = self.noted(self.engine.get(BEGAN).await)?;
+        Ok(self.is_same(began, stored.as_ref()))
+    }
+
+    fn is_same(&self, began: Revision, stored: Option<&Stored>) -> bool {
+        let is_same = stored.is_some_and(|stored| stored.revision == began);
+        if !is_same {
+            *self.began.lock() = None;
+        }
+        is_same
     }
 
     /// Has the next request look at the registry again if this one has no answer, or the registry does not
@@ -54,58 +89,75 @@ impl Checked {
         if let Err(EngineError::Unavailable(_) | EngineError::Unknown(_) | EngineError::SessionEnded) =
             &answer
         {
-            self.is_whole.store(false, Ordering::Release);
+            *self.began.lock() = None;
         }
         answer
-    }
-
-    async fn check(&self) -> Result<(), EngineError> {
-        if self.names.beginning().await?.is_some() {
-            return Ok(());
-        }
-        let unavailable = |error: crate::receipts::ReceiptError| EngineError::Unavailable(error.to_string());
-        if self.receipts.exist().await.map_err(unavailable)? {
-            return Err(EngineError::Refused(format!(
-                "it is new, and the tier's store has receipts of objects that another registry had: if that one is \
-                 lost, run `{}`; else correct the settings",
-                self.remedy
-            )));
-        }
-        self.names.began(new_id()).await.map(drop)
     }
 }
 
 #[async_trait]
 impl Engine for Checked {
     async fn get_together(&self, keys: &[Bytes]) -> Result<Vec<Option<Stored>>, EngineError> {
-        self.noted(self.engine().await?.get_together(keys).await)
+        if !self.receipts.are_written() {
+            self.began().await?;
+            return self.noted(self.engine.get_together(keys).await);
+        }
+        let with_beginning = [keys, &[Bytes::from_static(BEGAN)]].concat();
+        loop {
+            let began = self.began().await?;
+            let mut stored = self.noted(self.engine.get_together(&with_beginning).await)?;
+            let beginning = stored.pop().flatten();
+            if self.is_same(began, beginning.as_ref()) {
+                return Ok(stored);
+            }
+        }
     }
 
     async fn range(&self, range: Range) -> Result<Page, EngineError> {
-        self.noted(self.engine().await?.range(range).await)
+        loop {
+            let began = self.began().await?;
+            let page = self.noted(self.engine.range(range.clone()).await)?;
+            if !self.receipts.are_written() || self.is_as_it_began(began).await? {
+                return Ok(page);
+            }
+        }
     }
 
     async fn count(&self, prefix: &[u8]) -> Result<u64, EngineError> {
-        self.noted(self.engine().await?.count(prefix).await)
+        self.began().await?;
+        self.noted(self.engine.count(prefix).await)
     }
 
-    async fn commit(&self, transaction: Transaction) -> Result<Outcome, EngineError> {
-        self.noted(self.engine().await?.commit(transaction).await)
+    async fn commit(&self, mut transaction: Transaction) -> Result<Outcome, EngineError> {
+        let began = self.began().await?;
+        if !self.receipts.are_written() {
+            return self.noted(self.engine.commit(transaction).await);
+        }
+        transaction.conditions.push(Condition {
+            key: Bytes::from_static(BEGAN),
+            revision: Some(began),
+        });
+        let outcome = self.noted(self.engine.commit(transaction).await)?;
+        if outcome == Outcome::Conflict && !self.is_as_it_began(began).await? {
+            self.began().await?;
+        }
+        Ok(outcome)
     }
 
     async fn room(&self) -> Result<Room, EngineError> {
-        self.noted(self.names.engine().room().await)
+        self.noted(self.engine.room().await)
     }
 
     async fn open_session(&self, time_to_live: Duration) -> Result<SessionId, EngineError> {
-        self.noted(self.engine().await?.open_session(time_to_live).await)
+        self.began().await?;
+        self.noted(self.engine.open_session(time_to_live).await)
     }
 
     async fn renew_session(&self, session: SessionId) -> Result<(), EngineError> {
-        self.noted(self.names.engine().renew_session(session).await)
+        self.noted(self.engine.renew_session(session).await)
     }
 
     async fn close_session(&self, session: SessionId) -> Result<(), EngineError> {
-        self.names.engine().close_session(session).await
+        self.engine.close_session(session).await
     }
 }

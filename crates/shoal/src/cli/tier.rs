@@ -163,7 +163,7 @@ mod tests {
             "2 objects lack pieces in the store of the tier"
         );
         let unreadable = Recovery {
-            unreadable: some("receipt/1/2"),
+            unreadable: some("receipt-1-2"),
             is_whole: false,
             ..whole
         };

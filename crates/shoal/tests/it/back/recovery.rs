@@ -18,7 +18,7 @@ use crate::node::{self, Node};
 use crate::waiting::until;
 
 /// The receipts among the pieces of the tier.
-const RECEIPTS: &str = "pieces/receipt/";
+const RECEIPTS: &str = "pieces/receipt-";
 
 /// A tier with receipts, and a registry in this folder.
 fn with_receipts(beside: &Beside, registry: &Path, config: &mut Config) {
