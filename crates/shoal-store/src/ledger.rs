@@ -357,6 +357,7 @@ impl Ledger {
         let charge_bytes = room.bytes();
         state.residency.commit(room, stored.id);
         state.has_come(stored, location, charge_bytes);
+        state.quotas.settle(&stored.id);
         let bytes = self.mappings.insert(stored.id, mapping, clock::instant());
         let unmapped = state.mapped.insert(stored.id, data_bytes, &self.mappings);
         (bytes, unmapped)

@@ -170,12 +170,12 @@ impl Publisher {
                 data: pieces,
             };
             let charge_bytes = charge_bytes(entry.entry_bytes());
-            let _in_quotas = self.evictor.reserve_in_quotas(quotas, charge_bytes)?;
+            let _in_quotas = self.evictor.reserve_in_quotas(block, quotas, charge_bytes)?;
             return self.append(&entry);
         }
         let file_bytes = footer.data_bytes + encoded.len() as u64;
         let charge_bytes = self.ground.disk.charge_bytes(file_bytes);
-        let _in_quotas = self.evictor.reserve_in_quotas(quotas, charge_bytes)?;
+        let _in_quotas = self.evictor.reserve_in_quotas(block, quotas, charge_bytes)?;
         let staged = StagedFile::write(self, sequence, pieces, &encoded, file_bytes)?;
         let mapping = staged.map(footer.data_bytes)?;
         staged.publish(&footer, mapping)

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use shoal_base::clock;
+use shoal_policy::BlockId;
 use shoal_policy::admission::Refusal;
 use shoal_policy::quotas::QuotaIds;
 use shoal_policy::residency::{FreeRoom, Reservation};
@@ -37,11 +38,11 @@ pub struct Evictor {
     node_evictor_is_late: AtomicBool,
 }
 
-/// Room in quotas for a block that is being written. The block itself counts from its admission on, so that
-/// until this value is dropped it counts twice, and never not at all.
+/// Room in quotas for a block that is being written. From its admission on, the block itself counts instead.
 #[must_use = "the room is given back when this is dropped"]
 pub(crate) struct RoomInQuotas<'a> {
     ground: &'a Ground,
+    block: BlockId,
     ids: QuotaIds,
     bytes: u64,
 }
@@ -49,7 +50,8 @@ pub(crate) struct RoomInQuotas<'a> {
 impl Drop for RoomInQuotas<'_> {
     fn drop(&mut self) {
         if !self.ids.is_empty() {
-            self.ground.ledger.cancel_in_quotas(self.ids, self.bytes);
+            let ledger = &self.ground.ledger;
+            ledger.cancel_in_quotas(self.block, self.ids, self.bytes);
         }
     }
 }
@@ -110,13 +112,18 @@ impl Evictor {
         }
     }
 
-    /// Reserves room in quotas for a block of `bytes` until the returned value is dropped. Blocks of a full
+    /// Reserves room in quotas for a block that takes `bytes`, until the returned value is dropped. Blocks of a full
     /// quota are evicted, and no others.
     ///
     /// # Errors
     ///
     /// Fails with [`Refusal::QuotaFull`] if the blocks of a quota that may leave do not suffice.
-    pub(crate) fn reserve_in_quotas(&self, ids: QuotaIds, bytes: u64) -> Result<RoomInQuotas<'_>, Refusal> {
+    pub(crate) fn reserve_in_quotas(
+        &self,
+        block: BlockId,
+        ids: QuotaIds,
+        bytes: u64,
+    ) -> Result<RoomInQuotas<'_>, Refusal> {
         while !ids.is_empty()
             && let QuotaReservation::Freed(victim) = self.ground.ledger.reserve_in_quotas(ids, bytes)?
         {
@@ -124,6 +131,7 @@ impl Evictor {
         }
         Ok(RoomInQuotas {
             ground: &self.ground,
+            block,
             ids,
             bytes,
         })

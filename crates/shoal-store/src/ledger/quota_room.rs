@@ -47,8 +47,8 @@ impl Ledger {
     }
 
     /// Ends a reservation of [`Self::reserve_in_quotas`].
-    pub(crate) fn cancel_in_quotas(&self, ids: QuotaIds, bytes: u64) {
-        self.lock().quotas.cancel(ids, bytes);
+    pub(crate) fn cancel_in_quotas(&self, block: BlockId, ids: QuotaIds, bytes: u64) {
+        self.lock().quotas.cancel(&block, ids, bytes);
     }
 
     /// Removes the block that was used longest ago from a quota whose blocks take more than its room. `None`
