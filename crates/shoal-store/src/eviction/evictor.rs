@@ -112,8 +112,8 @@ impl Evictor {
         }
     }
 
-    /// Reserves room in quotas for a block that takes `bytes`, until the returned value is dropped. Blocks of a full
-    /// quota are evicted, and no others.
+    /// Reserves room in quotas for a block that takes `bytes`, until the returned value is dropped. Blocks of
+    /// a full quota are evicted, and no others.
     ///
     /// # Errors
     ///
