@@ -41,6 +41,7 @@ use self::mapped_lru::MappedLru;
 use self::mappings::Mappings;
 use self::pin_orders::Pins;
 use self::policy_time::PolicyTime;
+use self::quota_room::RoomInQuotas;
 use self::segments::Segments;
 use super::counters::Counters;
 use super::files::footer::StoredBlock;
@@ -346,6 +347,7 @@ impl Ledger {
     pub(super) fn admit(
         &self,
         room: Reservation,
+        in_quotas: RoomInQuotas<'_>,
         stored: &StoredBlock,
         location: &Location,
         mapping: Mapping,
@@ -356,8 +358,8 @@ impl Ledger {
         state.advance();
         let charge_bytes = room.bytes();
         state.residency.commit(room, stored.id);
+        in_quotas.use_up(&mut state.quotas);
         state.has_come(stored, location, charge_bytes);
-        state.quotas.settle(&stored.id);
         let bytes = self.mappings.insert(stored.id, mapping, clock::instant());
         let unmapped = state.mapped.insert(stored.id, data_bytes, &self.mappings);
         (bytes, unmapped)

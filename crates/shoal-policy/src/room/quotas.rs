@@ -77,8 +77,6 @@ struct Quota<K> {
     room_bytes: u64,
     used_bytes: u64,
     reserved_bytes: u64,
-    /// The part of `reserved_bytes` whose keys have come, and are in `used_bytes` as well.
-    settled_bytes: u64,
     /// The part of `used_bytes` whose keys are set aside.
     aside_bytes: u64,
     /// The keys that are not set aside.
@@ -90,8 +88,6 @@ struct Member {
     ids: QuotaIds,
     bytes: u64,
     is_aside: bool,
-    /// True if its reservation has not ended yet.
-    is_settling: bool,
 }
 
 impl<K> Default for Quotas<K> {
@@ -120,7 +116,6 @@ impl<K: Copy + Eq + Hash + Debug> Quotas<K> {
                 room_bytes,
                 used_bytes: 0,
                 reserved_bytes: 0,
-                settled_bytes: 0,
                 aside_bytes: 0,
                 order: Lru::default(),
             });
@@ -139,12 +134,11 @@ impl<K: Copy + Eq + Hash + Debug> Quotas<K> {
             let Some(quota) = self.quotas.get(&id) else {
                 continue;
             };
-            let coming_bytes = quota.reserved_bytes.saturating_sub(quota.settled_bytes);
-            let staying_bytes = quota.aside_bytes.saturating_add(coming_bytes);
+            let staying_bytes = quota.aside_bytes.saturating_add(quota.reserved_bytes);
             if staying_bytes.saturating_add(bytes) > quota.room_bytes {
                 return Err(Shortage::Never);
             }
-            let taken_bytes = quota.used_bytes.saturating_add(coming_bytes);
+            let taken_bytes = quota.used_bytes.saturating_add(quota.reserved_bytes);
             if taken_bytes.saturating_add(bytes) > quota.room_bytes {
                 full = full.or(Some(id));
             }
@@ -160,23 +154,9 @@ impl<K: Copy + Eq + Hash + Debug> Quotas<K> {
         Ok(())
     }
 
-    /// Has a key that has just come count once, although its reservation has not [ended](Self::cancel) yet.
-    pub fn settle(&mut self, key: &K) {
-        let Some(member) = self.members.get_mut(key) else {
-            return;
-        };
-        member.is_settling = true;
-        let member = *member;
-        self.of(member, |quota| quota.settled_bytes += member.bytes);
-    }
-
-    /// Ends the reservation for a key, whether or not it was [inserted](Self::insert).
-    pub fn cancel(&mut self, key: &K, ids: QuotaIds, bytes: u64) {
-        if let Some(member) = self.members.get_mut(key).filter(|member| member.is_settling) {
-            member.is_settling = false;
-            let member = *member;
-            self.of(member, |quota| quota.settled_bytes -= member.bytes);
-        }
+    /// Ends a reservation, whether or not its key was [inserted](Self::insert). The caller does both in one step,
+    /// so that no key counts twice.
+    pub fn cancel(&mut self, ids: QuotaIds, bytes: u64) {
         for id in ids.iter() {
             if let Some(quota) = self.quotas.get_mut(&id) {
                 // The quota may have gone and come back since.
@@ -199,7 +179,6 @@ impl<K: Copy + Eq + Hash + Debug> Quotas<K> {
             ids,
             bytes,
             is_aside: false,
-            is_settling: false,
         };
         let before = self.members.insert(key, member);
         debug_assert!(before.is_none(), "a key comes once");
@@ -226,9 +205,6 @@ impl<K: Copy + Eq + Hash + Debug> Quotas<K> {
             quota.used_bytes -= member.bytes;
             if member.is_aside {
                 quota.aside_bytes -= member.bytes;
-            }
-            if member.is_settling {
-                quota.settled_bytes -= member.bytes;
             }
         });
     }
@@ -352,7 +328,7 @@ mod tests {
             }
         }
         quotas.insert(key, ids, bytes);
-        quotas.cancel(&key, ids, bytes);
+        quotas.cancel(ids, bytes);
         Ok(left)
     }
 
@@ -418,21 +394,7 @@ mod tests {
         let mut quotas = quotas(&[(1, 20)]);
         quotas.reserve(ids(1, 0), 15).unwrap();
         assert_eq!(quotas.reserve(ids(1, 0), 10), Err(Shortage::Never));
-        quotas.cancel(&1, ids(1, 0), 15);
-        assert_eq!(quotas.reserve(ids(1, 0), 10), Ok(()));
-    }
-
-    #[test]
-    fn a_key_that_has_come_counts_once_before_its_reservation_ends() {
-        let mut quotas = quotas(&[(1, 20)]);
-        quotas.reserve(ids(1, 0), 10).unwrap();
-        quotas.insert(1, ids(1, 0), 10);
-        quotas.settle(&1);
-        quotas.set_aside(&1);
-        quotas.reserve(ids(1, 0), 10).unwrap();
-        quotas.cancel(&1, ids(1, 0), 10);
-        assert_eq!(quotas.reserve(ids(1, 0), 1), Err(Shortage::Never));
-        quotas.cancel(&2, ids(1, 0), 10);
+        quotas.cancel(ids(1, 0), 15);
         assert_eq!(quotas.reserve(ids(1, 0), 10), Ok(()));
     }
 
@@ -452,7 +414,7 @@ mod tests {
         quotas.set(&[(id(2), 100)]);
         assert_eq!((used(&quotas), quotas.members.len()), (vec![0], 0));
         // A reservation that was made before the quota was there does no harm.
-        quotas.cancel(&5, ids(0, 2), 10);
+        quotas.cancel(ids(0, 2), 10);
         assert_eq!(quotas.reserve(ids(0, 2), 100), Ok(()));
     }
 

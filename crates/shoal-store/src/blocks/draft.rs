@@ -83,8 +83,7 @@ impl Draft {
         self.staged.append(self.data_bytes, &encoded)?;
         let mapping = self.staged.map(self.data_bytes)?;
         let charge_bytes = self.staged.room_bytes();
-        let evictor = &publisher.evictor;
-        let _in_quotas = evictor.reserve_in_quotas(version.block(index), quotas, charge_bytes)?;
-        self.staged.publish(&footer, mapping).map(drop)
+        let in_quotas = publisher.evictor.reserve_in_quotas(quotas, charge_bytes)?;
+        self.staged.publish(&footer, mapping, in_quotas).map(drop)
     }
 }

@@ -24,6 +24,7 @@ use crate::files::location::Location;
 use crate::files::mapping::Mapping;
 use crate::files::segment_file::NewEntry;
 use crate::ground::{BlockEvent, Ground};
+use crate::ledger::quota_room::RoomInQuotas;
 use crate::ledger::segments::charge_bytes;
 
 /// How a block is stored.
@@ -170,29 +171,34 @@ impl Publisher {
                 data: pieces,
             };
             let charge_bytes = charge_bytes(entry.entry_bytes());
-            let _in_quotas = self.evictor.reserve_in_quotas(block, quotas, charge_bytes)?;
-            return self.append(&entry);
+            let in_quotas = self.evictor.reserve_in_quotas(quotas, charge_bytes)?;
+            return self.append(&entry, in_quotas);
         }
         let file_bytes = footer.data_bytes + encoded.len() as u64;
         let charge_bytes = self.ground.disk.charge_bytes(file_bytes);
-        let _in_quotas = self.evictor.reserve_in_quotas(block, quotas, charge_bytes)?;
+        let in_quotas = self.evictor.reserve_in_quotas(quotas, charge_bytes)?;
         let staged = StagedFile::write(self, sequence, pieces, &encoded, file_bytes)?;
         let mapping = staged.map(footer.data_bytes)?;
-        staged.publish(&footer, mapping)
+        staged.publish(&footer, mapping, in_quotas)
     }
 
     /// Stores a block in a segment. Returns its bytes.
-    fn append(&self, entry: &NewEntry<'_>) -> Result<Bytes, Refusal> {
-        let mut room = Some(self.evictor.reserve(charge_bytes(entry.entry_bytes()))?);
+    fn append(&self, entry: &NewEntry<'_>, in_quotas: RoomInQuotas<'_>) -> Result<Bytes, Refusal> {
+        let room = self.evictor.reserve(charge_bytes(entry.entry_bytes()))?;
+        let mut room = Some((room, in_quotas));
         let stored = self.append_in(&mut room, entry);
-        if let Some(unused) = room {
+        if let Some((unused, _)) = room {
             self.ground.ledger.cancel(unused);
         }
         stored
     }
 
     /// As [`Publisher::append`]. Takes the room if the block is admitted.
-    fn append_in(&self, room: &mut Option<Reservation>, entry: &NewEntry<'_>) -> Result<Bytes, Refusal> {
+    fn append_in(
+        &self,
+        room: &mut Option<(Reservation, RoomInQuotas<'_>)>,
+        entry: &NewEntry<'_>,
+    ) -> Result<Bytes, Refusal> {
         let (ground, block) = (&self.ground, entry.stored.id);
         loop {
             if let Some(bytes) = self.appender.shortage_bytes(entry.entry_bytes()) {
@@ -207,9 +213,11 @@ impl Publisher {
             let appended = self.appender.append(entry, |written| {
                 let mapping = written.map(entry.data_bytes());
                 let mapping = mapping.map_err(|error| (written.clone(), error))?;
-                let room = room.take().expect("a block is admitted once");
+                let (room, in_quotas) = room.take().expect("a block is admitted once");
                 let location = Location::Entry(written.clone());
-                Ok(ground.ledger.admit(room, entry.stored, &location, mapping))
+                Ok(ground
+                    .ledger
+                    .admit(room, in_quotas, entry.stored, &location, mapping))
             });
             drop(name);
             match appended {
@@ -321,7 +329,12 @@ impl StagedFile {
     /// # Errors
     ///
     /// Fails if the file cannot be renamed.
-    pub(crate) fn publish(mut self, footer: &Footer, mapping: Mapping) -> Result<Bytes, Refusal> {
+    pub(crate) fn publish(
+        mut self,
+        footer: &Footer,
+        mapping: Mapping,
+        in_quotas: RoomInQuotas<'_>,
+    ) -> Result<Bytes, Refusal> {
         let publisher = Arc::clone(&self.publisher);
         let ground = &publisher.ground;
         let stored = footer.stored();
@@ -347,7 +360,9 @@ impl StagedFile {
             publisher.removal.abandon(file.number, room);
             return Err(refusal);
         }
-        let (bytes, unmapped) = ground.ledger.admit(room, &stored, &Location::File, mapping);
+        let (bytes, unmapped) = ground
+            .ledger
+            .admit(room, in_quotas, &stored, &Location::File, mapping);
         drop(name);
         // Unmapping is slow, so it happens outside the locks.
         drop(unmapped);

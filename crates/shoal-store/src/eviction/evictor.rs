@@ -5,7 +5,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use shoal_base::clock;
-use shoal_policy::BlockId;
 use shoal_policy::admission::Refusal;
 use shoal_policy::quotas::QuotaIds;
 use shoal_policy::residency::{FreeRoom, Reservation};
@@ -15,7 +14,7 @@ use super::removal::Removal;
 use crate::counters::RemovalReason;
 use crate::ground::Ground;
 use crate::ground::blocking::run_blocking;
-use crate::ledger::quota_room::QuotaReservation;
+use crate::ledger::quota_room::{QuotaReservation, RoomInQuotas};
 
 /// Number of blocks evicted ahead of demand per acquisition of the locks.
 const BATCH: usize = 16;
@@ -36,24 +35,6 @@ pub struct Evictor {
     by_worth: OnceLock<NodeEvictor>,
     /// True if a block timed out waiting for the evictor, until there is enough room again.
     node_evictor_is_late: AtomicBool,
-}
-
-/// Room in quotas for a block that is being written. From its admission on, the block itself counts instead.
-#[must_use = "the room is given back when this is dropped"]
-pub(crate) struct RoomInQuotas<'a> {
-    ground: &'a Ground,
-    block: BlockId,
-    ids: QuotaIds,
-    bytes: u64,
-}
-
-impl Drop for RoomInQuotas<'_> {
-    fn drop(&mut self) {
-        if !self.ids.is_empty() {
-            let ledger = &self.ground.ledger;
-            ledger.cancel_in_quotas(self.block, self.ids, self.bytes);
-        }
-    }
 }
 
 impl Evictor {
@@ -112,29 +93,21 @@ impl Evictor {
         }
     }
 
-    /// Reserves room in quotas for a block that takes `bytes`, until the returned value is dropped. Blocks of
-    /// a full quota are evicted, and no others.
+    /// Reserves room in quotas for a block that takes `bytes`. Blocks of a full quota are evicted, and no
+    /// others.
     ///
     /// # Errors
     ///
     /// Fails with [`Refusal::QuotaFull`] if the blocks of a quota that may leave do not suffice.
-    pub(crate) fn reserve_in_quotas(
-        &self,
-        block: BlockId,
-        ids: QuotaIds,
-        bytes: u64,
-    ) -> Result<RoomInQuotas<'_>, Refusal> {
-        while !ids.is_empty()
-            && let QuotaReservation::Freed(victim) = self.ground.ledger.reserve_in_quotas(ids, bytes)?
-        {
-            self.removal.remove_all([victim], RemovalReason::Quota);
+    pub(crate) fn reserve_in_quotas(&self, ids: QuotaIds, bytes: u64) -> Result<RoomInQuotas<'_>, Refusal> {
+        loop {
+            match self.ground.ledger.reserve_in_quotas(ids, bytes)? {
+                QuotaReservation::Made(room) => return Ok(room),
+                QuotaReservation::Freed(victim) => {
+                    self.removal.remove_all([victim], RemovalReason::Quota);
+                }
+            }
         }
-        Ok(RoomInQuotas {
-            ground: &self.ground,
-            block,
-            ids,
-            bytes,
-        })
     }
 
     /// Evicts blocks of quotas that take more than their room, which was less when they came, or is less

@@ -1,16 +1,40 @@
 //! The room of quotas: reserved before a block is written, and won back from the blocks of the same quota.
 
-use shoal_policy::quotas::{QuotaId, QuotaIds, QuotaRoom, Shortage};
+use shoal_policy::quotas::{QuotaId, QuotaIds, QuotaRoom, Quotas, Shortage};
 use shoal_policy::{BlockId, admission::Refusal};
 
 use super::{Ledger, Victim, may_leave};
 
 /// The outcome of reserving room in quotas.
-pub(crate) enum QuotaReservation {
+pub(crate) enum QuotaReservation<'a> {
     /// The room is reserved.
-    Made,
+    Made(RoomInQuotas<'a>),
     /// A block of a full quota was removed; the caller tries again.
     Freed(Victim),
+}
+
+/// Room in quotas for a block that is being written. It is given back when this is dropped, unless the block was
+/// [admitted](Ledger::admit) with it.
+#[must_use = "the room is given back when this is dropped"]
+pub(crate) struct RoomInQuotas<'a> {
+    ledger: &'a Ledger,
+    ids: QuotaIds,
+    bytes: u64,
+}
+
+impl RoomInQuotas<'_> {
+    /// Ends the reservation because its block is admitted now.
+    pub(super) fn use_up(mut self, quotas: &mut Quotas<BlockId>) {
+        quotas.cancel(std::mem::take(&mut self.ids), self.bytes);
+    }
+}
+
+impl Drop for RoomInQuotas<'_> {
+    fn drop(&mut self) {
+        if !self.ids.is_empty() {
+            self.ledger.lock().quotas.cancel(self.ids, self.bytes);
+        }
+    }
 }
 
 impl Ledger {
@@ -25,9 +49,23 @@ impl Ledger {
     /// # Errors
     ///
     /// Fails with [`Refusal::QuotaFull`] if no block of the full quota may leave.
-    pub(crate) fn reserve_in_quotas(&self, ids: QuotaIds, bytes: u64) -> Result<QuotaReservation, Refusal> {
+    pub(crate) fn reserve_in_quotas(
+        &self,
+        ids: QuotaIds,
+        bytes: u64,
+    ) -> Result<QuotaReservation<'_>, Refusal> {
+        let made = || {
+            QuotaReservation::Made(RoomInQuotas {
+                ledger: self,
+                ids,
+                bytes,
+            })
+        };
+        if ids.is_empty() {
+            return Ok(made());
+        }
         match self.lock().quotas.reserve(ids, bytes) {
-            Ok(()) => return Ok(QuotaReservation::Made),
+            Ok(()) => return Ok(made()),
             Err(Shortage::Never) => return Err(Refusal::QuotaFull),
             Err(Shortage::Full(_)) => {}
         }
@@ -36,7 +74,7 @@ impl Ledger {
         state.touch(&uses);
         // Asked again, because the lock was free in between.
         match state.quotas.reserve(ids, bytes) {
-            Ok(()) => Ok(QuotaReservation::Made),
+            Ok(()) => Ok(made()),
             Err(Shortage::Never) => Err(Refusal::QuotaFull),
             Err(Shortage::Full(id)) => {
                 drop(state);
@@ -44,11 +82,6 @@ impl Ledger {
                 Ok(QuotaReservation::Freed(victim))
             }
         }
-    }
-
-    /// Ends a reservation of [`Self::reserve_in_quotas`].
-    pub(crate) fn cancel_in_quotas(&self, block: BlockId, ids: QuotaIds, bytes: u64) {
-        self.lock().quotas.cancel(&block, ids, bytes);
     }
 
     /// Removes the block that was used longest ago from a quota whose blocks take more than its room. `None`

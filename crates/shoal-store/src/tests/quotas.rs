@@ -233,3 +233,25 @@ async fn blocks_that_come_at_the_same_time_never_exceed_their_quota() {
     assert_eq!(store.blocks_of(version.id), [0, 1, 2, 3]);
     assert_consistent(&store);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_pinned_object_may_fill_its_quota_whole() {
+    for _ in 0..20 {
+        let lab = lab(40, 8);
+        let (store, _) = lab.open();
+        let version = version(1, "a", BLOCK * 8);
+        let until = clock::utc_now() + Duration::from_hours(1);
+        let pinned = store.pinning.pin(PinOrder(7), until, vec![object(1)]);
+        pinned.await.unwrap();
+        let puts: Vec<_> = (0..8)
+            .map(|index| {
+                let (store, version) = (Arc::clone(&store), Arc::clone(&version));
+                tokio::spawn(async move { put_in(&store, &version, index, of_identity(1)).await })
+            })
+            .collect();
+        for put in puts {
+            put.await.unwrap().unwrap();
+        }
+        assert_consistent(&store);
+    }
+}
