@@ -28,7 +28,7 @@ const MEMORY_PARTS: u64 = 16;
 /// `[[quota]]`
 #[derive(Clone, Debug, PartialEq)]
 pub struct QuotaConfig {
-    /// What falls under the quota.
+    /// The reads and writes that it limits.
     pub scope: QuotaScope,
     /// The most of this node's disk; `None` if it is not limited.
     pub room: Option<QuotaSize>,
@@ -36,13 +36,14 @@ pub struct QuotaConfig {
     pub bandwidth: Option<Bandwidth>,
 }
 
-/// What falls under a quota.
+/// The reads and writes that a quota limits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum QuotaScope {
-    /// What this caller reads and writes: the access key of an identity, the ARN of a role, `anonymous` or
+    /// Those of this caller: the access key of an identity, the ARN of a role, `anonymous` or
     /// `unverified`.
     Identity(String),
-    /// Objects with this prefix, `s3://bucket/prefix`, but for those of a longer prefix with a quota.
+    /// Those of objects with this prefix, `s3://bucket/prefix`, but for those of a longer prefix with a
+    /// quota.
     Prefix(String),
 }
 
@@ -58,7 +59,7 @@ pub enum QuotaSize {
 /// A quota of a node.
 #[derive(Debug)]
 pub struct Quota {
-    /// What falls under it.
+    /// The reads and writes that it limits.
     pub scope: QuotaScope,
     /// Its name in the store.
     pub id: QuotaId,

@@ -25,7 +25,7 @@ pub mod config;
 // Plans that nodes make by themselves.
 pub mod planning;
 
-// What operators do to a tier without its nodes.
+// The repair of a tier without its nodes.
 pub mod recovery;
 
 // The parts that the others share.

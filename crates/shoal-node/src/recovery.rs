@@ -1,4 +1,4 @@
-//! Makes the lost registry of a tier anew, without a node.
+//! Recovers the lost registry of a tier, without a node.
 
 use std::slice;
 
@@ -9,7 +9,7 @@ pub use shoal_writeback::dirty::recovery::{Listed, Recovery};
 
 use crate::config::{Config, TierConfig};
 
-/// Makes the registry of a tier of this configuration anew from the receipts in its store. Nodes use the
+/// Recovers the registry of a tier of this configuration from the receipts in its store. Nodes use the
 /// registry once this has succeeded, also those that run already. Receipts that cannot be read are left out
 /// if `skips_unreadable`.
 ///

@@ -93,11 +93,15 @@ class Completeness(FromAnswer):
 
 @dataclass(frozen=True)
 class Explanation(FromAnswer):
-    """Which blocks of an object a node holds, its pins there, and why. `version` is None if it knows none."""
+    """Which blocks of an object a node holds, its pins and quotas there, and why.
+
+    `version` is None if it knows none.
+    """
 
     node: str
     version: Version | None
     pins: tuple[Pin, ...]
+    quotas: tuple[str, ...]
     blocks: tuple[Block, ...]
     completeness: tuple[Completeness, ...]
     entries: tuple[DirectoryEntry, ...]

@@ -156,7 +156,7 @@ impl WriteThrough {
             // A block that failed to reach the disk is not found below.
             let _ = (&mut part.landed).await;
         }
-        // Whoever sends the last part brings the object.
+        // The object counts for the sender of its last part.
         let storing = Storing {
             urgency: Urgency::Now,
             quotas: parts.last().map(|part| part.quotas).unwrap_or_default(),

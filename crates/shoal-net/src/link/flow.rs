@@ -45,7 +45,7 @@ pub struct Flow {
 #[derive(Debug)]
 enum Wait {
     No,
-    /// Until the rates of the transfer, of which there were so many, allow this number of bytes.
+    /// Until the rates of the transfer, of which there was this number, allow this number of bytes.
     ForRate(Pin<Box<Sleep>>, usize, u64),
     /// Until the link has room for this number of bytes of the class.
     ForRoom(Ticket, Class, u64),

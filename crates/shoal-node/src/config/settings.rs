@@ -254,7 +254,7 @@ removed! {
     tier large => "leave it out: objects are large from 4MiB on";
 }
 
-/// What the lines of a file hold.
+/// The content of a file.
 #[derive(Clone, Copy)]
 pub(super) enum Holds {
     /// The secret.

@@ -141,7 +141,6 @@ observed! {
     Gauge layer_target_bytes{layer} "Room of each layer, in bytes."
         => |s| each(s.core.store.layers.rooms().iter().map(|room| (room.layer.to_string(), room.target_bytes)));
 
-    // Other nodes.
     // Quotas.
     Gauge quota_bytes{quota} "Bytes of blocks on this node's disk that count in a quota of room, by the name of its identity or its prefix."
         => |s| quotas(s, |quota| quota.room_bytes.map(|_| quota.used_bytes));
@@ -154,6 +153,7 @@ observed! {
     Gauge quota_bandwidth_bytes_per_second{quota} "The most bytes that this node reads from the lake for a quota in a second."
         => |s| quotas(s, |quota| quota.bandwidth_bytes_per_second);
 
+    // Other nodes.
     Counter hops{result} "Requests for blocks to other nodes, by outcome."
         => |s| in_cluster(s, s.core.fetcher.hops());
     Counter peer_requests{peer} "Requests to another node." => |s| peers(s, |peer| peer.requests);

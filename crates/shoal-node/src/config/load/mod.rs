@@ -24,7 +24,7 @@ use super::{Config, Role};
 /// The environment variable with the path of the configuration file, used if no flag gives one.
 pub const FILE_VARIABLE: &str = "SHOAL_CONFIG";
 
-/// What to do about headers that cannot be read.
+/// The hint for headers that cannot be read.
 const HEADERS_HINT: &str = "write a name, a colon and a value on each line";
 
 /// The sources of a configuration. They are not shown, because variables may hold secrets of this program or

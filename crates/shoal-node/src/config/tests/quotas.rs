@@ -109,7 +109,11 @@ fn a_quota_that_cannot_be_meant_is_refused_with_what_to_do() {
 #[test]
 fn a_role_and_any_key_of_a_service_may_have_a_quota() {
     let role = "[[quota]]\nidentity = \"arn:aws:iam::1:role/r\"\nroom = \"20%\"";
-    assert_eq!(desk(role).problems().len(), 1, "nobody gets keys of the role");
+    assert_eq!(
+        desk(role).problems().len(),
+        1,
+        "no client can have keys of the role"
+    );
     let secret = "[cooperation]\nsecret_key = \"a long enough secret of a cluster\"";
     let sts = format!("{role}\n[sts]\nroles = [\"*\"]\n{secret}");
     assert_eq!(desk(&sts).config().quotas.len(), 1);
