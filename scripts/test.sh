@@ -27,7 +27,7 @@ SOME_STORIES=(
   a_node_that_is_killed_costs_at_most_a_retry
   nodes_that_are_killed_one_after_the_other_lose_nothing
   a_node_may_freeze_at_any_stage_of_a_change
-  an_etcd_that_is_lost_with_its_disks_is_made_anew_from_receipts
+  an_etcd_that_is_lost_with_its_disks_is_recovered_from_receipts
   a_directory_that_fails_costs_no_byte
   coherent_reads_fit_one_order_of_all_writes
 )

@@ -51,7 +51,7 @@ class Layout:
     quota_bytes: int = 0
     """Whether small objects go to the lake in packs."""
     is_packed: bool = False
-    """Whether the tier's store has receipts, from which a lost registry is made anew."""
+    """Whether the tier's store has receipts, from which a lost registry is recovered."""
     has_receipts: bool = False
     """Variables of a node, by its number, beside those of all."""
     environment: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class ProxiedCluster(LoopbackCluster):
         return {letter: count for letter, count in counts.items() if count}
 
     def recover(self) -> str:
-        """Makes a lost registry anew, as an operator does, and returns what the command says."""
+        """Recovers a lost registry, as an operator does, and returns what the command says."""
         node = self.nodes[1]
         command = [str(self.binary), "tier", "recover", "near", "--config", str(node.configuration)]
         done = subprocess.run(

@@ -70,7 +70,7 @@ def takeover(cluster: ProxiedCluster, seed: int) -> str:
 
 
 def lost(cluster: ProxiedCluster, seed: int) -> str:
-    """All members of etcd and their disks are gone under writers; receipts make the registry anew."""
+    """All members of etcd and their disks are gone under writers; the registry is recovered from receipts."""
     working = kills.clients(cluster, seed)
     time.sleep(_WRITTEN_S)
     cluster.etcd.lose()

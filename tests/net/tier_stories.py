@@ -59,7 +59,7 @@ def stories(kills_asked: int = 0, freezes_asked: int = 0, is_long: bool = False)
         "a_node_that_was_killed_writes_back_as_soon_as_it_serves": _story(
             registry.takeover, lambda: Layout(nodes=2, age="1h")
         ),
-        "an_etcd_that_is_lost_with_its_disks_is_made_anew_from_receipts": _story(
+        "an_etcd_that_is_lost_with_its_disks_is_recovered_from_receipts": _story(
             registry.lost, lambda: Layout(members=3, age="2s", has_receipts=True)
         ),
         "a_full_disk_below_a_tier_costs_no_write": LoopbackStory(full_disk.tell, full_disk.FolderTierCluster),

@@ -76,7 +76,7 @@ def tables(
     Below the prefixes of `kept`, objects stay for ten minutes, as all that their writers call short-lived. The node
     remembers the lake's permission to write for `permission`. The registry has a quota of `quota_bytes`, if that is not
     0. With a keeper, the access key of an identity, objects below `pack_below` (the node's default) are packed.
-    With receipts, a lost registry can be made anew.
+    With receipts, a lost registry can be recovered.
     """
     large = classes.large if classes else ""
     quota = f"{quota_bytes}B" if quota_bytes else ""

@@ -14,7 +14,7 @@
 //! - [`session`]: how long a node may act, and which node acts for a dead one.
 //! - [`changes`]: changes at the lake, each of which has a definite end.
 //! - [`uploads`]: multipart uploads, which any node can continue.
-//! - [`receipts`]: what a lost registry is made anew from.
+//! - [`receipts`]: what a lost registry is recovered from.
 //! - [`references`]: the bytes that the registry refers to.
 //! - [`roots`]: the tables of each map of packed objects, and the right to add the next one.
 //! - [`worker`]: flushes dirty objects, and removes what is no longer needed.

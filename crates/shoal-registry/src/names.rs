@@ -26,13 +26,14 @@ pub(crate) use self::contents::content_change;
 pub use self::deaths::Death;
 use self::deaths::Deaths;
 pub use self::lists::{DirtyPage, Listed, NamePage};
+pub(crate) use self::receipted::StoredReceipt;
 pub use self::restoring::Restored;
 pub(crate) use self::stored::{StoredEntry, decoded, encoded};
 use crate::engine::{Change, Condition, Engine, EngineError, Outcome, Revision, Stored, Transaction};
 use crate::entry::{Busy, Entry, Kind, NotBegun, Owner};
 use crate::keys::{MapName, Name, NodeList};
 use crate::moment::Moment;
-use crate::receipts::{ReceiptError, ReceiptId, ReceiptStore, Receipts};
+use crate::receipts::{ReceiptError, ReceiptStore, Receipts};
 use crate::session::new_id;
 use crate::version::{DirtyVersion, Trash};
 
@@ -273,16 +274,17 @@ impl Names {
     /// The object was not written, or the outcome is unknown.
     pub async fn write(&self, name: &Name, version: DirtyVersion) -> Result<(), ChangeError> {
         let receipt = self.with_receipt(name, &version).await?;
-        let written = self.write_version(name, version, receipt).await;
-        self.unless_written(receipt, written.as_ref().err()).await;
-        written
+        match self.write_version(name, version, receipt).await {
+            Ok(()) => Ok(()),
+            Err(why) => Err(self.take_back(receipt, why).await),
+        }
     }
 
     async fn write_version(
         &self,
         name: &Name,
         version: DirtyVersion,
-        receipt: Option<ReceiptId>,
+        receipt: Option<StoredReceipt>,
     ) -> Result<(), ChangeError> {
         let began = Moment::now();
         // Most names have no entry, so the first attempt assumes that and saves a read.

@@ -13,8 +13,7 @@ use ulid::Ulid;
 use crate::engine::{Change, Condition, EngineError, Outcome, Revision, Transaction};
 use crate::keys::{self, Name, NodeList, UploadKey};
 use crate::moment::age_of;
-use crate::names::{ChangeError, Names, StoredEntry, content_change, decoded, encoded};
-use crate::receipts::ReceiptId;
+use crate::names::{ChangeError, Names, StoredEntry, StoredReceipt, content_change, decoded, encoded};
 use crate::version::{DirtyVersion, Trash};
 
 /// Number of parts or uploads on a page.
@@ -254,14 +253,23 @@ impl Uploads {
         record: &Bytes,
     ) -> Result<Bytes, UploadError> {
         let receipt = self.names.with_receipt(&found.key.name, version).await?;
-        let completed = self.complete_with(found, version, kept, record, receipt).await;
-        let not_written = match &completed {
-            Ok((of, _)) => (*of != version.id).then_some(&ChangeError::Contended),
-            Err(UploadError::Change(error)) => Some(error),
-            Err(UploadError::Changed | UploadError::Ended) => Some(&ChangeError::Contended),
+        let why = match self.complete_with(found, version, kept, record, receipt).await {
+            Ok((of, record)) if of == version.id => return Ok(record),
+            Ok((_, record)) => {
+                // An earlier completion was committed, and not this one.
+                self.names.take_back(receipt, ChangeError::Contended).await;
+                return Ok(record);
+            }
+            Err(why) => why,
         };
-        self.names.unless_written(receipt, not_written).await;
-        completed.map(|(_, record)| record)
+        let reason = match &why {
+            UploadError::Change(error) => error.clone(),
+            UploadError::Changed | UploadError::Ended => ChangeError::Contended,
+        };
+        Err(match self.names.take_back(receipt, reason).await {
+            ChangeError::OutcomeUnknown => ChangeError::OutcomeUnknown.into(),
+            _ => why,
+        })
     }
 
     /// Completes an upload. Returns the version and the record of the completion that was committed.
@@ -271,7 +279,7 @@ impl Uploads {
         version: &DirtyVersion,
         kept: Vec<(u16, u16)>,
         record: &Bytes,
-        receipt: Option<ReceiptId>,
+        receipt: Option<StoredReceipt>,
     ) -> Result<(Ulid, Bytes), UploadError> {
         let complete = UploadState::Complete {
             version: version.id,

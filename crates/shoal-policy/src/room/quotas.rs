@@ -154,8 +154,8 @@ impl<K: Copy + Eq + Hash + Debug> Quotas<K> {
         Ok(())
     }
 
-    /// Ends a reservation, whether or not its key was [inserted](Self::insert). The caller does both in one step,
-    /// so that no key counts twice.
+    /// Ends a reservation, whether or not its key was [inserted](Self::insert). The caller does both in one
+    /// step, so that no key counts twice.
     pub fn cancel(&mut self, ids: QuotaIds, bytes: u64) {
         for id in ids.iter() {
             if let Some(quota) = self.quotas.get_mut(&id) {

@@ -1,7 +1,7 @@
 //! A registry that nodes use only while it is the one that their dirty objects are in.
 //!
 //! A registry that has just been set up, beside a store with receipts, replaces one that was lost. Until it
-//! is made anew from them, nothing is read from it: it would send readers to the lake for objects that are
+//! is recovered from them, nothing is read from it: it would send readers to the lake for objects that are
 //! newer in the tier. Nodes look when they begin, and after each request that the registry has not answered.
 //!
 //! An engine asks several servers in turn, so a request may begin before the registry is lost and end in the
@@ -28,14 +28,14 @@ use crate::session::new_id;
 pub struct Checked {
     engine: Arc<dyn Engine>,
     receipts: Arc<dyn ReceiptStore>,
-    /// The words with which an operator makes the registry anew.
+    /// The command that recovers the registry.
     remedy: String,
     /// The revision of the beginning of the registry that may be used; `None` until it is looked at.
     began: Mutex<Option<Revision>>,
 }
 
 impl Checked {
-    /// Wraps an engine. `remedy` is the command that makes a lost registry anew.
+    /// Wraps an engine. `remedy` is the command that recovers a lost registry.
     pub fn new(engine: Arc<dyn Engine>, receipts: Arc<dyn ReceiptStore>, remedy: String) -> Self {
         Self {
             engine,

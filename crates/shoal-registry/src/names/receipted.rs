@@ -2,40 +2,53 @@
 
 use super::{BegunChange, ChangeError, Found, Names};
 use crate::keys::Name;
+use crate::moment::Moment;
 use crate::receipts::{REPLACED_MAX, ReceiptError, ReceiptId, Receipts};
 use crate::version::DirtyVersion;
+
+/// A receipt whose version is about to be committed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StoredReceipt {
+    id: ReceiptId,
+    /// From before it was stored.
+    since: Moment,
+}
 
 impl Names {
     /// Stores the receipt of a version that is about to be committed, if versions get receipts.
     ///
     /// # Errors
     ///
-    /// It is not stored, and the version must not be committed.
+    /// The version must not be committed. The outcome is unknown if the receipt may be there nevertheless.
     pub(crate) async fn with_receipt(
         &self,
         name: &Name,
         version: &DirtyVersion,
-    ) -> Result<Option<ReceiptId>, ChangeError> {
+    ) -> Result<Option<StoredReceipt>, ChangeError> {
         let Some(receipts) = self.receipts.as_ref().filter(|store| store.are_written()) else {
             return Ok(None);
         };
-        let receipt = version.receipt();
-        let stored = receipts.write(name, version).await;
-        self.unless_written(
-            Some(receipt),
-            stored.clone().map_err(ChangeError::from).err().as_ref(),
-        )
-        .await;
-        Ok(stored.map(|()| Some(receipt))?)
+        let (id, since) = (version.receipt(), Moment::now());
+        let receipt = Some(StoredReceipt { id, since });
+        match receipts.write(name, version).await {
+            Ok(()) => Ok(receipt),
+            Err(error) => Err(self.take_back(receipt, error.into()).await),
+        }
     }
 
-    /// Removes a receipt if its version was certainly not committed. One that remains is swept.
-    pub(crate) async fn unless_written(&self, receipt: Option<ReceiptId>, error: Option<&ChangeError>) {
-        let is_certain = error.is_some_and(|error| *error != ChangeError::OutcomeUnknown);
-        if let (Some(receipt), true) = (receipt, is_certain)
-            && let Err(error) = self.remove_receipts(&[receipt]).await
-        {
-            tracing::debug!(%error, "the receipt of a write that did not happen was not removed");
+    /// Removes the receipt of a version that was not committed for this reason. Returns the reason, or that
+    /// the outcome is unknown if the receipt may remain: until it is swept, a recovery would write the
+    /// version.
+    pub(crate) async fn take_back(&self, receipt: Option<StoredReceipt>, why: ChangeError) -> ChangeError {
+        let Some(receipt) = receipt.filter(|_| why != ChangeError::OutcomeUnknown) else {
+            return why;
+        };
+        match self.remove_receipts(&[receipt.id]).await {
+            Ok(()) => why,
+            Err(error) => {
+                tracing::debug!(%error, %why, "the receipt of a write that did not happen was not removed");
+                ChangeError::OutcomeUnknown
+            }
         }
     }
 
@@ -52,26 +65,31 @@ impl Names {
     ///
     /// # Errors
     ///
-    /// The id of the version is too small, or the receipts were not removed.
+    /// The id of the version is too small, its own receipt may be swept by now, or others were not removed.
     pub(crate) async fn receipts_after(
         &self,
         found: &Found,
         version: &DirtyVersion,
-        receipt: Option<ReceiptId>,
+        receipt: Option<StoredReceipt>,
     ) -> Result<Receipts, ChangeError> {
-        let Some(current) = found.entry.current_id() else {
-            return Ok(receipt.map_or_else(Receipts::default, |own| Receipts::default().with(own)));
-        };
-        if current >= version.id {
-            return Err(ChangeError::Outdated(current));
+        if receipt.is_some_and(|own| own.since.elapsed() >= self.fence) {
+            return Err(ReceiptError("one was stored too long ago".into()).into());
         }
-        let replaced = found.receipts.before(current);
         let mut left = found.receipts.clone();
-        if replaced.ids().len() >= REPLACED_MAX {
-            self.remove_receipts(replaced.ids()).await?;
-            left = left.since(current);
+        if let Some(current) = found.entry.current_id() {
+            if current >= version.id {
+                return Err(ChangeError::Outdated(current));
+            }
+            let replaced = left.before(current);
+            if replaced.ids().len() >= REPLACED_MAX {
+                self.remove_receipts(replaced.ids()).await?;
+                left = left.since(current);
+            }
         }
-        Ok(receipt.map_or_else(|| left.clone(), |own| left.with(own)))
+        Ok(match receipt {
+            Some(own) => left.with(own.id),
+            None => left,
+        })
     }
 
     /// Removes the receipts of versions up to those that the changes are about, which the lake has made

@@ -1,4 +1,4 @@
-//! Makes a lost registry anew from receipts.
+//! Recovers a lost registry from receipts.
 //!
 //! Receipts come in any order, one name after the other is restored, and each step may be repeated: a
 //! restoration that broke off is begun again.

@@ -1,9 +1,9 @@
 //! A model of the receipts of one name: searches all that may happen for a moment at which a lost registry
-//! would be made anew wrongly.
+//! would be recovered wrongly.
 //!
 //! Clients write and remove the name, by way of a tier or at the lake, with ids that do not follow the order
 //! of their operations, as the clocks of nodes differ. A flusher brings what is dirty to the lake. Nodes
-//! crash at each step, commits are lost or late, and the registry is lost once and made anew. The changes of
+//! crash at each step, commits are lost or late, and the registry is lost once and recovered. The changes of
 //! entries and their receipts are the functions of the registry.
 
 mod protocol;
@@ -25,7 +25,7 @@ fn hold(cases: &[&[Work]]) {
 }
 
 #[test]
-fn a_registry_that_is_made_anew_means_what_the_lost_one_did() {
+fn a_recovered_registry_means_what_the_lost_one_did() {
     hold(&[
         &[Put, Put, Put],
         &[Put, Put, Remove],
@@ -35,7 +35,7 @@ fn a_registry_that_is_made_anew_means_what_the_lost_one_did() {
     ]);
 }
 
-/// Leaves a rule out, and expects the search to find a moment at which the registry would be made anew
+/// Leaves a rule out, and expects the search to find a moment at which the registry would be recovered
 /// wrongly.
 fn find(planted: Planted, works: &[Work]) {
     let case = Case {

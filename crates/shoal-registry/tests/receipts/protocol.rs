@@ -155,12 +155,12 @@ impl State {
         self.entry.current.map_or(self.lake, Version::value)
     }
 
-    /// What they would find if the registry were made anew now.
+    /// What they would find if the registry were recovered now.
     fn remade(&self) -> u8 {
         self.store.last().map_or(self.lake, |newest| newest.value())
     }
 
-    /// Checks that a registry that is made anew now means what this one does. Operations whose outcome is
+    /// Checks that a registry that is recovered now means what this one does. Operations whose outcome is
     /// unknown may happen by that.
     pub(crate) fn check(&self) -> Result<(), String> {
         let may_happen = self.store.last().is_some_and(|newest| {
@@ -185,7 +185,7 @@ impl State {
         }
         self.flusher(case, &mut next);
         if !self.was_lost {
-            next.push(("the registry is lost and made anew".into(), self.made_anew(case)));
+            next.push(("the registry is lost and recovered".into(), self.recovered(case)));
         }
         next
     }
@@ -433,7 +433,7 @@ impl State {
     }
 
     /// The state with a new registry. Commits of the old one do not happen any more.
-    fn made_anew(&self, case: &Case) -> Self {
+    fn recovered(&self, case: &Case) -> Self {
         self.with(|after| {
             (after.entry, after.listed) = Default::default();
             for version in &self.store {

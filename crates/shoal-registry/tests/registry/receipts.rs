@@ -1,4 +1,4 @@
-//! Receipts: when they are stored and removed, and how a lost registry is made anew from them.
+//! Receipts: when they are stored and removed, and how a lost registry is recovered from them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,6 +29,7 @@ struct State {
     /// The receipts of each request to remove some.
     removals: Vec<Vec<Ulid>>,
     is_away: bool,
+    refuses_writes: bool,
 }
 
 impl Stored {
@@ -54,6 +55,9 @@ impl ReceiptStore for Stored {
 
     async fn write(&self, name: &Name, version: &DirtyVersion) -> Result<(), ReceiptError> {
         self.check()?;
+        if self.0.lock().refuses_writes {
+            return Err(ReceiptError("the store is full".into()));
+        }
         let stored = (name.clone(), version.clone());
         self.0.lock().receipts.insert(version.receipt(), stored);
         Ok(())
@@ -112,6 +116,16 @@ impl Bed {
         begun.await.unwrap()
     }
 
+    /// Removes all keys.
+    async fn lose_registry(&self) {
+        let all = self.engine.keys("").into_iter();
+        let loss = Transaction {
+            conditions: Vec::new(),
+            changes: all.map(|key| Change::delete(key.into())).collect(),
+        };
+        self.engine.commit(loss).await.unwrap();
+    }
+
     async fn current(&self) -> Option<Ulid> {
         self.names.find(&name()).await.unwrap().entry.current_id()
     }
@@ -138,10 +152,13 @@ async fn a_version_is_committed_after_its_receipt_is_stored() {
         (Some(version.id), vec![version.id])
     );
 
-    bed.stored.0.lock().is_away = true;
+    bed.stored.0.lock().refuses_writes = true;
     let refused = bed.names.write(&name(), support::version(NODE, "more")).await;
     assert!(matches!(refused, Err(ChangeError::Receipt(_))), "{refused:?}");
-    assert_eq!(bed.current().await, Some(version.id));
+    assert_eq!(
+        (bed.current().await, bed.stored.ids()),
+        (Some(version.id), vec![version.id])
+    );
 }
 
 #[tokio::test]
@@ -156,6 +173,44 @@ async fn the_receipt_of_a_write_goes_if_it_did_not_happen_and_stays_if_it_may_ha
     assert!(bed.stored.ids().is_empty());
     bed.engine.fail(&[Fault::RequestLost, Fault::Unreached]);
     assert_eq!(write(&bed).await, Err(ChangeError::OutcomeUnknown));
+    assert_eq!(bed.stored.ids().len(), 1);
+}
+
+#[tokio::test]
+async fn a_write_whose_receipt_may_remain_has_an_unknown_outcome() {
+    let bed = bed();
+    let release = bed.engine.hold_request();
+    bed.engine.fail(&[Fault::Unreached]);
+    let names = bed.names.clone();
+    let written = tokio::spawn(async move { names.write(&name(), support::version(NODE, "bytes")).await });
+    while bed.stored.ids().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    bed.stored.0.lock().is_away = true;
+    drop(release);
+    assert_eq!(written.await.unwrap(), Err(ChangeError::OutcomeUnknown));
+    assert_eq!(bed.stored.ids().len(), 1);
+    // It is not known either if the store has stored the next one.
+    let refused = bed.names.write(&name(), support::version(NODE, "bytes")).await;
+    assert_eq!(refused, Err(ChangeError::OutcomeUnknown));
+    assert!(bed.current().await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_commit_is_sent_once_its_receipt_may_be_swept() {
+    let bed = bed();
+    bed.write().await;
+    let release = bed.engine.hold_request();
+    bed.engine.fail(&[Fault::Conflict]);
+    let names = bed.names.clone();
+    let written = tokio::spawn(async move { names.write(&name(), support::version(NODE, "bytes")).await });
+    while bed.stored.ids().len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::sleep(FENCE).await;
+    drop(release);
+    let refused = written.await.unwrap();
+    assert!(matches!(refused, Err(ChangeError::Receipt(_))), "{refused:?}");
     assert_eq!(bed.stored.ids().len(), 1);
 }
 
@@ -225,7 +280,7 @@ async fn a_name_that_is_written_again_and_again_has_few_receipts() {
     assert!(bed.stored.ids().is_empty());
 }
 
-/// Makes a registry anew from receipts in this order.
+/// Recovers a registry from receipts in this order.
 async fn restored(receipts: &[(Name, DirtyVersion)]) -> (Arc<Memory>, Names) {
     let engine = Arc::new(Memory::default());
     let names = Names::new(Arc::clone(&engine) as Arc<dyn Engine>, 0, FENCE);
@@ -301,7 +356,7 @@ fn checked(engine: &Arc<Memory>, stored: &Arc<Stored>) -> (Arc<Checked>, Names) 
 }
 
 #[tokio::test]
-async fn a_new_registry_beside_receipts_is_not_used_before_it_is_made_anew() {
+async fn a_new_registry_beside_receipts_is_not_used_before_it_is_recovered() {
     let bed = bed();
     let (checked, names) = checked(&bed.engine, &bed.stored);
     names.find(&name()).await.unwrap();
@@ -309,16 +364,7 @@ async fn a_new_registry_beside_receipts_is_not_used_before_it_is_made_anew() {
     bed.write().await;
 
     let session = checked.open_session(Duration::from_secs(10)).await.unwrap();
-    let all = bed
-        .engine
-        .keys("")
-        .into_iter()
-        .map(|key| Change::delete(key.into()));
-    let loss = Transaction {
-        conditions: Vec::new(),
-        changes: all.collect(),
-    };
-    bed.engine.commit(loss).await.unwrap();
+    bed.lose_registry().await;
     bed.engine.close_session(session).await.unwrap();
     assert_eq!(
         checked.renew_session(session).await,
@@ -342,29 +388,24 @@ async fn a_new_registry_beside_receipts_is_not_used_before_it_is_made_anew() {
 }
 
 #[tokio::test]
-async fn a_registry_that_did_not_answer_is_looked_at_again() {
-    let bed = bed();
-    let (_, names) = checked(&bed.engine, &bed.stored);
-    names.find(&name()).await.unwrap();
-    bed.write().await;
-    let loss = bed
-        .engine
-        .keys("")
-        .into_iter()
-        .map(|key| Change::delete(key.into()));
-    let loss = Transaction {
-        conditions: Vec::new(),
-        changes: loss.collect(),
-    };
-    bed.engine.commit(loss).await.unwrap();
-    bed.engine.fail(&[Fault::Unreached]);
-    assert!(
-        names
-            .write(&name(), support::version(NODE, "bytes"))
-            .await
-            .is_err()
-    );
-    assert!(matches!(names.find(&name()).await, Err(EngineError::Refused(_))));
+async fn each_request_finds_out_that_another_registry_answers() {
+    for reads in [true, false] {
+        let bed = bed();
+        let (_, names) = checked(&bed.engine, &bed.stored);
+        names.find(&name()).await.unwrap();
+        bed.write().await;
+        bed.lose_registry().await;
+        let refused = if reads {
+            names.find(&name()).await.map(drop).map_err(ChangeError::from)
+        } else {
+            names.write(&name(), support::version(NODE, "bytes")).await
+        };
+        assert!(
+            matches!(refused, Err(ChangeError::Engine(EngineError::Refused(_)))),
+            "{refused:?}"
+        );
+        assert!(bed.engine.keys("").is_empty(), "nothing is written to it");
+    }
 }
 
 #[tokio::test]

@@ -13,8 +13,8 @@ pub(crate) enum QuotaReservation<'a> {
     Freed(Victim),
 }
 
-/// Room in quotas for a block that is being written. It is given back when this is dropped, unless the block was
-/// [admitted](Ledger::admit) with it.
+/// Room in quotas for a block that is being written. It is given back when this is dropped, unless the block
+/// was [admitted](Ledger::admit) with it.
 #[must_use = "the room is given back when this is dropped"]
 pub(crate) struct RoomInQuotas<'a> {
     ledger: &'a Ledger,

@@ -1,4 +1,4 @@
-//! Makes a lost registry anew from the receipts in its tier's store (dissertation 4.5.4).
+//! Recovers a lost registry from the receipts in its tier's store (dissertation 4.5.4).
 //!
 //! Nodes do not use the new registry before it is whole (`shoal_registry::engine::checked`): the last step
 //! records that it has begun. A recovery that breaks off is run again.
@@ -72,7 +72,7 @@ impl Listed {
     }
 }
 
-/// Makes the registry of a tier anew. `fence` is the time after which the lake no longer carries out a
+/// Recovers the registry of a tier. `fence` is the time after which the lake no longer carries out a
 /// request that its sender has abandoned. Receipts that cannot be read are left out if `skips_unreadable`;
 /// otherwise the registry does not become whole with any.
 ///

@@ -252,7 +252,7 @@ impl Tier {
             measured = self.store.keep_measuring(|| self.make_room()) => match measured {},
             () = self.keep_pacing() => {}
             swept = self.sweeper.run() => match swept {},
-            swept = self.sweeper.run_for_lives(self.node, || self.worker.adopted()) => match swept {},
+            swept = self.sweeper.run_for_receipts() => match swept {},
             () = stopping.begun() => {}
         }
         // Otherwise the other nodes must wait for the session to expire.

@@ -18,7 +18,7 @@ pub struct TierConfig {
     pub registry: RegistryConfig,
     /// The size up to which the registry keeps the bytes of objects itself.
     pub inline_bytes: u64,
-    /// True if the store keeps receipts, from which a lost registry is made anew.
+    /// True if the store keeps receipts, from which a lost registry is recovered.
     pub receipts: bool,
 }
 

@@ -1,4 +1,4 @@
-//! `shoal tier recover`: what operators do about a tier whose registry is lost.
+//! `shoal tier recover`: the repair of a tier whose registry is lost.
 
 use clap::{Args, Subcommand};
 use shoal_node::config::Config;
@@ -21,7 +21,7 @@ enum TierVerb {
     Recover(Recover),
 }
 
-/// Make the lost registry of a tier anew
+/// Recover the lost registry of a tier
 ///
 /// The registry must be empty: a new etcd, or a new folder. The receipts in the store of the tier say which
 /// objects are dirty and which are removed; a tier has receipts if its settings have `receipts = true`. Until
@@ -29,8 +29,8 @@ enum TierVerb {
 /// takes a minute and longer: first, requests of nodes that have lost the registry come to their ends. A
 /// recovery that breaks off can be run again.
 ///
-/// Writes that their clients got an error for may come back. Uploads that were not completed are lost. Packed
-/// objects need `shoal pack rebuild` afterwards.
+/// Writes whose outcome their clients do not know may happen by it. Uploads that were not completed are lost.
+/// Packed objects need `shoal pack rebuild` afterwards.
 #[derive(Debug, Args)]
 struct Recover {
     /// The tier

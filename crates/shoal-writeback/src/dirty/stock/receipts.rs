@@ -1,4 +1,4 @@
-//! The receipts in a tier's store, from which a lost registry is made anew.
+//! The receipts in a tier's store, from which a lost registry is recovered.
 //!
 //! A receipt is a piece whose bytes end with the MD5 of those before: a restoration must not read wrong ones.
 

@@ -17,11 +17,11 @@
 //! - *A piece that is older than the registry belongs to another registry*, which may have been lost or be
 //!   misconfigured. It stays for an operator to inspect; so does a piece whose key does not end in a ULID.
 //!
-//! A receipt without a name is that of a write that a crash cut short, and would bring that write back, long
-//! after others, if the registry were lost. So the receipts of earlier lives of the node, and of nodes that
-//! it acts for, do not wait for a day: they are swept once no commit of theirs can still happen.
+//! A receipt that no entry lists is that of a write which was not committed, and a recovery would bring that
+//! write back after others. So receipts do not wait for a day: a commit is sent within the fence of its
+//! receipt (`shoal_registry::receipts`) and happens within the fence of that, so one that is older is swept.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
@@ -31,10 +31,9 @@ use std::time::{Duration, SystemTime};
 use futures_util::TryStreamExt;
 use parking_lot::Mutex;
 use shoal_base::{chance, clock};
-use shoal_registry::Moment;
 use shoal_registry::engine::EngineError;
 use shoal_registry::names::Names;
-use shoal_registry::receipts::ReceiptId;
+use shoal_registry::receipts::RECEIPTS;
 use shoal_registry::session::new_id;
 use ulid::{ULID_LEN, Ulid};
 
@@ -45,8 +44,8 @@ use crate::tier::{ListedPiece, StoreError};
 /// Pause between two sweeps.
 const PAUSE: Duration = Duration::from_hours(1);
 
-/// Pause between two looks for lives that have ended.
-const LIVES_PAUSE: Duration = Duration::from_secs(5);
+/// The mean pause between two sweeps of receipts.
+const RECEIPTS_PAUSE: Duration = Duration::from_mins(5);
 
 /// Minimum age of a piece that may be removed.
 const AGE: Duration = Duration::from_hours(24);
@@ -168,46 +167,34 @@ impl Sweeper {
         }
     }
 
-    /// Sweeps the receipts of earlier lives of `node`, and those of each node that this one acts for, once
-    /// the fence has passed since it began to.
-    pub(crate) async fn run_for_lives(&self, node: u64, adopted: impl Fn() -> Vec<u64>) -> Infallible {
-        // For each node, when it was found to have ended a life, until its receipts are swept.
-        let mut ended = HashMap::new();
+    /// Sweeps receipts every few minutes.
+    pub(crate) async fn run_for_receipts(&self) -> Infallible {
         loop {
-            let nodes: Vec<_> = adopted().into_iter().chain([node]).collect();
-            ended.retain(|node, _| nodes.contains(node));
-            for node in nodes {
-                let found = ended
-                    .entry(node)
-                    .or_insert_with(|| Some((Moment::now(), clock::utc_now())));
-                let due = found.filter(|(since, _)| since.elapsed() > self.names.fence());
-                let Some((_, until)) = due else { continue };
-                match self.sweep_receipts(node, until).await {
-                    Ok(()) => *found = None,
-                    Err(error) => {
-                        tracing::debug!(%error, tier = %self.store.tier, node, "receipts were not swept");
-                    }
-                }
+            tokio::time::sleep(RECEIPTS_PAUSE.mul_f64(0.5 + chance::unit())).await;
+            let age = 2 * self.names.fence();
+            if let Err(error) = self.sweep_receipts(clock::utc_now(), age, SIZES).await {
+                tracing::debug!(%error, tier = %self.store.tier, "receipts were not swept");
             }
-            tokio::time::sleep(LIVES_PAUSE).await;
         }
     }
 
-    /// Removes the receipts of a node from before `until` that no entry lists.
-    async fn sweep_receipts(&self, node: u64, until: SystemTime) -> Result<(), SweepError> {
+    /// Removes receipts of at least this age that no entry lists.
+    async fn sweep_receipts(&self, now: SystemTime, age: Duration, sizes: Sizes) -> Result<(), SweepError> {
+        let is_old = |receipt: &ListedPiece| {
+            let written = written(&receipt.key).and_then(|written| now.duration_since(written).ok());
+            receipt.age > age && written.is_some_and(|since| since > age)
+        };
         let mut old = HashSet::new();
-        let mut receipts = pin!(pieces_below(self.store.bytes(), ReceiptId::keys_of(node)));
+        let mut receipts = pin!(pieces_below(self.store.bytes(), RECEIPTS.into()));
         while let Some(receipt) = receipts.try_next().await? {
-            let is_of_an_earlier_life = written(&receipt.key).is_some_and(|written| written < until);
-            // A clock that was set back makes receipts of this life look older than it.
-            if is_of_an_earlier_life && receipt.age > self.names.fence() {
+            if is_old(&receipt) {
                 old.insert(receipt.key);
             }
-            if old.len() >= SIZES.old {
-                self.remove_unnamed(std::mem::take(&mut old), SIZES).await?;
+            if old.len() >= sizes.old {
+                self.remove_unnamed(std::mem::take(&mut old), sizes).await?;
             }
         }
-        self.remove_unnamed(old, SIZES).await
+        self.remove_unnamed(old, sizes).await
     }
 
     async fn sweep(&self, now: SystemTime, age: Duration, sizes: Sizes) -> Result<Swept, SweepError> {

@@ -1,4 +1,4 @@
-//! A registry that is lost, and made anew from the receipts in its tier's store.
+//! A registry that is lost, and recovered from the receipts in its tier's store.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -48,7 +48,7 @@ fn receipts(beside: &Beside) -> Vec<String> {
 
 #[tokio::test]
 async fn every_acknowledged_object_and_removal_outlives_the_registry() {
-    let (lake, beside, anew) = (node::lake().await, Beside::start().await, TempDir::new().unwrap());
+    let (lake, beside, empty) = (node::lake().await, Beside::start().await, TempDir::new().unwrap());
     lake.put("b", "tmp/removed", bytes(20));
     let first = start(&lake, &beside, beside.registry.path()).await;
     let client = first.client();
@@ -80,7 +80,7 @@ async fn every_acknowledged_object_and_removal_outlives_the_registry() {
     assert!(lake.object("b", "tmp/flushed").is_some() && lake.object("b", "tmp/removed").is_some());
     first.stop().await;
 
-    let second = start(&lake, &beside, anew.path()).await;
+    let second = start(&lake, &beside, empty.path()).await;
     let client = second.client();
     for key in ["large", "removed", "flushed", "nothing"] {
         let read = client.get(&format!("/b/tmp/{key}")).send().await;
@@ -88,7 +88,7 @@ async fn every_acknowledged_object_and_removal_outlives_the_registry() {
     }
     let write = client.put("/b/tmp/new", "new").send().await;
     assert_eq!(write.status, StatusCode::SERVICE_UNAVAILABLE, "{}", write.text());
-    let recovery = recover(&beside, anew.path(), false).await;
+    let recovery = recover(&beside, empty.path(), false).await;
     // Six objects and a copy, and the removals of an object of the lake and of one that only the tier had.
     assert_eq!(
         (recovery.objects, recovery.removals, recovery.is_whole),
@@ -133,7 +133,7 @@ async fn every_acknowledged_object_and_removal_outlives_the_registry() {
 
 #[tokio::test]
 async fn what_the_store_has_lost_is_named_and_nothing_is_left_out_unasked() {
-    let (lake, beside, anew) = (node::lake().await, Beside::start().await, TempDir::new().unwrap());
+    let (lake, beside, empty) = (node::lake().await, Beside::start().await, TempDir::new().unwrap());
     let first = start(&lake, &beside, beside.registry.path()).await;
     for (key, seed) in [("whole", 1), ("damaged", 2), ("unreadable", 3)] {
         write_back(&first.client(), &format!("tmp/{key}"), &bytes(seed)).await;
@@ -170,20 +170,20 @@ async fn what_the_store_has_lost_is_named_and_nothing_is_left_out_unasked() {
     assert_eq!(lost.len(), 1, "{lost:?}");
     beside.store.delete(BUCKET, &lost[0]);
 
-    let recovery = recover(&beside, anew.path(), false).await;
+    let recovery = recover(&beside, empty.path(), false).await;
     let unreadable = receipt.strip_prefix("pieces/").unwrap();
     assert_eq!(
         (recovery.unreadable.first, recovery.is_whole),
         (vec![unreadable.into()], false)
     );
-    let second = start(&lake, &beside, anew.path()).await;
+    let second = start(&lake, &beside, empty.path()).await;
     let read = second.client().get("/b/tmp/whole").send().await;
     assert_eq!(read.status, StatusCode::SERVICE_UNAVAILABLE, "it is not whole");
     second.stop().await;
-    let recovery = recover(&beside, anew.path(), true).await;
+    let recovery = recover(&beside, empty.path(), true).await;
     assert_eq!(recovery.damaged.first, ["s3://b/tmp/damaged"]);
     assert_eq!((recovery.objects, recovery.is_whole), (2, true));
-    let third = start(&lake, &beside, anew.path()).await;
+    let third = start(&lake, &beside, empty.path()).await;
     reads(&third.client(), "tmp/whole", &bytes(1)).await;
     third.stop().await;
 }

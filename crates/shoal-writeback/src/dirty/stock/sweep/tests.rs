@@ -11,6 +11,7 @@ use shoal_base::clock;
 use shoal_registry::engine::embedded::Embedded;
 use shoal_registry::engine::{Change, Transaction};
 use shoal_registry::names::Names;
+use shoal_registry::receipts::{ReceiptError, ReceiptId, ReceiptStore};
 use shoal_registry::session::new_id;
 use shoal_registry::uploads::{UploadPart, Uploads};
 use shoal_registry::{DirtyVersion, Lifetime, Name};
@@ -26,6 +27,11 @@ const NODE: u64 = 7;
 const HOUR: Duration = Duration::from_hours(1);
 const DAY: Duration = Duration::from_hours(24);
 const PIECE_BYTES: u64 = 100;
+const SIZES: Sizes = Sizes {
+    page: 2,
+    old: 3,
+    batch: 2,
+};
 
 /// Keys whose ages are set by a test. A full page is always followed by another one, even if that is empty.
 #[derive(Debug, Default)]
@@ -145,12 +151,7 @@ impl Bed {
     }
 
     async fn sweep(&self) -> Result<Swept, SweepError> {
-        let sizes = Sizes {
-            page: 2,
-            old: 3,
-            batch: 2,
-        };
-        self.sweeper.sweep(clock::utc_now(), DAY, sizes).await
+        self.sweeper.sweep(clock::utc_now(), DAY, SIZES).await
     }
 }
 
@@ -165,6 +166,67 @@ fn object(data: &Arc<str>) -> DirtyVersion {
         record: Bytes::new(),
         content: None,
     }
+}
+
+/// Has entries list receipts, and stores none.
+#[derive(Debug)]
+struct ListedOnly;
+
+#[async_trait]
+impl ReceiptStore for ListedOnly {
+    fn are_written(&self) -> bool {
+        true
+    }
+
+    async fn write(&self, _: &Name, _: &DirtyVersion) -> Result<(), ReceiptError> {
+        Ok(())
+    }
+
+    async fn exist(&self) -> Result<bool, ReceiptError> {
+        Ok(true)
+    }
+
+    async fn remove(&self, _: &[ReceiptId]) -> Result<(), ReceiptError> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn receipts_that_no_entry_lists_are_removed_once_their_commits_cannot_happen_any_more() {
+    let bed = bed().await;
+    let receipt = |ago: Duration, age: Duration| {
+        let receipt = ReceiptId {
+            id: id(ago),
+            node: NODE,
+        };
+        bed.shelf.ages.lock().insert(receipt.key(), age);
+        receipt
+    };
+    let minute = Duration::from_mins(1);
+    let names = bed.names.clone().with_receipts(Arc::new(ListedOnly));
+    let mut listed = Vec::new();
+    // The second one replaces the first, whose receipt stays until the second is flushed.
+    for ago in [4 * minute, 3 * minute] {
+        let of_entry = receipt(ago, ago);
+        let version = DirtyVersion {
+            id: of_entry.id,
+            ..object(&bed.piece(ago, ago))
+        };
+        names.write(&Name::new("b", b"k"), version).await.unwrap();
+        listed.push(of_entry);
+    }
+    let young = [receipt(minute, 3 * minute), receipt(3 * minute, minute)];
+    let orphans: Vec<_> = (0..5).map(|_| receipt(3 * minute, 3 * minute)).collect();
+    let age = Duration::from_secs(80);
+    let swept = bed.sweeper.sweep_receipts(clock::utc_now(), age, SIZES);
+    swept.await.unwrap();
+    assert!(
+        listed
+            .iter()
+            .chain(&young)
+            .all(|receipt| bed.here(&receipt.key()))
+    );
+    assert!(!orphans.iter().any(|receipt| bed.here(&receipt.key())));
 }
 
 #[tokio::test]
