@@ -103,6 +103,30 @@ class History:
         """Returns all operations but reads."""
         return [operation for operation in self.operations if not operation.is_read]
 
+    def drop_mixed(self) -> int:
+        """Drops HEADs that the lake has answered with the ETag of one object and the size of another.
+
+        versitygw 1.8 reads the size of a file, and then its ETag by the file's name: two of a hundred HEADs that come
+        while an object is overwritten have both of different objects. Returns the number of dropped operations. An
+        answer from a cache stays, whatever it has.
+        """
+        written: dict[str, set[str]] = defaultdict(set)
+        for write in self.writes():
+            written[write.key].add(write.value)
+
+        def is_mixed(read: Operation) -> bool:
+            values = written[read.key]
+            is_of_lake = read.kind == "HEAD" and read.note in ("MISS", "REVALIDATED")
+            if not is_of_lake or read.value in values or " " not in read.value:
+                return False
+            parts = {part for value in values for part in value.split()}
+            return parts.issuperset(read.value.split())
+
+        kept = [operation for operation in self.operations if not is_mixed(operation)]
+        dropped = len(self.operations) - len(kept)
+        self.operations = kept
+        return dropped
+
     def unexplained(self) -> list[str]:
         """Describes each name whose operations no order explains: a write was lost, came back, or is wrong."""
         of_key: dict[str, list[Operation]] = defaultdict(list)

@@ -26,6 +26,25 @@ def _get(value: str, began: float, ended: float) -> Operation:
     return _operation("GET", value, began, ended)
 
 
+class Mixed(unittest.TestCase):
+    """Answers that have the ETag of one object and the size of another."""
+
+    def test_only_those_of_the_lake_are_dropped(self) -> None:
+        writes = [_put("aa 1", 0, 1), _put("bb 2", 2, 3)]
+        for kind, value, note, is_dropped in (
+            ("HEAD", "bb 1", "MISS", True),
+            ("HEAD", "aa 2", "REVALIDATED", True),
+            ("HEAD", "bb 1", "HIT", False),
+            ("GET", "bb 1", "MISS", False),
+            ("HEAD", "aa 1", "MISS", False),
+            ("HEAD", "cc 1", "MISS", False),
+            ("HEAD", "aa 3", "MISS", False),
+            ("HEAD", ABSENT, "MISS", False),
+        ):
+            history = History([*writes, _operation(kind, value, 2, 3, note=note)])
+            self.assertEqual(is_dropped, history.drop_mixed() == 1, (kind, value, note))
+
+
 class Histories(unittest.TestCase):
     """Each test is a history of one name."""
 
