@@ -30,6 +30,7 @@ class Mixed(unittest.TestCase):
     """Answers that have the ETag of one object and the size of another."""
 
     def test_only_those_of_the_lake_are_dropped(self) -> None:
+        """A HEAD that the lake has answered is dropped if both parts were written, and not together."""
         writes = [_put("aa 1", 0, 1), _put("bb 2", 2, 3)]
         for kind, value, note, is_dropped in (
             ("HEAD", "bb 1", "MISS", True),
