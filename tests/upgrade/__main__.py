@@ -48,13 +48,13 @@ _DOUBTS = re.compile(
     r'^(shoal_peer_(?:answers_total\{.*"misunderstood"|mistrusted_total\{reason="(?!unfinished)).*) ([1-9]\d*)$',
     re.MULTILINE,
 )
-# What a node says of a store that another build has written.
+# A node prints this about a store that another build has written.
 _OTHER_FORMAT = re.compile(r"its format is .*, this node reads .*")
 _DISAGREEMENTS = ("gossip-rejected", "configured-differently", "flush-refused", "wrong-bytes")
 
 
 class NoWayError(Exception):
-    """A build refuses the files of the other one; the message is what it says."""
+    """A build refuses the files of the other one; the message is the one it prints."""
 
 
 @dataclass
@@ -125,7 +125,7 @@ class Story:
         try:
             await_that("the nodes know each other", self._is_whole, _KNOWN_S)
         except TimeoutError:
-            # It says why they do not.
+            # Raises with the reason, if there is one.
             self.quarrels()
             raise
         return self._survived(number)
@@ -232,7 +232,7 @@ def main() -> int:
                 Cluster(old.binary, folder, lake, [lake.account]) as cluster,
             ):
                 story = Story(cluster, lake, ledger)
-                if not _tell(report, story, old, new):
+                if not _upgrade(report, story, old, new):
                     for node in cluster.nodes:
                         print(f"the end of the log of {node.name}:\n{node.log.read_text(errors='replace')[-3000:]}")
         except (LakeUnavailable, EtcdUnavailable) as reason:
@@ -241,7 +241,7 @@ def main() -> int:
     return report.finish()
 
 
-def _tell(report: Report, story: Story, old: Build, new: Build) -> bool:
+def _upgrade(report: Report, story: Story, old: Build, new: Build) -> bool:
     with report.check("three nodes of the old build start"):
         story.begin()
     if report.has_failed:
@@ -252,9 +252,9 @@ def _tell(report: Report, story: Story, old: Build, new: Build) -> bool:
             if report.has_failed:
                 return False
     with report.check("no client got an error or other bytes"):
-        print(f"   {_told(story.ledger.counts)}", flush=True)
+        print(f"   {_shown(story.ledger.counts)}", flush=True)
         if story.ledger.faults:
-            raise Difference(story.ledger.told())
+            raise Difference(story.ledger.shown())
     with report.check("everything acknowledged is at each node, and after the flush at the lake"):
         print(f"   {story.whole()}", flush=True)
     with report.check("no node logs an error"):
@@ -291,7 +291,7 @@ def _replace_all(report: Report, story: Story, before: Build, after: Build) -> N
             _work_on(story, counts)
             story.quarrels()
             if story.ledger.faults:
-                raise Difference(story.ledger.told())
+                raise Difference(story.ledger.shown())
     if report.has_failed:
         return
     with report.check(f"uploads that the {before.word} build began end"):
@@ -300,16 +300,21 @@ def _replace_all(report: Report, story: Story, before: Build, after: Build) -> N
 
 
 def _work_on(story: Story, before: Counter[str]) -> None:
-    """Lets the clients work for a while; raises unless they read and write back."""
+    """Lets the clients work for a while, and until they have read and written back."""
     time.sleep(_MIXED_S)
-    done = story.ledger.counts - before
-    for kind in ("read", "write back"):
-        if not any(count for what, count in done.items() if what.startswith(kind)):
-            raise Difference(f"no client got an answer meanwhile: {_told(done)}")
-    print(f"   {_told(done)}", flush=True)
+
+    def done(kind: str) -> int:
+        return sum(count for what, count in (story.ledger.counts - before).items() if what.startswith(kind))
+
+    # A fault ends the wait, and the caller reports it.
+    await_that(
+        "clients read and write back",
+        lambda: bool(story.ledger.faults) or (done("read") > 0 and done("write back") > 0),
+    )
+    print(f"   {_shown(story.ledger.counts - before)}", flush=True)
 
 
-def _told(counts: Counter[str]) -> str:
+def _shown(counts: Counter[str]) -> str:
     return ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
 
 

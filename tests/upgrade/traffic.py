@@ -1,4 +1,4 @@
-"""Clients that read and write through all nodes without a pause, and what they were answered.
+"""Clients that read and write through all nodes without a pause, and the answers that they got.
 
 A client repeats a request at the next node if it got no connection, or if its kept-alive connection ended before the
 first byte of an answer: that is what SDKs do. Any answer other than the expected one fails the test.
@@ -45,7 +45,7 @@ class Ledger:
     faults: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def told(self) -> str:
+    def shown(self) -> str:
         """Returns the first faults."""
         with self.lock:
             return f"clients got {len(self.faults)} faults:\n" + "\n".join(self.faults[:5])
@@ -177,7 +177,7 @@ class Traffic:
             name = f"{own}-{number}-{chance.choice(_SIZES)}"
             client.put(chance.randrange(self._nodes), key, name)
             if is_moving:
-                # Every node knows the last write.
+                # Every node answers with the last write.
                 client.check(chance.randrange(self._nodes), key, name)
                 if chance.random() < 0.3:
                     client.delete(chance.randrange(self._nodes), key)
