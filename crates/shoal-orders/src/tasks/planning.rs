@@ -48,9 +48,7 @@ impl Tasks {
     }
 
     async fn document_in_force(&self) -> Option<(Entry, Document)> {
-        let entry = self
-            .latest_plan()
-            .filter(|entry| !entry.progress.state.is_over())?;
+        let entry = self.base.records.plan_in_force()?;
         let facts = entry.order.document.as_ref()?;
         let document = self.base.plans.document(entry.id, facts).await;
         let document = document.inspect_err(|why| tracing::debug!(why, "the plan in force cannot be read"));

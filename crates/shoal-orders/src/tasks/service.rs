@@ -227,7 +227,7 @@ impl Tasks {
         now: SystemTime,
     ) -> Result<Task, TaskRefusal> {
         let _turn = self.succession.lock();
-        let former = self.latest_plan();
+        let former = self.base.records.latest_plan();
         let succession = former.as_ref().and_then(Entry::succession);
         facts.succession = succession.map_or(0, |former| former.saturating_add(1));
         let replaced = former.filter(|former| !former.progress.state.is_over());
@@ -370,7 +370,7 @@ impl Tasks {
     ///
     /// Fails if there is none.
     pub fn plan(&self) -> Result<Task, TaskRefusal> {
-        let entry = self.latest_plan().ok_or_else(|| {
+        let entry = self.base.records.latest_plan().ok_or_else(|| {
             let why = "there is no plan\nhint: hand one over with `shoal plan start FILE`";
             TaskRefusal::new(StatusCode::NOT_FOUND, why)
         })?;
@@ -387,18 +387,10 @@ impl Tasks {
         self.cancel(&plan.id)
     }
 
-    /// Returns the latest plan that is remembered.
-    pub(super) fn latest_plan(&self) -> Option<Entry> {
-        let entries = self.base.records.all();
-        let plans = entries.values().filter(|entry| entry.succession().is_some());
-        let latest = plans.max_by_key(|entry| (entry.succession(), entry.id));
-        latest.cloned()
-    }
-
     /// Ends the plans that a later one has replaced, and their pins. Each node does: the one that took the
     /// later plan may not have known them.
     fn end_replaced_plans(&self) {
-        let Some(latest) = self.latest_plan() else { return };
+        let Some(latest) = self.base.records.latest_plan() else { return };
         for entry in self.base.records.all().values() {
             let is_plan = entry.succession().is_some();
             if is_plan && entry.id != latest.id && !entry.progress.state.is_over() {
@@ -500,7 +492,7 @@ impl Tasks {
     /// Ends the pins here of orders that were cancelled. Those of a plan hold on until the plan in its place
     /// has set its own.
     async fn end_cancelled_pins(&self) {
-        let latest = self.latest_plan().filter(|plan| !plan.progress.state.is_over());
+        let latest = self.base.records.plan_in_force();
         for order in self.parts().cache().store.pinning.orders() {
             if self.base.records.is_cancelled(order.0) && !self.is_just_replaced(order.0, latest.as_ref()) {
                 self.parts().cache().store.pinning.end(order).await;
@@ -520,7 +512,7 @@ impl Tasks {
 
     /// Returns the state of the plan in force.
     pub fn plan_figures(&self) -> PlanFigures {
-        let in_force = self.latest_plan().filter(|entry| !entry.progress.state.is_over());
+        let in_force = self.base.records.plan_in_force();
         in_force.map_or_else(PlanFigures::default, |entry| {
             let (bytes, plan) = (entry.progress.tally.bytes, entry.plan_progress());
             PlanFigures {

@@ -37,12 +37,14 @@ impl Pace {
     /// The rate to use in bytes per second; `None` means as fast as the link allows. `left_bytes` is the
     /// number of remaining bytes, once known.
     pub fn rate(&self, now: Duration, left_bytes: Option<u64>) -> Option<u64> {
-        let needed = left_bytes.and_then(|left| self.needed(now, left, PLANNED_PERCENT));
-        match (needed, self.rate_max) {
-            (Some(needed), Some(rate_max)) => Some(needed.min(rate_max)),
-            (Some(needed), None) => Some(needed),
-            (None, rate_max) => rate_max,
-        }
+        self.rate_for_deadline(now, left_bytes).or(self.rate_max)
+    }
+
+    /// The rate in bytes per second at which the transfer finishes before its deadline, but at most its
+    /// maximum; `None` without a deadline, after it, or while the number of remaining bytes is unknown.
+    pub fn rate_for_deadline(&self, now: Duration, left_bytes: Option<u64>) -> Option<u64> {
+        let needed = self.needed(now, left_bytes?, PLANNED_PERCENT)?;
+        Some(self.rate_max.map_or(needed, |rate_max| needed.min(rate_max)))
     }
 
     /// Schedules a block of `bytes`, and returns how long it has to wait.
@@ -110,11 +112,11 @@ mod tests {
             (None, Some(100), 0, Some(0), Some(1)),
         ] {
             let pace = Pace::new(rate_max, deadline.map(s));
-            assert_eq!(
-                pace.rate(s(now), left),
-                expected,
-                "{pace:?} at {now} s with {left:?}"
-            );
+            let context = format!("{pace:?} at {now} s with {left:?}");
+            assert_eq!(pace.rate(s(now), left), expected, "{context}");
+            let is_known = left.is_some() && deadline.is_some_and(|deadline| deadline > now);
+            let for_deadline = expected.filter(|_| is_known);
+            assert_eq!(pace.rate_for_deadline(s(now), left), for_deadline, "{context}");
         }
     }
 

@@ -79,7 +79,7 @@ async fn until(node: &Node, what: &str, are: impl Fn(&[Value]) -> bool) -> Vec<V
 }
 
 /// Waits until this many hints are over or have brought everything, and none is under way.
-async fn until_brought(node: &Node, count: usize) -> Vec<Value> {
+pub(crate) async fn until_brought(node: &Node, count: usize) -> Vec<Value> {
     until(node, "all hints are carried out", |hints| {
         let is_over = |hint: &Value| {
             ["done", "failed", "cancelled"]

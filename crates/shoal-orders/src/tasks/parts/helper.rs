@@ -166,7 +166,8 @@ impl TaskHelper {
                 None => None,
             };
             // The blocks of a plan have readers by plan.
-            let order = fill.pin.filter(|_| fill.planned.is_none()).map(|pin| pin.order);
+            let is_of_plan = fill.planned.is_some_and(|planned| !planned.is_of_hint());
+            let order = fill.pin.filter(|_| !is_of_plan).map(|pin| pin.order);
             self.bring_early(&version, index, obtain, &context, order).await
         };
         Ok(filled.await.into())

@@ -43,15 +43,25 @@ pub struct Pin {
     pub until_ms: u64,
 }
 
-/// A transfer of a plan, as its coordinator names it to the nodes that fetch for it.
+/// A transfer with a planned rate, as the node that runs it names it to those that fetch for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PlannedFill {
-    /// The id of the plan.
+    /// The id of the plan, or of a hint with a deadline.
     pub plan: u128,
-    /// The number of the transfer.
+    /// The number of the transfer; [`PlannedFill::OF_HINT`] for that of a hint.
     pub transfer: u64,
     /// Its planned rate in bytes a second.
     pub rate: u64,
+}
+
+impl PlannedFill {
+    /// The number of the only transfer of a hint.
+    pub const OF_HINT: u64 = u64::MAX;
+
+    /// Returns true if the transfer is that of a hint, and not of a plan.
+    pub fn is_of_hint(&self) -> bool {
+        self.transfer == Self::OF_HINT
+    }
 }
 
 /// The rates of a job's reads from the lake by plan, at one node.

@@ -20,7 +20,7 @@ pub(in crate::tasks) struct PlannedRates(Mutex<HashMap<PlannedFill, Weak<Planned
 
 impl PlannedRates {
     /// Returns the rate of a transfer, which all of its blocks here share. Clients wait for bytes at the
-    /// planned rate.
+    /// planned rate. Those of a hint are faster if clients leave more of the link.
     pub(in crate::tasks) fn of(&self, planned: PlannedFill, link: Option<&Arc<Link>>) -> Arc<PlannedRate> {
         let mut rates = self.0.lock();
         if let Some(rate) = rates.get(&planned).and_then(Weak::upgrade) {
@@ -29,7 +29,12 @@ impl PlannedRates {
         if rates.len() >= SWEEP {
             rates.retain(|_, rate| rate.strong_count() > 0);
         }
-        let rate = PlannedRate::new(link, planned.rate.saturating_mul(CATCH_UP), planned.rate);
+        let most = if planned.is_of_hint() {
+            u64::MAX
+        } else {
+            planned.rate.saturating_mul(CATCH_UP)
+        };
+        let rate = PlannedRate::new(link, most, planned.rate);
         rates.insert(planned, Arc::downgrade(&rate));
         rate
     }

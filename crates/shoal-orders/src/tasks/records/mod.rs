@@ -65,6 +65,19 @@ impl Records {
         all.values().filter(live).cloned().collect()
     }
 
+    /// Returns the latest plan that is remembered.
+    pub(in crate::tasks) fn latest_plan(&self) -> Option<Entry> {
+        let all = self.all();
+        let plans = all.values().filter(|entry| entry.succession().is_some());
+        let latest = plans.max_by_key(|entry| (entry.succession(), entry.id));
+        latest.cloned()
+    }
+
+    /// Returns the latest plan unless it is over.
+    pub(in crate::tasks) fn plan_in_force(&self) -> Option<Entry> {
+        self.latest_plan().filter(|plan| !plan.progress.state.is_over())
+    }
+
     /// Returns the task with this id.
     pub(in crate::tasks) fn get(&self, id: u128) -> Option<Entry> {
         self.parsed().entries.get(&id).cloned()

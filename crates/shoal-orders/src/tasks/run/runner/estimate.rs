@@ -15,6 +15,8 @@ pub(in crate::tasks) struct Estimate {
     progress: Arc<Mutex<Progress>>,
     pace: Mutex<Pace>,
     began: Instant,
+    /// True for a hint: a deadline does not make it slower, because its reader reads now.
+    is_for_reader: bool,
     /// The number of objects of the list of the task, if it has one.
     listed: Option<u64>,
     /// The bytes of the list of the task, extrapolated from its first pages.
@@ -30,6 +32,7 @@ impl Estimate {
             progress: Arc::clone(progress),
             pace: Mutex::new(Pace::new(request.rate_bytes_per_second, deadline)),
             began: clock::instant(),
+            is_for_reader: order.hint.is_some(),
             listed: order.manifest.map(|manifest| manifest.objects),
             expected_bytes: Mutex::default(),
         }
@@ -47,9 +50,17 @@ impl Estimate {
         self.pace.lock().limit(rate);
     }
 
+    /// Returns the rate in bytes a second at which the task is done before its deadline, rounded up so that
+    /// it seldom changes. `None` without a deadline, after it, or while it is not known what is left.
+    pub(super) fn rate_for_deadline(&self) -> Option<u64> {
+        let left = self.left_bytes();
+        let rate = self.pace.lock().rate_for_deadline(self.elapsed(), left)?;
+        Some(rounded_up(rate))
+    }
+
     /// Returns the time for which the next `bytes` have to wait.
     pub(super) fn wait(&self, bytes: u64) -> Duration {
-        let left = self.left_bytes();
+        let left = self.left_bytes().filter(|_| !self.is_for_reader);
         self.pace.lock().take(self.elapsed(), bytes, left)
     }
 
@@ -99,6 +110,12 @@ impl Estimate {
     }
 }
 
+/// Rounds a rate up by less than a quarter.
+fn rounded_up(rate: u64) -> u64 {
+    let step = 1 << rate.max(4).ilog2().saturating_sub(2);
+    rate.div_ceil(step).saturating_mul(step)
+}
+
 /// Extrapolates the bytes of `all` objects from a sample of `objects` with `bytes`. `None` without a sample.
 fn extrapolated(objects: u64, bytes: u64, all: u64) -> Option<u64> {
     let bytes = (u128::from(bytes) * u128::from(all)).checked_div(objects.into())?;
@@ -107,7 +124,15 @@ fn extrapolated(objects: u64, bytes: u64, all: u64) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::extrapolated;
+    use super::{extrapolated, rounded_up};
+
+    #[test]
+    fn a_rate_is_rounded_up_by_less_than_a_quarter() {
+        for (rate, rounded) in [(0, 0), (1, 1), (7, 7), (9, 10), (1000, 1024), (1025, 1280), (1280, 1280)] {
+            assert_eq!(rounded_up(rate), rounded, "{rate}");
+        }
+        assert_eq!(rounded_up(u64::MAX), u64::MAX);
+    }
 
     #[test]
     fn a_list_is_expected_to_be_as_its_first_pages() {

@@ -12,7 +12,7 @@ use shoal_s3::object::Version;
 use super::pack_in_use::PackInUse;
 use super::{BLOCKS_AT_ONCE, Candidate, ObjectFailure, Runner, TRIES};
 use crate::tasks::parts::holdings::Holdings;
-use crate::tasks::parts::messages::{Answer, NotFilled, Question};
+use crate::tasks::parts::messages::{Answer, NotFilled, PlannedFill, Question};
 use crate::tasks::parts::placer::Block;
 
 /// The number of packs that are read at a time: their blocks take room meanwhile.
@@ -176,10 +176,23 @@ impl Runner<'_> {
             Ok::<_, NotFilled>(place)
         };
         let pin = self.pin.as_ref().map(|(pin, _)| *pin);
-        match self.placer.bring(&block, pin, None, begin).await {
+        match self.placer.bring(&block, pin, self.planned(), begin).await {
             Ok(source) => self.outcomes.brought(bytes, source),
             Err(error) => drop(failure.set(error)),
         }
+    }
+
+    /// Returns the planned transfer of a hint whose run has a deadline. While a plan is in force, the plan
+    /// decides what such a run gets, and its hint gets nothing from others.
+    fn planned(&self) -> Option<PlannedFill> {
+        let is_of_run = self.order.hint.as_ref().is_some_and(|hint| !hint.is_behind);
+        let rate = self.estimate.rate_for_deadline().filter(|_| is_of_run)?;
+        let is_free = self.base.records.plan_in_force().is_none();
+        is_free.then_some(PlannedFill {
+            plan: self.id,
+            transfer: PlannedFill::OF_HINT,
+            rate,
+        })
     }
 
     /// Ensures that all blocks of an object are pinned where they are, if the task pins.

@@ -9,9 +9,9 @@ use shoal_s3::time::rfc3339;
 
 use super::{Planned, document, gets, reads, start, until};
 use crate::cluster::Cluster;
-use crate::hints::{event, take, takes_hints};
+use crate::hints::{event, take, takes_hints, until_brought};
 use crate::lake::{Access, Fault, Request};
-use crate::link::metered;
+use crate::link::{metered, moved};
 use crate::node::{BLOCK, OTHER_KEY};
 use crate::waiting::value;
 
@@ -204,5 +204,45 @@ async fn a_job_whose_inputs_the_lake_did_not_name_is_looked_at_again_and_not_ref
     cluster.lake.behave();
     let plan = until(&cluster.nodes[1], |plan| !arrivals(plan).is_empty()).await;
     assert_eq!(arrivals(&plan)[0]["why"], Value::Null, "{plan:#}");
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn the_inputs_of_a_run_with_a_deadline_come_at_a_rate_of_their_own_unless_a_plan_is_in_force() {
+    let cluster = Cluster::start_with(2, |_, config| {
+        takes_hints(config);
+        metered(config, 1 << 30);
+    })
+    .await;
+    for key in ["any/1", "urgent/1", "decided/1"] {
+        cluster.put(key, 4);
+    }
+    let moved_as_planned = async || {
+        let mut bytes = 0;
+        for node in &cluster.nodes {
+            bytes += moved(node, "down", "planned").await;
+        }
+        bytes
+    };
+    let deadline = rfc3339(clock::utc_now() + Duration::from_secs(3600));
+    let urgent = |run, job, key| {
+        let mut event = event("START", run, job, &[key], &[]);
+        event["job"]["facets"] = json!({ "shoal": { "deadline": deadline } });
+        event
+    };
+    take(&cluster.nodes[0], &event("START", 1, "any", &["any"], &[])).await;
+    until_brought(&cluster.nodes[1], 1).await;
+    assert_eq!(moved_as_planned().await, 0, "it has no deadline");
+
+    // It comes now, and not by its deadline.
+    take(&cluster.nodes[0], &urgent(2, "urgent", "urgent")).await;
+    let hints = until_brought(&cluster.nodes[1], 2).await;
+    assert_eq!(moved_as_planned().await, 4 * BLOCK);
+    assert_eq!(hints[0]["brought_bytes"], 4 * BLOCK, "{:#}", hints[0]);
+
+    planned(&cluster).await;
+    take(&cluster.nodes[1], &urgent(3, "decided", "decided")).await;
+    until_brought(&cluster.nodes[0], 3).await;
+    assert_eq!(moved_as_planned().await, 4 * BLOCK, "the plan decides");
     cluster.stop().await;
 }
