@@ -54,11 +54,37 @@ lifetime = "short"
 """
 # Pins may take half of a node's room, where a block of 64 KiB takes 72 KiB; this is what an operator can pin at once.
 _PINS_PERCENT = 40
+# The variable with the part of the room that hints may take.
+_ROOM_OF_HINTS = "SHOAL_HINTS_ROOM"
 # A run counts if this part of the lake link was used: the link shall bound the readers. It is tried so often.
 _LINK_USE_LEAST, _TRIES = 0.9, 4
 # Values of `X-Cache` of answers whose bytes were all there.
 _LOCAL = {"HIT", "REVALIDATED"}
-_MODES = ("none", "hints", "pins")
+
+
+@dataclass(frozen=True)
+class Mode:
+    """What nodes know of the jobs."""
+
+    name: str
+    """The jobs of which they know before they begin: with 1, a job is announced when the one before it begins. None
+    without hints."""
+    ahead: int | None = None
+    """Whether jobs have deadlines: when they would end on an idle link."""
+    has_deadlines: bool = False
+    """The part of the room that hints may take, if it is not the default."""
+    room_percent: int | None = None
+    has_pins: bool = False
+
+
+_NONE = Mode("no hints")
+_HINTS = Mode("hints", ahead=0)
+_AHEAD = Mode("hints one job ahead", ahead=1)
+_ROOMY = Mode("hints one job ahead, with the room of pins", ahead=1, room_percent=_PINS_PERCENT)
+_DUE = Mode("hints one job ahead, with deadlines", ahead=1, has_deadlines=True)
+_PINS = Mode("pins by hand", has_pins=True)
+_MODES = (_NONE, _HINTS, _AHEAD, _ROOMY, _PINS)
+_METERED_MODES = (_NONE, _HINTS, _AHEAD, _DUE, _PINS)
 
 
 @dataclass
@@ -93,7 +119,7 @@ class Course:
 
 def hints(bed: Bed, metered: bool = False) -> list[Line]:
     """Measures the jobs without hints, with hints, and with pins that were set by hand, beside the neighbour."""
-    row = "hints-metered" if metered else "hints"
+    row, modes = ("hints-metered", _METERED_MODES) if metered else ("hints", _MODES)
     shape = Shape(
         1,
         Rates(client=_CLIENT_MBIT, lake=_LAKE_MBIT),
@@ -106,7 +132,7 @@ def hints(bed: Bed, metered: bool = False) -> list[Line]:
     # A solo node has its link alone; `Shape.metered_mbit` is shared.
     metering = {"SHOAL_LAKE_BANDWIDTH": f"{_LAKE_MBIT * _GOODPUT:.0f}Mbit"} if metered else {}
     sizes, scanned = tables_of(_DATABASES, _BLOCK_BYTES), _scanned()
-    found: dict[str, list[Course]] = {mode: [] for mode in _MODES}
+    found: dict[Mode, list[Course]] = {mode: [] for mode in modes}
     with bed.cluster(row, shape) as cluster:
         cluster.nodes[1].environment.update(metering)
         for folder, size in {**sizes, "neighbour": _NEIGHBOUR}.items():
@@ -115,8 +141,8 @@ def hints(bed: Bed, metered: bool = False) -> list[Line]:
         for turn in range(bed.rounds):
             work = _work(turn)
             work = work[: len(work) // min(bed.haste, 3)]
-            at = turn % len(_MODES)
-            for mode in (*_MODES[at:], *_MODES[:at]):
+            at = turn % len(modes)
+            for mode in (*modes[at:], *modes[:at]):
                 found[mode].append(_bound_by_link(_Run(bed, cluster, sizes, mode, turn), work, scanned))
     return _lines(found)
 
@@ -156,21 +182,24 @@ def _work(seed: int) -> list[Job]:
 class _Run:
     """One mode in one round."""
 
-    def __init__(self, bed: Bed, cluster: Cluster, sizes: dict[str, int], mode: str, turn: int) -> None:
+    def __init__(self, bed: Bed, cluster: Cluster, sizes: dict[str, int], mode: Mode, turn: int) -> None:
         self._bed, self._cluster, self._sizes, self._mode, self._turn = bed, cluster, sizes, mode, turn
         self._node = cluster.nodes[1]
         self._course, self._tries = Course(), 0
 
     def __str__(self) -> str:
-        return f"round {self._turn}, {self._mode}"
+        return f"round {self._turn}, {self._mode.name}"
 
     def run(self, work: Sequence[Job], scanned: Sequence[Read]) -> Course:
         """Fills the cache with the neighbour's data, and runs the jobs beside the neighbour."""
         self._course, self._tries = Course(), self._tries + 1
         cluster, course = self._cluster, self._course
+        self._node.environment.pop(_ROOM_OF_HINTS, None)
+        if self._mode.room_percent:
+            self._node.environment[_ROOM_OF_HINTS] = str(self._mode.room_percent)
         cluster.restart_cold()
         self._warm_up(scanned)
-        if self._mode == "pins":
+        if self._mode.has_pins:
             before = cluster.fabric.lake_bytes()
             pinned = self._pin(work)
             course.pins_bytes = cluster.fabric.lake_bytes() - before
@@ -181,16 +210,24 @@ class _Run:
             neighbour = Client(1, plan)
             neighbour.go()
             before, began = cluster.fabric.lake_bytes(), time.monotonic()
+            runs = [lineage.Run(self._node, job, self._between(number)) for number, job in enumerate(work)]
+            announced = 0
             for number, job in enumerate(work):
-                self._do(stages, job, number)
+                if self._mode.ahead is not None:
+                    for run_of_job in runs[announced : number + self._mode.ahead + 1]:
+                        run_of_job.start(self._due_s(work[number : announced + 1]))
+                        announced += 1
+                self._do(stages, job, self._between(number))
+                if self._mode.ahead is not None:
+                    runs[number].complete()
             course.run_s = time.monotonic() - began
             course.lake_bytes = cluster.fabric.lake_bytes() - before
             beside = sound(neighbour.stop())
         course.neighbour_mbit = beside.mbit_per_s
         course.neighbour_hits = sum(n for word, n in beside.cache.items() if word in _LOCAL) / beside.reads
-        if self._mode == "pins":
+        if self._mode.has_pins:
             self._order("unpin", pinned)
-        if self._mode == "hints":
+        if self._mode.ahead is not None:
             self._count_hints()
         return course
 
@@ -202,12 +239,19 @@ class _Run:
         self._node.settle()
         cluster.fabric.shape("lake-1", _LAKE_MBIT)
 
-    def _do(self, stages: Stages, job: Job, number: int) -> None:
-        """Runs a job stage by stage. Its run id is its own in every run."""
-        between = f"{BACK}{self._mode}-{self._turn}-{self._tries}/{number}"
-        run_of_job = lineage.Run(self._node, job, between)
-        if self._mode == "hints":
-            run_of_job.start()
+    def _between(self, number: int) -> str:
+        """Returns the folder of the results of a job's stages. It is another one in every run."""
+        mode = re.sub(r"\W+", "-", self._mode.name)
+        return f"{BACK}{mode}-{self._turn}-{self._tries}/{number}"
+
+    def _due_s(self, jobs: Sequence[Job]) -> float | None:
+        """Returns the time in which these jobs would end on an idle link, one after the other, if they are to."""
+        all_loads = [load for job in jobs for load in loads(job, self._sizes)]
+        reads_s = sum(_idle_s(load.read_bytes) for load in all_loads)
+        return reads_s * (1 + COMPUTE_PER_READ) if self._mode.has_deadlines else None
+
+    def _do(self, stages: Stages, job: Job, between: str) -> None:
+        """Runs a job stage by stage."""
         results: dict[str, int] = {}
         for load in loads(job, self._sizes):
             requests = [read for folder in load.tables for read in _reads(folder, self._sizes[folder])]
@@ -219,8 +263,6 @@ class _Run:
             self._course.read_s += done.read_s
             self._course.bytes.update(done.bytes)
         stages.run(Step(removes=[f"{between}/{name}" for name in results]))
-        if self._mode == "hints":
-            run_of_job.complete()
 
     def _pin(self, work: Sequence[Job]) -> list[str]:
         """Pins the tables that the jobs read most often, as many as may be pinned, and waits until they are there."""
@@ -253,15 +295,14 @@ def _idle_s(size: int) -> float:
     return size * 8 / (_LAKE_MBIT * _GOODPUT * 1e6)
 
 
-def _lines(found: dict[str, list[Course]]) -> list[Line]:
-    def against(fact: Callable[[Course], float], mode: str) -> list[float]:
-        return [fact(mine) / fact(none) - 1 for mine, none in zip(found[mode], found["none"], strict=True)]
+def _lines(found: dict[Mode, list[Course]]) -> list[Line]:
+    def against(fact: Callable[[Course], float], mode: Mode) -> list[float]:
+        return [fact(mine) / fact(none) - 1 for mine, none in zip(found[mode], found[_NONE], strict=True)]
 
-    names = {"none": "no hints", "hints": "hints", "pins": "pins by hand"}
     lines = []
-    for mode in _MODES[1:]:
-        with_mode = f"{names[mode]} against none"
-        published, to_reach, most = ("−20%", "≤ −20%", -0.2) if mode == "hints" else ("–", "–", None)
+    for mode in (mode for mode in found if mode != _NONE):
+        with_mode = f"{mode.name} against none"
+        published, to_reach, most = ("−20%", "≤ −20%", -0.2) if mode.ahead is not None else ("–", "–", None)
         run_s = against(lambda course: course.run_s, mode)
         lines.append(Line(f"DAG jobs: run time, {with_mode}", published, to_reach, run_s, "{:+.1%}", most=most))
         for what, fact in (
@@ -288,13 +329,14 @@ def _lines(found: dict[str, list[Course]]) -> list[Line]:
                 "{:.0f}",
             ),
         ):
-            lines.append(Line(f"{what}, {names[mode]}", "–", "–", values, form))
-    hinted = found["hints"]
-    for what, values in (
-        ("brought", [course.brought / 1e6 for course in hinted]),
-        ("used", [course.used / 1e6 for course in hinted]),
-        ("wasted", [course.wasted / 1e6 for course in hinted]),
-    ):
-        lines.append(Line(f"bytes of hints, {what}, MB", "–", "–", values, "{:.1f}"))
-    pinned = [course.pins_bytes / 1e6 for course in found["pins"]]
+            lines.append(Line(f"{what}, {mode.name}", "–", "–", values, form))
+    for mode, courses in found.items():
+        for what, values in (
+            ("brought", [course.brought / 1e6 for course in courses]),
+            ("used", [course.used / 1e6 for course in courses]),
+            ("wasted", [course.wasted / 1e6 for course in courses]),
+        ):
+            if mode.ahead is not None:
+                lines.append(Line(f"bytes of {mode.name}, {what}, MB", "–", "–", values, "{:.1f}"))
+    pinned = [course.pins_bytes / 1e6 for course in found[_PINS]]
     return [*lines, Line("bytes of the lake link to pin by hand, before the jobs, MB", "–", "–", pinned, "{:.0f}")]

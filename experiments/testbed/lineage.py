@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import urllib.request
 import uuid
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from net.cluster import BUCKET
 from real.node import Node
@@ -36,11 +36,14 @@ class Run:
             for stage in level
         ]
         self._run = {"runId": str(uuid.uuid4())}
-        self._stages = {"facets": {"shoal": {"stages": stages}}}
+        self._facet: dict[str, object] = {"stages": stages}
 
-    def start(self) -> None:
-        """Sends the start, with all stages."""
-        self._send("START", self._stages)
+    def start(self, due_s: float | None = None) -> None:
+        """Sends the start, with all stages, and with the time in which the run should end if it is given."""
+        facet = dict(self._facet)
+        if due_s is not None:
+            facet["deadline"] = _shown(datetime.now(UTC) + timedelta(seconds=due_s))
+        self._send("START", {"facets": {"shoal": facet}})
 
     def complete(self) -> None:
         """Sends the end."""
@@ -49,7 +52,7 @@ class Run:
     def _send(self, kind: str, more: dict[str, object]) -> None:
         event = {
             "eventType": kind,
-            "eventTime": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
+            "eventTime": _shown(datetime.now(UTC)),
             "producer": "https://github.com/mabdi/kariz",
             "schemaURL": "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent",
             "run": self._run,
@@ -59,3 +62,7 @@ class Run:
         request.data = json.dumps(event).encode()
         request.add_header("content-type", "application/json")
         urllib.request.urlopen(request, timeout=10).close()
+
+
+def _shown(moment: datetime) -> str:
+    return moment.isoformat().replace("+00:00", "Z")
