@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Each query of the dashboard, and each recording rule, returns data from a Prometheus that scrapes three nodes.
+# Each query of the dashboard, and each recording rule, returns data from a Prometheus that scrapes four nodes.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 # shellcheck source=scripts/dist/environment.sh
@@ -35,17 +35,38 @@ read -ra nodes <<< "$(field s3)"
 read -ra admins <<< "$(field admin)"
 lake=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["lake"])' "$work/nodes.json")
 
+# A node of its own has metrics of quotas.
+(
+  umask 077
+  cat > "$work/limited.toml" << END
+s3.listen = "127.0.0.1:0"
+admin.listen = "127.0.0.1:0"
+lake = { endpoint = "$lake", access_key = "shoaldev", secret_key = "shoaldev-secret" }
+store = { path = "$work/limited", capacity = "1GiB" }
+identity = [{ access_key = "shoaldev", secret_key = "shoaldev-secret" }]
+quota = [{ identity = "shoaldev", room = "50%", bandwidth = "1Gbit" }]
+END
+)
+: > "$work/limited.log"
+"$WORK/bin/shoal" serve --config "$work/limited.toml" 2> "$work/limited.log" &
+running+=($!)
+until limited=$(sed -n 's/.*: serving .* s3=\([^ ]*\) admin=\([^ ]*\).*/http:\/\/\1 http:\/\/\2/p' "$work/limited.log") && [ -n "$limited" ]; do
+  kill -0 "${running[1]}" 2> /dev/null || fail "a node with a quota did not start: $(tail -n 2 "$work/limited.log")"
+  sleep 0.1
+done
+nodes+=("${limited% *}")
+
 {
   printf 'global: { scrape_interval: 1s, evaluation_interval: 1s }\nrule_files: ["%s/packaging/prometheus/*.rules.yml"]\n' "$PWD"
   printf 'scrape_configs:\n  - job_name: shoal\n    static_configs:\n      - targets: [%s]\n' \
-    "$(printf '"%s", ' "${admins[@]#http://}")"
+    "$(printf '"%s", ' "${admins[@]#http://}" "${limited#* http://}")"
 } > "$work/prometheus.yml"
 : > "$work/prometheus.log"
 prometheus --config.file "$work/prometheus.yml" --storage.tsdb.path "$work/data" --web.listen-address 127.0.0.1:0 \
   2> "$work/prometheus.log" &
 running+=($!)
 until port=$(sed -n 's/.*msg="Listening on" address=127.0.0.1:\([0-9]*\).*/\1/p' "$work/prometheus.log") && [ -n "$port" ]; do
-  kill -0 "${running[1]}" 2> /dev/null || fail "prometheus did not start: $(tail -n 2 "$work/prometheus.log")"
+  kill -0 "${running[2]}" 2> /dev/null || fail "prometheus did not start: $(tail -n 2 "$work/prometheus.log")"
   sleep 0.2
 done
 
