@@ -390,7 +390,9 @@ impl Tasks {
     /// Ends the plans that a later one has replaced, and their pins. Each node does: the one that took the
     /// later plan may not have known them.
     fn end_replaced_plans(&self) {
-        let Some(latest) = self.base.records.latest_plan() else { return };
+        let Some(latest) = self.base.records.latest_plan() else {
+            return;
+        };
         for entry in self.base.records.all().values() {
             let is_plan = entry.succession().is_some();
             if is_plan && entry.id != latest.id && !entry.progress.state.is_over() {

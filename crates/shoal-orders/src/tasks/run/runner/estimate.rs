@@ -128,7 +128,15 @@ mod tests {
 
     #[test]
     fn a_rate_is_rounded_up_by_less_than_a_quarter() {
-        for (rate, rounded) in [(0, 0), (1, 1), (7, 7), (9, 10), (1000, 1024), (1025, 1280), (1280, 1280)] {
+        for (rate, rounded) in [
+            (0, 0),
+            (1, 1),
+            (7, 7),
+            (9, 10),
+            (1000, 1024),
+            (1025, 1280),
+            (1280, 1280),
+        ] {
             assert_eq!(rounded_up(rate), rounded, "{rate}");
         }
         assert_eq!(rounded_up(u64::MAX), u64::MAX);

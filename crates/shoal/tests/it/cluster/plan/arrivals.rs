@@ -224,7 +224,7 @@ async fn the_inputs_of_a_run_with_a_deadline_come_at_a_rate_of_their_own_unless_
         }
         bytes
     };
-    let deadline = rfc3339(clock::utc_now() + Duration::from_secs(3600));
+    let deadline = rfc3339(clock::utc_now() + Duration::from_hours(1));
     let urgent = |run, job, key| {
         let mut event = event("START", run, job, &[key], &[]);
         event["job"]["facets"] = json!({ "shoal": { "deadline": deadline } });
