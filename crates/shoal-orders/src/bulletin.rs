@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use futures_util::stream::{self, StreamExt as _};
 use parking_lot::Mutex;
 use shoal_base::chance;
 use shoal_base::moment::millis_since_1970;
@@ -49,6 +50,9 @@ const NEWS_ROUNDS: u32 = 3;
 
 /// The time that another node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The number of nodes with which a node that catches up compares its records at a time.
+const AT_ONCE: usize = 16;
 
 /// Maximum number of messages with records to one node in one round.
 const TRADES: usize = 64;
@@ -226,6 +230,16 @@ impl Bulletin {
                 }
             }
         }
+    }
+
+    /// Makes the records of this node and of all others the same, as far as these answer within
+    /// [`PATIENCE`].
+    pub async fn catch_up(&self, cooperation: &Cooperation) {
+        let peers = cooperation.peers();
+        let reachable = peers.iter().filter(|peer| peer.is_reachable());
+        let rounds = stream::iter(reachable).for_each_concurrent(AT_ONCE, |peer| self.round(peer));
+        // A node that does not answer now is asked again later.
+        let _ = tokio::time::timeout(PATIENCE, rounds).await;
     }
 
     /// Makes the records of this node and another one the same.

@@ -131,6 +131,7 @@ impl Tasks {
         let body = serde_json::to_vec(document).map_err(no_plan)?;
         let checked = spawn_blocking(move || DocumentFacts::checked(&body, now).map(|facts| (facts, body)));
         let (facts, body) = checked.await.map_err(no_plan)??;
+        self.base.records.catch_up().await;
         self.make_room(ORDERS_MAX)?;
         let id = self.base.records.next_id(now);
         self.parts().order_files.take(id, body).await?;

@@ -211,6 +211,7 @@ impl Tasks {
         let identity = self.parts().identity(identity)?;
         let now = clock::utc_now();
         let (file, facts) = self.base.plans.receive(document, now).await?;
+        self.base.records.catch_up().await;
         self.make_room(ORDERS_MAX)?;
         let id = self.base.records.next_id(now);
         let kept = self.parts().order_files.keep(id, file).await;

@@ -44,6 +44,11 @@ impl Homes {
         }
     }
 
+    /// Returns the nodes that carry out orders together.
+    pub(in crate::tasks) fn cooperation(&self) -> &Cooperation {
+        &self.cooperation
+    }
+
     /// Returns a digest of the nodes that run tasks, and how long they have been the same.
     pub(in crate::tasks) fn members(&self) -> (u64, Duration) {
         let members = self.cooperation.members();

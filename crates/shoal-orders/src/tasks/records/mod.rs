@@ -65,6 +65,12 @@ impl Records {
         all.values().filter(live).cloned().collect()
     }
 
+    /// Reads the orders that other nodes have accepted by now. A plan that is accepted without knowledge of
+    /// the one in force does not take its place.
+    pub(in crate::tasks) async fn catch_up(&self) {
+        self.bulletin.catch_up(self.homes.cooperation()).await;
+    }
+
     /// Returns the latest plan that is remembered.
     pub(in crate::tasks) fn latest_plan(&self) -> Option<Entry> {
         let all = self.all();

@@ -439,6 +439,28 @@ async fn a_later_plan_takes_the_place_of_the_one_in_force_and_an_end_ends_its_pi
 }
 
 #[tokio::test]
+async fn plans_that_come_at_once_at_different_nodes_take_the_place_of_each_other_in_their_order() {
+    let cluster = Cluster::start(3).await;
+    cluster.put("a", 4);
+    let plan = document(&[Planned {
+        submit_s: 600.0,
+        deadline_s: 600.4,
+        reads: &[("a", 4)],
+    }]);
+    let mut before = Value::Null;
+    for round in 0..9 {
+        let node = &cluster.nodes[round % 3];
+        let started = start(node, &plan).await;
+        assert_eq!(started["document"]["replaces"], before, "plan {round}");
+        before = started["id"].clone();
+    }
+    for node in &cluster.nodes {
+        until(node, |plan| plan["id"] == before && plan["state"] == "running").await;
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
 async fn a_bad_plan_is_refused_with_a_hint() {
     let node = Node::start().await;
     let good = document(&[Planned {
