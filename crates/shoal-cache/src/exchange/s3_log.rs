@@ -408,7 +408,8 @@ mod tests {
             user_agent in option::of(header_value()),
             referer in option::of(header_value()),
             host in header_value(),
-            access_key in "[!#-+.-9;-<>-~-]{1,40}",
+            // A dash alone is the log's word for nobody.
+            access_key in "[!#-+.-9;-<>-~][!#-+.-9;-<>-~-]{0,39}",
             sent in 0..1_u64 << 40,
             millis in 0..1_u64 << 30,
             seconds in 0..1_u64 << 31,
