@@ -108,7 +108,7 @@ impl TaskPage {
                 (None, None) => message_page(StatusCode::NOT_FOUND, "there is no plan in force"),
             },
             (Self::Plan, &Method::GET | &Method::HEAD) => answered(StatusCode::OK, tasks.plan()),
-            (Self::Plan, &Method::DELETE) => answered(StatusCode::OK, tasks.stop_plan()),
+            (Self::Plan, &Method::DELETE) => answered(StatusCode::OK, tasks.stop_plan().await),
             (Self::Plan, &Method::POST) => match media(request.headers()).as_str() {
                 JSON => answered(StatusCode::ACCEPTED, post_plan(tasks, request).await),
                 _ => text(

@@ -383,7 +383,8 @@ impl Tasks {
     /// # Errors
     ///
     /// Fails if there is none, or if it is over.
-    pub fn stop_plan(&self) -> Result<Task, TaskRefusal> {
+    pub async fn stop_plan(&self) -> Result<Task, TaskRefusal> {
+        self.base.records.catch_up().await;
         let plan = self.plan()?;
         self.cancel(&plan.id)
     }

@@ -65,8 +65,8 @@ impl Records {
         all.values().filter(live).cloned().collect()
     }
 
-    /// Reads the orders that other nodes have accepted by now. A plan that is accepted without knowledge of
-    /// the one in force does not take its place.
+    /// Reads the orders that other nodes have accepted by now. Without knowledge of the plan in force, a node
+    /// can neither replace nor stop it.
     pub(in crate::tasks) async fn catch_up(&self) {
         self.bulletin.catch_up(self.homes.cooperation()).await;
     }

@@ -439,7 +439,7 @@ async fn a_later_plan_takes_the_place_of_the_one_in_force_and_an_end_ends_its_pi
 }
 
 #[tokio::test]
-async fn plans_that_come_at_once_at_different_nodes_take_the_place_of_each_other_in_their_order() {
+async fn orders_about_plans_that_come_at_once_at_different_nodes_count_in_their_order() {
     let cluster = Cluster::start(3).await;
     cluster.put("a", 4);
     let plan = document(&[Planned {
@@ -456,6 +456,14 @@ async fn plans_that_come_at_once_at_different_nodes_take_the_place_of_each_other
     }
     for node in &cluster.nodes {
         until(node, |plan| plan["id"] == before && plan["state"] == "running").await;
+    }
+    for round in 0..3 {
+        let last = start(&cluster.nodes[round], &plan).await;
+        let client = Client::anonymous(cluster.nodes[(round + 1) % 3].admin_address());
+        let reply = client.call(http::Method::DELETE, "/plan").send().await;
+        assert_eq!(reply.status, StatusCode::OK, "{}", reply.text());
+        let stopped: Value = serde_json::from_slice(&reply.body).unwrap();
+        assert_eq!(stopped["id"], last["id"]);
     }
     cluster.stop().await;
 }
