@@ -408,7 +408,7 @@ mod tests {
             user_agent in option::of(header_value()),
             referer in option::of(header_value()),
             host in header_value(),
-            // A dash alone is the log's word for nobody.
+            // A single dash in the log means a request without credentials.
             access_key in "[!#-+.-9;-<>-~][!#-+.-9;-<>-~-]{0,39}",
             sent in 0..1_u64 << 40,
             millis in 0..1_u64 << 30,
