@@ -67,14 +67,18 @@ class Mode:
     """What nodes know of the jobs."""
 
     name: str
-    """The jobs of which they know before they begin: with 1, a job is announced when the one before it begins. None
-    without hints."""
+    """How many jobs ahead a job is announced: with 1, when the one before it begins. None without hints."""
     ahead: int | None = None
     """Whether jobs have deadlines: when they would end on an idle link."""
     has_deadlines: bool = False
     """The part of the room that hints may take, if it is not the default."""
     room_percent: int | None = None
     has_pins: bool = False
+
+    @property
+    def has_hints(self) -> bool:
+        """Returns whether jobs are announced at all."""
+        return self.ahead is not None
 
 
 _NONE = Mode("no hints")
@@ -218,7 +222,7 @@ class _Run:
                         run_of_job.start(self._due_s(work[number : announced + 1]))
                         announced += 1
                 self._do(stages, job, self._between(number))
-                if self._mode.ahead is not None:
+                if self._mode.has_hints:
                     runs[number].complete()
             course.run_s = time.monotonic() - began
             course.lake_bytes = cluster.fabric.lake_bytes() - before
@@ -227,7 +231,7 @@ class _Run:
         course.neighbour_hits = sum(n for word, n in beside.cache.items() if word in _LOCAL) / beside.reads
         if self._mode.has_pins:
             self._order("unpin", pinned)
-        if self._mode.ahead is not None:
+        if self._mode.has_hints:
             self._count_hints()
         return course
 
@@ -245,7 +249,7 @@ class _Run:
         return f"{BACK}{mode}-{self._turn}-{self._tries}/{number}"
 
     def _due_s(self, jobs: Sequence[Job]) -> float | None:
-        """Returns the time in which these jobs would end on an idle link, one after the other, if they are to."""
+        """Returns the time that these jobs take in turn on an idle link, for a mode with deadlines."""
         all_loads = [load for job in jobs for load in loads(job, self._sizes)]
         reads_s = sum(_idle_s(load.read_bytes) for load in all_loads)
         return reads_s * (1 + COMPUTE_PER_READ) if self._mode.has_deadlines else None
@@ -302,7 +306,7 @@ def _lines(found: dict[Mode, list[Course]]) -> list[Line]:
     lines = []
     for mode in (mode for mode in found if mode != _NONE):
         with_mode = f"{mode.name} against none"
-        published, to_reach, most = ("−20%", "≤ −20%", -0.2) if mode.ahead is not None else ("–", "–", None)
+        published, to_reach, most = ("−20%", "≤ −20%", -0.2) if mode.has_hints else ("–", "–", None)
         run_s = against(lambda course: course.run_s, mode)
         lines.append(Line(f"DAG jobs: run time, {with_mode}", published, to_reach, run_s, "{:+.1%}", most=most))
         for what, fact in (
@@ -330,13 +334,12 @@ def _lines(found: dict[Mode, list[Course]]) -> list[Line]:
             ),
         ):
             lines.append(Line(f"{what}, {mode.name}", "–", "–", values, form))
-    for mode, courses in found.items():
+    for mode, courses in ((mode, courses) for mode, courses in found.items() if mode.has_hints):
         for what, values in (
             ("brought", [course.brought / 1e6 for course in courses]),
             ("used", [course.used / 1e6 for course in courses]),
             ("wasted", [course.wasted / 1e6 for course in courses]),
         ):
-            if mode.ahead is not None:
-                lines.append(Line(f"bytes of {mode.name}, {what}, MB", "–", "–", values, "{:.1f}"))
+            lines.append(Line(f"bytes of {mode.name}, {what}, MB", "–", "–", values, "{:.1f}"))
     pinned = [course.pins_bytes / 1e6 for course in found[_PINS]]
     return [*lines, Line("bytes of the lake link to pin by hand, before the jobs, MB", "–", "–", pinned, "{:.0f}")]

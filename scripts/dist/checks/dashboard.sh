@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Each query of the dashboard, and each recording rule, returns data from a Prometheus that scrapes four nodes.
+# Each query of the dashboard, and each recording rule, returns data from a Prometheus that scrapes nodes.
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 # shellcheck source=scripts/dist/environment.sh
